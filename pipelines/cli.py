@@ -5,7 +5,7 @@ own (commands/), running (runner.py), layout (terminal.py).
 
 Dagster and Spark take seconds to import, so each command imports what it needs, and `--help` needs neither.
 """
-# ruff: noqa: PLC0415 - the reason stands above
+# ruff: noqa: PLC0415 - the reason is above
 
 import json
 import sys
@@ -101,7 +101,7 @@ def run(
 
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
-    """Refuses ticks behind a flush, and says where they have no effect."""
+    """Refuse ticks after a flush, and say where they have no effect."""
     from tidemark.assets.batch.clocks import why_never
 
     for file in files:
@@ -196,13 +196,13 @@ def accept(*, spec: Path, batch: int, reason: str, warehouse: "Place | None", ov
 
 
 def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOptions") -> int:
-    """Runs pipelines one after the other and shows what each did, or why it failed.
+    """Run pipelines one after the other and show what each did, or why it failed.
 
     Returns:
         The exit status: of several failures 1, unless all of them are bad specs.
 
     Raises:
-        MachineError: What stands in the way would stand in the way of the others as well: they were not tried.
+        MachineError: The cause would stop the others as well: they were not tried.
     """
     failures = set()
     for position, file in enumerate(files):

@@ -1,4 +1,4 @@
-"""What all commands share: options, settings, errors as sentences, exit codes.
+"""The parts that all commands share: options, settings, errors as sentences, exit codes.
 
 Here: the pieces. Not here: the commands (cli.py and the files that it names).
 """
@@ -85,14 +85,14 @@ def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> 
 
 @contextmanager
 def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Iterator["DagsterInstance"]:
-    """Dagster's instance at the home of this process; for a trial run one that nobody sees, and that ends with it.
+    """Open Dagster's instance at the home of this process; for a trial run, a hidden one that ends with it.
 
-    In a new home Dagster makes its databases, and fails where another process is making them: one at a time opens it.
-    A home that cannot be written has its databases elsewhere.
+    In a new home Dagster makes its databases. It fails if another process is making them, so one process at a time
+    opens it. If the home cannot be written, its databases are elsewhere.
 
     Args:
-        settings: Where things are.
-        pipeline: Whose runs are to be kept in it, if those in this warehouse count (resources/counted_warehouse.py).
+        settings: The places.
+        pipeline: The pipeline whose runs are kept there, if this warehouse counts (resources/counted_warehouse.py).
     """
     from dagster import DagsterInstance
     from filelock import FileLock
@@ -155,7 +155,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
     """Turn errors inside, and a wish to stop, into sentences on stderr and an exit code; silence libraries' warnings.
 
     Args:
-        verbose: Print the traceback of an error that nobody expected.
+        verbose: Print the traceback of an unexpected error.
     """
     warnings.simplefilter("ignore")
     _print_errors_of_libraries()
@@ -198,10 +198,10 @@ def _say_error(error: Exception, *, verbose: bool) -> int:
 
 
 def _print_errors_of_libraries() -> None:
-    """Print what libraries log as an error where nobody has set up logging for them, but for py4j.
+    """Print what libraries log as an error, except py4j, unless logging is set up for them.
 
-    When the JVM goes away py4j logs a traceback, to the logger without a name, and raises an exception as well, which
-    is told in our words.
+    When the JVM goes away py4j logs a traceback, to the logger without a name. It also raises an exception, which we
+    report in our own words.
     """
     nameless, last_resort = logging.getLogger(), logging.lastResort
     if nameless.handlers or last_resort is None:
@@ -222,7 +222,7 @@ def put(text: str) -> None:
 
 
 def more_than_named(things: Sequence[object]) -> list[str]:
-    """A line on the things that are not named; none where all are."""
+    """Return a line on the things that are not named; none if all are."""
     return [f"... and {len(things) - MOST_NAMED} more"] if len(things) > MOST_NAMED else []
 
 
@@ -273,10 +273,10 @@ def each_spec(paths: Sequence[Path], overrides: Sequence[str], act: Callable[["S
 
 
 def sentence(text: str, option: str) -> str:
-    """The text of an option that says why.
+    """Return the text of an option that says why.
 
     Raises:
-        click.BadParameter: It says nothing.
+        click.BadParameter: It is empty.
     """
     if not text.strip():
         raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint=option)

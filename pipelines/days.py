@@ -38,7 +38,7 @@ def rebuild(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Mapping[str, int]:
-    """Computes days of windows, or of all if none is named, anew from the arrival log, in one run.
+    """Compute days of windows, or of all if none is named, anew from the arrival log, in one run.
 
     Args:
         file: The spec.
@@ -54,7 +54,7 @@ def rebuild(
 
     Raises:
         SpecError: There is no such window.
-        TidemarkError: Whatever else stands in the way.
+        TidemarkError: Anything else prevents it.
     """
     workspace = Workspace(file, settings.warehouse)
     asked = chosen_windows(file.spec, windows)
@@ -84,10 +84,10 @@ def rebuild(
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
-    """The first and the last day of a range that can be computed anew, without days that the time zone never had.
+    """Return the first and the last day of a range that can be computed anew, without days the time zone never had.
 
     Raises:
-        SpecError: It is reversed, or some of it is no partition.
+        SpecError: It is reversed, or a part of it is no partition.
     """
     start, zone = spec.partitions.start or EARLIEST, spec.partitions.time_zone
     today = now.astimezone(ZoneInfo(zone)).date()

@@ -55,9 +55,8 @@ def definitions(
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
     `<pipeline>_live`, `_maintain`, `_rebuild` and `_rejudge`, and the schedule or sensor that its spec asks
-    for. All share two
-    resources: `tidemark_spark`, and `tidemark_batch`, which tells a run what to process. No Spark is started before a
-    run needs it.
+    for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of a run. No Spark is
+    started before a run needs it.
 
     Args:
         specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
@@ -185,12 +184,12 @@ def _opener(
 
 @dagster.definitions
 def defs() -> Definitions:
-    """What `workspace.yaml` loads: the specs folder and the warehouse of the process's environment."""
+    """Return the definitions for `workspace.yaml`: specs and warehouse are those of the environment."""
     settings = from_environment(SPECS)
     here = Definitions(executor=in_process_executor)  # also for runs of assets that a person chooses
     return Definitions.merge(definitions(settings.specs, str(settings.warehouse)), here)
 
 
 def _to_log_of_run(doing: str) -> None:
-    """What is being done goes to the log of the run, beside Dagster's own lines."""
+    """Send progress to the log of the run, beside Dagster's own lines."""
     get_dagster_logger().info(printable(doing))

@@ -54,14 +54,14 @@ def main() -> None:
         status = run_all([file], settings, RunOptions())
         workspace = Workspace(file, settings.warehouse)
         if not workspace.exists or not workspace.processed_end():
-            sys.exit(status)  # what failed stands above
+            sys.exit(status)  # the failure is shown above
         _show_busiest_hour(workspace)
         _show_next_steps()
         sys.exit(status)
 
 
 def _show_busiest_hour(workspace: Workspace) -> None:
-    """The rows of the hour with the most departures: read by delta-rs, no Spark needed."""
+    """Return the rows of the hour with the most departures: read by delta-rs, no Spark needed."""
     rows = workspace.lake.rows(_WINDOW, workspace.base_of(_WINDOW)).to_pylist()
     departures: Counter[datetime] = Counter()
     for row in rows:
@@ -89,7 +89,7 @@ Next:
 
 
 def _shown(path: Path) -> Path:
-    """A path as a person would type it: relative when it is below the current directory."""
+    """Return a path as a person would type it: relative if it is below the current directory."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 
@@ -127,7 +127,7 @@ def land_flights(folder: Path) -> int:
 
 
 def packaged_flights() -> Path:
-    """The zipped CSV in the installed package, found without importing it: the import reads all of it into memory.
+    """Find the zipped CSV in the installed package without importing it: the import reads all of it into memory.
 
     Raises:
         TidemarkError: The data set is not installed.
@@ -145,7 +145,7 @@ def packaged_flights() -> Path:
 
 
 def flight_lines() -> Iterator[str]:
-    """The lines of the data set, the header first.
+    """Read the lines of the data set, the header first.
 
     Raises:
         TidemarkError: The data set is not installed.

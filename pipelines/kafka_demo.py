@@ -117,11 +117,11 @@ def _is_done(workspace: Workspace) -> bool:
 
 def _stop_if_failed(status: int) -> None:
     if status:
-        sys.exit(status)  # what failed stands above
+        sys.exit(status)  # the failure is shown above
 
 
 def _write_specs(folder: Path, address: str) -> dict[str, Path]:
-    """The specs of both pipelines, by name."""
+    """Write the specs of both pipelines; return them by name."""
     idle = "idle: {advance: exclude_split, timeout: 6 hours}   # else the silent partition would hold back everything"
     given = {"flights_as_one": ("split: \"'all'\"", ""), "flights_by_partition": ("", idle)}
     paths = {}
@@ -132,7 +132,7 @@ def _write_specs(folder: Path, address: str) -> dict[str, Path]:
 
 
 def _departures() -> Iterator[Departure]:
-    """The flights that took off, in the order of the files."""
+    """Return the flights that took off, in the order of the files."""
     in_minute: Counter[int] = Counter()
     found: list[tuple[datetime, int, int, Mapping[str, str]]] = []
     for line, row in enumerate(csv.DictReader(flight_lines())):
@@ -152,7 +152,7 @@ def _departures() -> Iterator[Departure]:
 
 
 def _local(row: Mapping[str, str]) -> datetime:
-    """The schedule by the clocks of New York."""
+    """Return the schedule by the clocks of New York."""
     time = int(row["sched_dep_time"])
     year, month, day = int(row["year"]), int(row["month"]), int(row["day"])
     return datetime(year, month, day, time // 100, time % 100)  # noqa: DTZ001 - a reading of clocks, as in the files
@@ -188,7 +188,7 @@ def _play(address: str, departures: Sequence[Departure]) -> None:
 
 
 def _compare(workspaces: Sequence[Workspace]) -> None:
-    """What the three pipelines made of the same flights."""
+    """Compare the results of the three pipelines for the same flights."""
     files, as_one, by_partition = map(_results, workspaces)
     click.echo("\n                                     from files    Kafka, one stream    Kafka, by partition")
     for what, name in (("taken off", "taken"), ("out of order, refused", "late"), ("rows of departures_1h", "rows")):
@@ -209,7 +209,7 @@ def _compare(workspaces: Sequence[Workspace]) -> None:
 
 @dataclass(frozen=True)
 class _Results:
-    """What a pipeline made of the flights that took off.
+    """The results of a pipeline for the flights that took off.
 
     Attributes:
         taken: How many of them are in the log.
@@ -240,7 +240,7 @@ def _results(workspace: Workspace) -> _Results:
 
 
 def _numbers(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What a window holds; an average depends on the order of adding in its last digits."""
+    """Return what a window holds; an average depends on the order of adding in its last digits."""
     return row["departures"], round(row["mean_delay"], 9), round(row["p95_delay"], 9)
 
 

@@ -1,4 +1,4 @@
-"""When a pipeline is run by itself: by the clock, or as new input comes; and the end of runs that nobody works on.
+"""When a pipeline is run by itself: by the clock, or as new input comes; and the end of abandoned runs.
 
 Here: the decision, and runs that Dagster takes for running after a power cut or a kill. Not here: what a run would
 find to do (assets/pending_work.py), whether a process lives (resources/batches/plans.py).
@@ -54,7 +54,7 @@ _AT_WORK = [
 
 
 def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
-    """The schedule of a pipeline whose spec names a cron text: a run at its times, when there is something to do."""
+    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do."""
     name, cron = workspace.spec.name, str(workspace.spec.schedule)
 
     @schedule(
@@ -72,7 +72,7 @@ def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
 
 
 def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefinition:
-    """The sensor of a pipeline whose spec says `on_new_input`: a run as soon as there is something to do."""
+    """Build the sensor of a pipeline with `on_new_input`: a run as soon as there is something to do."""
     name, every = workspace.spec.name, given.on_new_input
 
     @sensor(
@@ -98,7 +98,7 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
 def _decided(
     work: PendingWork, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
 ) -> RunRequest | SkipReason:
-    """As `decide`, once runs that nobody works on are over; the tick says which those were."""
+    """Do as `decide`, after the end of abandoned runs; the tick names these."""
     tell_dagster(context.instance, workspace.spec, work.held_back)
     show_days_first(context.instance, workspace)
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
@@ -111,7 +111,7 @@ def _decided(
 
 
 def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """A run for the work that is there, unless one is on its way, was canceled, or has failed and had better wait."""
+    """Request a run for the work that is there, unless one is on its way, was canceled, or failed and has to wait."""
     if not work.is_there:
         return SkipReason(work.sentence)
     if at_work := instance.get_runs(RunsFilter(job_name=job, statuses=_NOT_ENDED), limit=1):
@@ -130,7 +130,7 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
 
 
 def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:
-    """Why work is not tried again now that runs were launched for before and left it as it was; empty if it is."""
+    """Say why work is not tried again now that earlier runs have left it as it was; empty if it is."""
     last = before[0].dagster_run  # the newest comes first
     if last.tags.get(FAILURE_TAG) == LASTING:
         return f"run {last.run_id} failed and would again: it is tried anew when the input or the spec changes"
@@ -140,9 +140,9 @@ def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:
 
 
 def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> list[str]:
-    """Reports runs as failed whose process is gone, so that they keep neither the next run nor the pool.
+    """Report runs as failed if their process is gone, so that they hold up neither the next run nor the pool.
 
-    Looked at are the runs of the pipeline's job, and runs of any job that name a process of this machine: those that
+    The runs of the pipeline's job are checked, and runs of any job that name a process of this machine: runs that
     compute days anew hold the pool too.
 
     Returns:
@@ -162,7 +162,7 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
 
 
 def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> str:
-    """Why nobody can be at work on a run; empty where somebody may be."""
+    """Say why no process can be at work on a run; empty if one may be."""
     run, now = record.dagster_run, workspace.clock.now()
     pending = workspace.batches.pending() if workspace.exists else None
     plan = pending if pending is not None and pending.owner.id == run.run_id else None

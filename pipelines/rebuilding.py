@@ -43,7 +43,7 @@ from tidemark.timeops.spec import Spec
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """What a rebuild did.
+    """The result of a rebuild.
 
     Attributes:
         commit: The batch that switched the tables.
@@ -69,22 +69,22 @@ def rebuild_pipeline(
     run_id: str | None = None,
     tell: Callable[[str], None] = silent,
 ) -> Rebuilt | None:
-    """Make all derived tables of a pipeline anew from its log; return None where nothing had to be.
+    """Make all derived tables of a pipeline anew from its log; return None if there was nothing to do.
 
     Args:
         file: The spec.
-        settings: Where things are.
+        settings: The places.
         reason: Why; kept in `batches` and `log_control`.
         windows: Make these windows alone anew, and those over them; by default all tables.
         decision: Take records out of the log, or back into it, and make all tables anew.
         to_spec: Make anew no more than the spec asks for.
-        instance: Dagster's instance, which is told of it.
+        instance: Dagster's instance, which records it.
         choice: Where it computes; by default as the settings say.
-        run_id: Names who does it; by default a name of its own.
+        run_id: The id of the run or command; by default a new one.
         tell: Called with a line on what is being done.
 
     Raises:
-        TidemarkError: Whatever stands in the way, see `assets.rebuild.switch.rebuild`.
+        TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
     """
     names = chosen_windows(file.spec, windows) if windows else ()
     session = partial(open_session, choice or choose_spark(settings, file.inputs), tell)
@@ -129,7 +129,7 @@ def drop_tables(
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
-    """The windows that are asked for; all when none is named.
+    """Return the windows that are asked for; all if none is named.
 
     Raises:
         SpecError: The spec has no windows, or none of this name.
@@ -191,7 +191,7 @@ class RejudgeSettings(Config):
 
 
 def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
-    """The job that makes the tables of a pipeline anew. It is in no pool, as live runs go on beside it."""
+    """Build the job that makes the tables of a pipeline anew. It is in no pool, as live runs go on beside it."""
     name = file.spec.name
 
     @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
@@ -213,7 +213,7 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
 
 
 def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
-    """The job that judges the log of a pipeline anew without some records, or with them again."""
+    """Build the job that judges the log of a pipeline anew without some records, or with them again."""
     name = file.spec.name
 
     @op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)

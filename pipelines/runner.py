@@ -59,7 +59,7 @@ _LABEL_TAG = ".dagster/repository"  # by which the page of a job finds its runs
 
 
 class CheckFailedError(TidemarkError):
-    """A blocking check failed: the batch stands uncommitted, readers stay at the last commit."""
+    """A blocking check failed: the batch is not committed, readers stay at the last commit."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RunOptions:
 
 @dataclass
 class RunReport:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
         batches: Committed batches of this run.
@@ -94,9 +94,9 @@ class RunReport:
         held_back: One sentence for each file, or version of a table, that could not be taken.
         passed_over: One sentence for each version of a table whose changes were not read.
         read_before: One sentence for each file that was not read because another one with the same bytes was.
-        alerts: What checks that hold nothing back have found, a sentence for each.
+        alerts: A sentence for each finding of the checks that hold nothing back.
         corrections: A sentence for each version of a table that has corrected the log.
-        new_columns: A sentence for each source that has columns which no `schema` names, and had none of them before.
+        new_columns: A sentence for each source with columns that no `schema` names, if it had none of them before.
     """
 
     batches: int = 0
@@ -118,10 +118,10 @@ def run_pipeline(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> RunReport:
-    """Ingests and processes all that is waiting; live runs end with a tick.
+    """Ingest and process all that is waiting; a live run ends with a tick.
 
     Raises:
-        TidemarkError: Whatever stands in the way, see its subclasses.
+        TidemarkError: Anything prevents it, see its subclasses.
     """
     workspace = Workspace(file, settings.warehouse)
     report = RunReport()
@@ -160,7 +160,7 @@ def run_pipeline(
 
 
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: RunOptions) -> Waiting:
-    """What is waiting; files that are just too young are waited for once, if that is no more than a moment."""
+    """Return what is waiting; wait once for files that are just too young, if that is no more than a moment."""
     found = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     if found.waiting and not found.is_ready:
         sources = [source for source in workspace.spec.sources if isinstance(source, FilesSource)]
@@ -187,7 +187,7 @@ def _ended_with_tick(workspace: Workspace) -> bool:
 
 
 def _reopen(workspace: Workspace, options: RunOptions) -> str | None:
-    """Why the next batch reopens the pipeline: the first of a run does, the others find it open."""
+    """Return why the next batch reopens the pipeline: the first of a run does, the others find it open."""
     return options.reopen if options.reopen is not None and _is_flushed(workspace) else None
 
 
@@ -306,7 +306,7 @@ def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
 
 
 def _was_interrupted(error: Any) -> bool:
-    """Return whether somebody stopped the run: Dagster turns that into the failure of a step."""
+    """Return whether a signal stopped the run: Dagster turns that into the failure of a step."""
     if error is None:
         return False
     stopped = error.cls_name in ("KeyboardInterrupt", "DagsterExecutionInterruptedError")
@@ -314,7 +314,7 @@ def _was_interrupted(error: Any) -> bool:
 
 
 def _as_ours(error: Any) -> TidemarkError:
-    """The error of ours among an error and its causes; else the last of them, which says most."""
+    """Return the error of ours among an error and its causes; else the last of them, which says most."""
     causes = [error]
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)

@@ -126,7 +126,7 @@ def _check(settings: Settings, port: int) -> None:
 
 
 def _warm_up(note: ServerNote) -> None:
-    """A small pipeline, batch after batch: the first queries of a JVM take several times as long as all others."""
+    """Run a small pipeline, batch after batch: the first queries of a JVM take several times as long as others."""
     with tempfile.TemporaryDirectory(prefix="tidemark-warm-up-") as name:
         folder = Path(name)
         (folder / "in").mkdir()

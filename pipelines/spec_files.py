@@ -41,11 +41,11 @@ class WrongSpec:
 
 @dataclass(frozen=True)
 class SpecFolder:
-    """What folders of specs hold.
+    """The contents of folders of specs.
 
     Attributes:
         files: The specs, in each folder by name of the file.
-        wrong: The others.
+        wrong: The specs that are wrong.
     """
 
     files: tuple[SpecFile, ...]
@@ -143,7 +143,7 @@ def check_names(files: Iterable[SpecFile]) -> None:
 
 
 def _of_one_name(files: Iterable[SpecFile]) -> dict[str, list[SpecFile]]:
-    """The files whose name another has as well, by name."""
+    """Return the files that share their name with another one, by name."""
     by_name: dict[str, dict[Path, SpecFile]] = defaultdict(dict)
     for file in files:
         by_name[file.spec.name][file.path] = file
@@ -169,8 +169,8 @@ def _without_specs(folder: Path) -> WrongSpec:
 
 
 def _pipeline_of(path: Path) -> str:
-    """The name that a wrong spec gives, if that much can be read; else that of its file."""
-    with suppress(Exception):  # whatever is wrong with it stands in its message
+    """Return the name in a wrong spec, if that much can be read; else the name of its file."""
+    with suppress(Exception):  # its message says what is wrong with it
         name = read_yaml(path.read_text(encoding="utf-8")).data["name"]
         if re.fullmatch(PIPELINE_NAME, name):
             return str(name)

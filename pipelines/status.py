@@ -1,4 +1,4 @@
-"""How a pipeline stands: what its tables, its sources and its last checks say, without Spark and without Dagster.
+"""The status of a pipeline: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
 Here: the facts. Not here: what is printed (commands/looking.py), the page for the browser (report/).
 """
@@ -28,27 +28,27 @@ from tidemark.timeops.utc import instant_of
 
 @dataclass(frozen=True)
 class Status:
-    """A pipeline as of its last commit, and what waits behind it.
+    """A pipeline as of its last commit, and the input that waits.
 
     Attributes:
-        name: Of the pipeline.
-        folder: Of its tables.
+        name: The name of the pipeline.
+        folder: The folder of its tables.
         records: How many the log has.
         processed: How many of them committed batches have processed.
-        position: Where it stands.
+        position: Its position.
         delay: Wall clock minus the watermark; None without a watermark.
         held: Events that the watermark has not passed; None without `ordered_events`.
         dead_letters: Rows of the table.
         by_hand: What was erased or added by hand of the tables of events, in words.
         last: The last commit of a batch that processed records, else the last one; None before the first.
         at_work: The batch that a live process works on.
-        waiting: What the sources have that the log does not.
-        ended: Tables of windows that the spec has no more.
+        waiting: The input that the sources have and the log lacks.
+        ended: Tables of windows that are not in the spec any more.
         excluded: How many records an operator has taken out of the log.
-        corrected: What a table that is read has corrected last, in a sentence; empty where nothing was.
-        rebuild_begun: How far a rebuild has come that was begun and has not ended, in words; empty for none.
-        wrong: A sentence or two for each thing that somebody has to look at.
-        reads_files_only: Whether all that waits are files.
+        corrected: The last correction by a table that is read, in a sentence; empty if there was none.
+        rebuild_begun: The progress of a rebuild that has begun and not ended, in words; empty for none.
+        wrong: A sentence or two for each thing that needs the operator.
+        reads_files_only: True if all that waits are files.
     """
 
     name: str
@@ -133,7 +133,7 @@ def _delay(workspace: Workspace, position: Position) -> timedelta | None:
 
 
 def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
-    """What the sources have, and what is wrong with it."""
+    """Return what the sources have, and what is wrong with it."""
     try:
         found = waiting_input(workspace)
     except TidemarkError as error:
@@ -142,7 +142,7 @@ def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
 
 
 def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str]:
-    """What is wrong with the spec, with a batch that was left uncommitted, or with the last one."""
+    """Report what is wrong with the spec, with a batch that was left uncommitted, or with the last one."""
     if not workspace.exists:
         return
     try:
@@ -183,7 +183,7 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
 
 
 def _too_old(workspace: Workspace, position: Position, delay: timedelta | None) -> Iterator[str]:
-    """What `alerts.freshness` says of a watermark that is this far behind now."""
+    """Report what `alerts.freshness` says of a watermark with this delay."""
     allowed = workspace.spec.alerts.freshness
     if allowed is None or delay is None or position.final:
         return

@@ -1,6 +1,6 @@
-"""What the command line shows: a line on what is being done, what a run did, rows of a table.
+"""The output of the command line: a line on what is being done, the result of a run, rows of a table.
 
-Here: sums over the counts of committed batches by what became of records, and layouts for a terminal, a pipe or
+Here: sums over the counts of committed batches by the outcome of records, and layouts for a terminal, a pipe or
 another program. Not here: the text of a value (values.py), which rows are shown (commands/looking.py), the page for
 the browser (report/).
 """
@@ -81,7 +81,7 @@ def by_hand(changed: Counts) -> list[str]:
 
 
 def windows_in(counts: Counts) -> list[str]:
-    """The windows that counts tell of: also those that the spec has no more, whose dead letters stay."""
+    """Return the windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
     places = [name.rpartition(".") for name in counts]
     return list(dict.fromkeys(of for of, _, what in places if of and what in ("window_closed", "bad_expression")))
 
@@ -97,7 +97,7 @@ class Line:
 
 @contextmanager
 def telling(name: str) -> Iterator[Callable[[str], None]]:
-    """Gives a function that shows what a pipeline's run is doing, on stderr.
+    """Return a function that shows on stderr what a pipeline's run is doing.
 
     On a terminal it is one line that changes; elsewhere each message is a line.
     """
@@ -136,12 +136,12 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
 
 
 def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[Line]:
-    """The lines of the table. Ordered, held and refused add up to the records in.
+    """Return the lines of the table. Ordered, held and refused add up to the records in.
 
     Args:
         workspace: The pipeline.
         commits: Its committed processing batches, in order.
-        latest: How many of them, from the end, are of this run; those that a rebuild made are not.
+        latest: How many of them, from the end, are of this run; batches that a rebuild made are not.
     """
     own = [commit for commit in commits if not commit.plan.is_replayed][-latest:]
     added, in_all = sums(own), sums(workspace.batches.counted())
@@ -169,7 +169,7 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
 
 
 def watermark_text(position: Position) -> str:
-    """The watermark as an instant, or in words when it is none."""
+    """Return the watermark as an instant, or in words if it is none."""
     if position.final:
         return "past every event: the end of input was flushed"
     if position.watermark_us is None:
@@ -179,7 +179,7 @@ def watermark_text(position: Position) -> str:
 
 
 def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
-    """What a window refused: it was accepted, so it is counted above, and has a dead letter too."""
+    """Return what a window refused: it was accepted, so it is counted above, and has a dead letter too."""
     inputs = {window.name: window.input for window in spec.windows}
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
     lines = []
@@ -211,7 +211,7 @@ def write_rows(rows: pa.Table, form: str | None) -> None:
 
 
 def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
-    """A table, or a block for each row. Only a terminal has an edge."""
+    """Print a table, or a block for each row. Only a terminal has an edge."""
     here = console()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in names:
@@ -264,7 +264,7 @@ def console(width: int | None = None) -> Console:
 
 
 def _field(value: Any) -> str:
-    """A value as a field of CSV; null is empty."""
+    """Return a value as a field of CSV; null is empty."""
     if value is None:
         return ""
     simple = plain(value)

@@ -36,7 +36,7 @@ def main(port: int) -> None:
         # Started in the background, all would ignore Ctrl-C, and Dagster with it the wish to be ended.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         dagster = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **places})
-        # The terminal tells Dagster of Ctrl-C as well, and Dagster ends its own processes.
+        # The terminal sends Ctrl-C to Dagster as well, and Dagster ends its own processes.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, lambda *_: dagster.terminate())
         sys.exit(dagster.wait())

@@ -1,7 +1,7 @@
-"""Upkeep of a pipeline, beside its runs: few files, none that nobody needs, no old pages of checks, no old runs.
+"""Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old pages of checks, no old runs.
 
-Here: which tables, by what they are read, what has to stay, which of Dagster's runs still say how things are, and the
-job. Not here: a table (resources/lake/upkeep.py), the command's words (commands/operating.py).
+Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
+the job. Not here: a table (resources/lake/upkeep.py), the command's words (commands/operating.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -42,7 +42,7 @@ from tidemark.timeops.spec import Spec
 
 RETAIN = timedelta(days=7)
 LEAST = timedelta(hours=1)
-"""What a run or a reader has opened must stay until it is done."""
+"""Files that a run or a reader has opened must stay until it is done."""
 
 BY_HAND = "__ASSET_JOB"
 """Dagster's own job, in which assets are materialized by hand: of all pipelines, and of others."""
@@ -60,7 +60,7 @@ _AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Kept:
-    """What the upkeep of a table did.
+    """The result of the upkeep of a table.
 
     Attributes:
         table: The table.
@@ -77,10 +77,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """What the upkeep of a pipeline did.
+    """The result of the upkeep of a pipeline.
 
     Attributes:
-        tables: To each table.
+        tables: The result for each table.
         pages: How many pages of checks were deleted.
         runs: How many of Dagster's runs were deleted.
     """
@@ -113,14 +113,14 @@ def maintain(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Upkeep:
-    """Joins small files; deletes those that nobody needs, and pages of checks and runs that are old.
+    """Join small files; delete obsolete ones, and pages of checks and runs that are old.
 
-    What stays readable: the last commit, every commit that is younger than `retain`, and the state from which
+    The last commit stays readable, so does every commit that is younger than `retain`, and the state from which
     backfills begin.
 
     Raises:
         SpecError: `retain` is too short.
-        TidemarkError: Whatever else stands in the way.
+        TidemarkError: Anything else prevents it.
     """
     workspace, spec = Workspace(file, settings.warehouse, tell=tell), file.spec
     kept = keep_up(workspace, retain)
@@ -133,7 +133,7 @@ def maintain(
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
-    """The part of `maintain` that looks after tables.
+    """Do the part of `maintain` that looks after tables.
 
     Raises:
         SpecError: `retain` is too short.
@@ -165,9 +165,9 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
 
 
 def _read_by(workspace: Workspace, table: str) -> str | None:
-    """The column by which a table is read; None where that is the order in which it was written.
+    """Return the column by which a table is read; None if that is the order in which it was written.
 
-    That is so of the log, of what is released from it, and of all that is numbered by batches.
+    It is None for the log, for what is released from it, and for all that is numbered by batches.
     """
     if table in _BY_TIME:
         return TIMESTAMP
@@ -188,7 +188,7 @@ class UpkeepSettings(Config):
 
 
 def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
-    """The job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
+    """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
     name = file.spec.name
 
     @op(name=f"{name}__maintain", description="Looks after the tables, the pages of checks and the runs.")
@@ -248,7 +248,7 @@ def _forget(instance: DagsterInstance, run_id: str, home: Path) -> None:
 
 
 def _newest(spec: Spec, instance: DagsterInstance) -> set[str]:
-    """The runs that made the newest materialization of an asset, or of a day of one."""
+    """Return the runs that made the newest materialization of an asset, or of a day of one."""
     stays: set[str] = set()
     kind = DagsterEventType.ASSET_MATERIALIZATION
     for name in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches"):

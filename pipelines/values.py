@@ -1,4 +1,4 @@
-"""Values as people read them: numbers, shares, instants, lengths of time, whatever an aggregate may give.
+"""Values as people read them: numbers, shares, instants, durations, any value of an aggregate.
 
 Here: one value to one text, for a page, a terminal or another program. Not here: which values are shown.
 """
@@ -19,12 +19,12 @@ _LONGEST_LINE = 400  # letters of a value in a table on a terminal
 
 
 def number(count: int | None) -> str:
-    """A count with commas; empty for None."""
+    """Return a count with commas; empty for None."""
     return "" if count is None else f"{count:,}"
 
 
 def share(part: int, whole: int) -> str:
-    """A part in percent, never rounded to nothing or to all when it is not."""
+    """Return a part in percent, never rounded to nothing or to all if it is not."""
     if not whole:
         return ""
     percent = 100 * part / whole
@@ -36,7 +36,7 @@ def share(part: int, whole: int) -> str:
 
 
 def instant(at: datetime | None) -> str:
-    """An instant as UTC without its zone, and with no more of a fraction than there is."""
+    """Return an instant as UTC without its zone, and with no more of a fraction than it has."""
     if at is None:
         return ""
     text = at.astimezone(UTC).replace(tzinfo=None).isoformat(sep=" ")
@@ -54,12 +54,12 @@ def instant_us(us: int | None) -> str:
 
 
 def length(us: int | None) -> str:
-    """A length of time by its two largest units, cut off; empty for None."""
+    """Return a duration by its two largest units, cut off; empty for None."""
     return "" if us is None else _in_units(us, 2)
 
 
 def no_more_than(us: int) -> str:
-    """A length that is a bound, by its three largest units: rounded up, so that it is one as it is written."""
+    """Return a duration that is a bound, by its three largest units: rounded up, so that it stays a bound."""
     for unit in range(len(_UNITS)):
         size = _UNITS[unit][1]
         if abs(us) >= size:
@@ -81,7 +81,7 @@ def _in_units(us: int, most: int) -> str:
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
-    """A count with its noun."""
+    """Return a count with its noun."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
@@ -91,7 +91,7 @@ def is_number(value: object) -> bool:
 
 
 def any_value(value: Any) -> str:
-    """A value of any type that a table may hold, in one line; a long one is cut."""
+    """Return a value of any type that a table may hold, in one line; a long one is cut."""
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, int | Decimal):
@@ -104,12 +104,12 @@ def any_value(value: Any) -> str:
 
 
 def shortened(text: str, most: int = _LONGEST) -> str:
-    """A text of which a page shows no more than so many letters."""
+    """Return a text, cut if it is longer than a page shows."""
     return text if len(text) <= most else f"{text[:most]}… ({len(text):,} letters in all)"
 
 
 def _inside(value: object) -> object:
-    """A value inside a list, struct or map, as JSON has it."""
+    """Return a value inside a list, struct or map, as JSON has it."""
     if isinstance(value, Instant):
         return str(value)
     if isinstance(value, datetime):
@@ -122,7 +122,7 @@ def _inside(value: object) -> object:
 
 
 def in_a_line(value: Any) -> str:
-    """A value in one line that no terminal takes for a command; a long one is cut."""
+    """Return a value in one line that no terminal takes for a command; a long one is cut."""
     if value is None:
         return "null"
     said = plain(value)
@@ -135,7 +135,7 @@ def in_a_line(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value of any type that a table may hold, as JSON has it; instants are ISO 8601 with a Z."""
+    """Return a value of any type that a table may hold, as JSON has it; instants are ISO 8601 with a Z."""
     if isinstance(value, Instant):
         return f"{value}Z".replace(" ", "T")
     if isinstance(value, datetime):

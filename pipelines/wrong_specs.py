@@ -31,15 +31,15 @@ _MENDED = "It is right now: reload the code location, and its pipeline is there.
 _LOOK_EVERY_S = 30
 
 Look = Callable[[], Sequence[WrongSpec]]
-"""What is wrong now."""
+"""Finds what is wrong now."""
 
 
 def definitions_of(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
-    """An asset for each wrong file, in the group of its pipeline, with a check that says what is wrong.
+    """Build an asset for each wrong file, in the group of its pipeline, with a check that says what is wrong.
 
     Args:
-        wrong: What was wrong when the code location was loaded.
-        look: Looks again, so that checks and sensor speak of the files as they are.
+        wrong: The specs that were wrong when the code location was loaded.
+        look: Looks again, so that checks and sensor report the files as they are.
     """
     keys = _keys(wrong)
     pipelines = dict.fromkeys(one.pipeline for one in wrong)
@@ -54,7 +54,7 @@ def definitions_of(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
 
 
 def _keys(wrong: Sequence[WrongSpec]) -> dict[Path, AssetKey]:
-    """A key for each, of letters that Dagster takes: the pipeline and the file, such as `shop/shop_yaml`."""
+    """Return a key for each, of letters that Dagster takes: the pipeline and the file, such as `shop/shop_yaml`."""
     keys: dict[Path, AssetKey] = {}
     for one in wrong:
         name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in one.path.name)
@@ -84,9 +84,9 @@ def _check(one: WrongSpec, key: AssetKey, look: Look) -> AssetChecksDefinition:
 
 
 def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefinition:
-    """Records the failed checks of the files about a pipeline, once for each state of them.
+    """Record the failed checks of the files about a pipeline, once for each state of them.
 
-    Without it nobody would know of a check that has never run.
+    Without it a check that has never run would stay unknown.
     """
 
     @sensor(

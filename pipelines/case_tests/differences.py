@@ -1,4 +1,4 @@
-"""What is expected of a case against what was found: rows of tables and watermarks.
+"""The differences between the expected and the found outcome of a case: rows of tables and watermarks.
 
 Here: which rows belong together, and what differs. Not here: running a case (runs.py), layout (suite.py).
 """
@@ -19,7 +19,7 @@ _UNSEEN = ("_arrival_time", "_position", "_revision", "_is_final", "_source", "_
 
 @dataclass(frozen=True)
 class Outcome:
-    """What stands in the tables at one place of a log.
+    """The contents of the tables at one place of a log.
 
     Attributes:
         tables: Rows by table, those of `ordered_events` in their order.
@@ -34,11 +34,11 @@ class Outcome:
 
 @dataclass(frozen=True)
 class CaseOutcomes:
-    """What became of a case.
+    """The outcomes of a case.
 
     Attributes:
-        steps: What stands in the tables after each step; after the last, when all is done.
-        cuts: What stands there in the end, by the number of records before the one that stood alone.
+        steps: The contents of the tables after each step; after the last, when all is done.
+        cuts: The final contents, by the number of records before the one that was alone.
     """
 
     steps: tuple[Outcome, ...]
@@ -88,12 +88,12 @@ class Difference:
 
 
 def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Difference]:
-    """Everything in which an outcome differs from what is expected of it.
+    """Find every difference between an outcome and what is expected of it.
 
     Args:
-        expected: Its rows hold values as `values.read_value` gives them.
-        found: What stands in the tables; of its columns those that are not written are not looked at.
-        place: Where this is, for the reader.
+        expected: Its rows hold values as `values.read_value` returns them.
+        found: The contents of the tables; columns that are not written in `expected` are not compared.
+        place: The place in the case, for the reader.
     """
     if expected.watermark is not None and expected.watermark != found.watermark:
         words = f"expected {text_of(expected.watermark)}, found {text_of(found.watermark)}"
@@ -106,7 +106,7 @@ def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Diff
 
 
 def cut_differences(outcomes: CaseOutcomes) -> list[Difference]:
-    """In what a case differs from itself, cut elsewhere; the first such place tells enough."""
+    """Find the differences between a case and itself, cut elsewhere; the first such place is enough."""
     whole = outcomes.steps[-1]
     expected = Expected(whole.tables, whole.watermark, whole.watermarks)
     for cut, found in outcomes.cuts.items():
@@ -130,7 +130,7 @@ def _mark(mark: Any) -> str:
 
 
 def _timeline(key: str, known: Mapping[str, Any]) -> str:
-    """A timeline as it is written: `_timeline`, or of one `over` the value alone."""
+    """Return a timeline as it is written: `_timeline`, or of one `over` the value alone."""
     if key in known or key.startswith("["):
         return key
     return json.dumps([key], separators=(",", ":"), ensure_ascii=False)
@@ -157,9 +157,9 @@ def _fits(expected: Row, found: Row) -> bool:
 
 
 def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
-    """The most expected rows that can have a found row of their own: its place by theirs.
+    """Match as many expected rows as possible with a found row of their own; return its place by theirs.
 
-    An expected row that writes few columns may fit several found ones, so one that was given away may be taken back
+    An expected row that writes few columns may fit several found ones. So a row that was matched may be taken back
     for another (augmenting paths).
     """
     fitting = [[j for j, row in enumerate(found) if _fits(want, row)] for want in expected]
@@ -171,7 +171,7 @@ def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
 
 
 def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken: dict[int, int]) -> None:
-    """Gives an expected row a found one, if others can make room for it."""
+    """Match an expected row with a found one, if others can make room for it."""
     wants: dict[int, int] = {}  # who asked for a found row first
     asking = [i]
     for want in asking:

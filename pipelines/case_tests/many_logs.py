@@ -1,9 +1,9 @@
 """Many logs in one frame, judged together: how `tidemark test` runs all cases of a spec at once.
 
-Here: what tells the logs apart. Not here: the engine (timeops/engine.py), the tables of a warehouse (assets/).
+Here: how the logs are kept apart. Not here: the engine (timeops/engine.py), the tables of a warehouse (assets/).
 
-The column `log` names the log that a row is of. It is the first of the columns that timelines go over and that
-windows group by.
+The column `log` names the log of a row. It is the first of the columns that timelines go over and that windows group
+by.
 """
 
 import json
@@ -28,7 +28,7 @@ _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 
 @dataclass(frozen=True)
 class Rules:
-    """What is judged by, for frames of many logs.
+    """The rules for frames of many logs.
 
     Attributes:
         time: The rules of time: timelines over `log` first, windows grouped by `log` first.
@@ -40,7 +40,7 @@ class Rules:
 
 
 def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
-    """The rules of a spec, for frames in which the column `log` tells the logs apart."""
+    """Return the rules of a spec, for frames in which the column `log` distinguishes the logs."""
     key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
@@ -48,13 +48,13 @@ def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
 
 
 def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace], before: State) -> Outcome:
-    """Judges the next segment of each log.
+    """Judge the next segment of each log.
 
     Args:
-        items: Records of the arrival log, with `log`; of a log there may be none.
-        rules: What they are judged by.
-        places: Where the segment is in each log.
-        before: The state behind the segment before; before the first one of no timelines.
+        items: Records of the arrival log, with `log`; a log may have none.
+        rules: The rules.
+        places: The place of the segment in each log.
+        before: The state after the segment before; before the first one it has no timelines.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
@@ -64,12 +64,12 @@ def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace]
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
-    """The same rows, computed now, in one part: unions would double the parts with every segment."""
+    """Return the same rows, computed now, in one part: unions would double the parts with every segment."""
     return frame.coalesce(1).localCheckpoint()
 
 
 def state_of(logs: Sequence[str], state: State) -> State:
-    """The state of some of the logs."""
+    """Return the state of some of the logs."""
 
     def some(frame: DataFrame | None) -> DataFrame | None:
         if frame is None:
@@ -104,7 +104,7 @@ def dead_letters_of(outcome: Outcome, rules: Rules) -> DataFrame:
 
 
 def log_of_timeline() -> Column:
-    """The log that a timeline is of."""
+    """Return the log of a timeline."""
     return F.get_json_object(c.TIMELINE, "$[0]")
 
 
@@ -115,10 +115,10 @@ def timeline_in_log() -> Column:
 
 
 def log_watermarks(outcome: Outcome, clocks: Mapping[str, int | None], time: TimeSpec) -> dict[str, int | None]:
-    """The watermark of each log as a whole: of its timelines the highest, or what the clock gives if that is more.
+    """Return the watermark of each log as a whole: the highest of its timelines, or the clock's if that is higher.
 
     Args:
-        outcome: What a segment of the logs gave.
+        outcome: The outcome of a segment of the logs.
         clocks: The latest clock that is seen of every log, microseconds.
         time: The spec's `time` section.
     """

@@ -46,7 +46,7 @@ _LINES = pa.schema(
 
 
 End = tuple[int, int]
-"""A place in a case: behind so many of its records and so many of its ticks."""
+"""A place in a case: after so many of its records and so many of its ticks."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Records:
         frame: Items of the arrival log with `__tm_case`, the position of their case.
         payload: The payload columns.
         arrivals: Arrival of each record by case, microseconds; None without one.
-        ticks: By case the ticks: behind how many records, and their clock.
+        ticks: By case the ticks: after how many records, and their clock.
     """
 
     frame: DataFrame
@@ -66,16 +66,16 @@ class Records:
     ticks: Sequence[Sequence[tuple[int, int]]]
 
     def clock_us(self, case: int, end: End) -> int | None:
-        """The clock of a case behind so many of its items, microseconds."""
+        """Return the clock of a case after so many of its items, microseconds."""
         return max(self._clocks(case, end), default=None)
 
     def ended_clock_us(self, case: int, end: End, every_us: int) -> int | None:
-        """The clock of a case behind its last item before the period of such a clock, microseconds."""
+        """Return the clock of a case after its last item before the period of such a clock, microseconds."""
         clocks = list(accumulate(self._clocks(case, end), max))
         return max((us for us in clocks if us // every_us < clocks[-1] // every_us), default=None)
 
     def first_clock_us(self, case: int) -> int | None:
-        """The clock of a case at its first timed item, microseconds."""
+        """Return the clock of a case at its first timed item, microseconds."""
         return next(iter(self._clocks(case, (len(self.arrivals[case]), len(self.ticks[case])))), None)
 
     def _clocks(self, case: int, end: End) -> list[int]:
@@ -89,7 +89,7 @@ class Records:
 
 
 def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
-    """The records of all cases, as the pipeline would have them in its log.
+    """Return the records of all cases, as the pipeline would have them in its log.
 
     Raises:
         SpecError: A value does not fit its column.
@@ -150,7 +150,7 @@ def _payload_of(record: Row) -> Mapping[str, Any]:
 
 
 def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructType) -> DataFrame:
-    """The records of one source; `__tm_arrival` is what its expression gives where it has one."""
+    """Return the records of one source; `__tm_arrival` is the value of its expression if it has one."""
     time_zone = source.time_zone or spec.time.time_zone
     lines = written.where(F.col(c.SOURCE) == source.name).withColumn(LINE, F.col("__tm_record"))
     # A Connect server takes no call without options.

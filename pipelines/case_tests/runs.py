@@ -1,11 +1,11 @@
 """Running the cases of a spec in memory: all of them at once, each as a whole and cut into segments at every record.
 
-Here: which segments are run, and what stands in the tables after each. Not here: the stages
+Here: which segments are run, and the contents of the tables after each. Not here: the stages
 (timeops/engine.py), what is compared (differences.py).
 
-Each case becomes several logs: one with all records in the first segment, and for each record one in which it stands
-in a segment of its own, between what comes before and what comes behind. So three segments, and one more where some
-cases are flushed and some are not, serve all cases, and show every place between two records as the end of a segment.
+Each case becomes several logs: one with all records in the first segment, and for each record one in which it has a
+segment of its own, between the records before and after it. So three segments, and one more where some cases are
+flushed and some are not, serve all cases, and show every place between two records as the end of a segment.
 A tick ends a segment, so cases with ticks have more of them.
 """
 
@@ -56,7 +56,7 @@ MOST_CUTS = 32
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _SEGMENT = "__tm_segment"  # of a row that was written
 _REPLACED = "__tm_replaced"  # of a result the segment whose revision replaces it; null for none
-_IN_SEQUENCE = "__tm_in_sequence"  # of a released event: false for those that pass outside the sequence
+_IN_SEQUENCE = "__tm_in_sequence"  # of a released event: false if it passes outside the sequence
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Log:
 
     Attributes:
         case: Its position among the cases.
-        cut: A segment ends behind so many records, and another one behind the next record.
+        cut: A segment ends after so many records, and another one after the next record.
         records: How many there are.
-        ticks: Behind how many records its ticks stand.
+        ticks: After how many records its ticks come.
     """
 
     case: int
@@ -77,7 +77,7 @@ class Log:
 
     @property
     def name(self) -> str:
-        """Its name, as it stands in the frames."""
+        """Its name in the frames."""
         return f"{self.case}:{self.cut}"
 
     @property
@@ -92,7 +92,7 @@ class Log:
         return found
 
     def end(self, segment: int) -> End:
-        """The end of a segment; where the log has fewer, that of its last."""
+        """Return the end of a segment; if the log has fewer, the end of its last."""
         return self.ends[min(segment, len(self.ends) - 1)]
 
     def ticks_in(self, segment: int) -> bool:
@@ -115,7 +115,7 @@ def run_cases(
 
 
 def logs_of(number: int, case: Case) -> Iterator[Log]:
-    """The ways in which a case is cut: before each record, at the ends of its steps, and not at all.
+    """Return the ways in which a case is cut: before each record, at the ends of its steps, and not at all.
 
     Args:
         number: Its position among the cases.
@@ -138,7 +138,7 @@ def _step_ends(case: Case) -> list[End]:
 
 
 def _last(logs: Sequence[Log]) -> int:
-    """The segment behind which every log has all of its items."""
+    """Return the segment after which every log has all of its items."""
     return max(len(log.ends) for log in logs) - 1
 
 
@@ -148,12 +148,12 @@ def _flushes(case: Case, spec: Spec) -> bool:
 
 @dataclass(frozen=True)
 class _Segment:
-    """What one segment of the logs gives.
+    """The result of one segment of the logs.
 
     Attributes:
         tables: Rows by table.
-        timelines: The timelines behind it.
-        logs: The watermark of every log behind it.
+        timelines: The timelines after it.
+        logs: The watermark of every log after it.
     """
 
     tables: Mapping[str, DataFrame]
@@ -270,9 +270,9 @@ def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Written:
-    """What the segments wrote: rows by segment, log and table.
+    """The rows that the segments wrote, by segment, log and table.
 
-    Also after which segment all items are, how many segments there were, and which logs were flushed.
+    It also holds after which segment all items are there, the number of segments, and which logs were flushed.
     """
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
@@ -281,12 +281,12 @@ class _Written:
     flushed: frozenset[str]
 
     def final(self, log: str, tables: Sequence[str]) -> Outcome:
-        """What stands in the tables when all of a log is done."""
+        """Return the contents of the tables when all of a log is done."""
         is_flushed = log in self.flushed
         return self.outcome(log, tables, self.segments - 1 if is_flushed else self.last, final=is_flushed)
 
     def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
-        """What stands in the tables of a log after one of the segments; `final` if it was flushed by then."""
+        """Return the contents of a log's tables after one of the segments; `final` if it was flushed by then."""
         found = {table: self._appended(log, table, end) for table in tables if table != HELD}
         if ORDERED in tables:
             found[ORDERED] = _numbered(found[ORDERED])
@@ -300,13 +300,13 @@ class _Written:
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
-        """The rows of a table after a segment, without those that a revision has replaced by then."""
+        """Return the rows of a table after a segment, without rows that a revision has replaced by then."""
         rows: list[Row] = [{**row, _SEGMENT: s} for s in range(end + 1) for row in self.rows.get((s, log, table), ())]
         return [row for row in rows if row[PASSES] and (row[_REPLACED] is None or row[_REPLACED] > end)]
 
 
 def _numbered(rows: Sequence[Row]) -> list[Row]:
-    """Released events in their order, with `_release_seq`; those outside the sequence behind."""
+    """Number released events in their order, with `_release_seq`; events outside the sequence come last."""
     order = sorted(rows, key=lambda row: (row[_SEGMENT], row["_timeline"], row["_timestamp"], row["_arrival_seq"]))
     counts: dict[str, int] = defaultdict(int)
     numbered = []

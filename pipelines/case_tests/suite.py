@@ -46,13 +46,13 @@ _NARROWEST = 120  # columns of a page that no terminal shows
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
         case: The case.
-        differences: In what it differs from what is expected.
-        cuts: In what it differs from itself, cut into other segments.
-        failure: What Spark said when it could not be run.
+        differences: The differences from what is expected.
+        cuts: The differences from itself, cut into other segments.
+        failure: The message of Spark if it could not be run.
     """
 
     case: Case
@@ -107,7 +107,7 @@ def _schemas(workspace: Workspace) -> dict[str, StructType]:
 
 
 def _with_values(file: CasesFile, schemas: Mapping[str, StructType]) -> tuple[Case, ...]:
-    """The cases, their expected values read by the types of the columns."""
+    """Return the cases, their expected values read by the types of the columns."""
     problems: list[Problem] = []
 
     def read(expected: Expected | None, at: tuple[str | int, ...]) -> Expected | None:
@@ -179,7 +179,7 @@ def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]
 
 
 def _reason(error: Exception) -> str:
-    """The innermost cause that Java names, else the first line."""
+    """Return the innermost cause that Java names, else the first line."""
     lines = str(error).split("\n")
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     return [*lines[:1], *causes][-1]
@@ -236,7 +236,7 @@ def _show_difference(difference: Difference, console: Console) -> None:
 
 
 def _cells(row: Row, pair: Pair, columns: Sequence[str], style: str) -> list[Text]:
-    """The values of a row; those of a found one that differ from what was expected are marked."""
+    """Return the values of a row; in a found row, values that differ from the expected ones are marked."""
     cells = []
     for name in columns:
         text = text_of(row[name]) if name in row else ""

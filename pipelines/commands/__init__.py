@@ -1,4 +1,4 @@
-"""The commands of `tidemark`, those that look and those that operate.
+"""The commands of `tidemark`: some look, others operate.
 
 Here: options, and what is printed. Not here: what all commands share (../command_line.py).
 """

@@ -183,7 +183,7 @@ def _show_differences(found: "SpecPlan") -> None:
 
 
 def _most(one: "WindowRows") -> str:
-    """The windows with the most rows that would be others, in words."""
+    """Return the windows with the most rows that would change, in words."""
     shown = list(one.largest.items())[:3]
     return "most in " + ", ".join(f"the window of {start} UTC ({count:,})" for start, count in shown)
 
@@ -200,7 +200,7 @@ def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
 
 
 def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
-    """The same for programs; instants are ISO 8601 in UTC."""
+    """Return the same for programs; instants are ISO 8601 in UTC."""
     from tidemark.assets.spec_changes import way_on
 
     undecided = [change for change in found.changes if change.needs_decision]

@@ -143,7 +143,7 @@ def _last_batch(found: "Status") -> str:
 
 
 def _as_json(found: "Status") -> dict[str, Any]:
-    """The same for programs; instants are ISO 8601 in UTC."""
+    """Return the same for programs; instants are ISO 8601 in UTC."""
     last, plan, waiting = found.last, found.at_work, found.waiting
     files = {
         "new": waiting.new,
@@ -239,7 +239,7 @@ def show(
 
 
 def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
-    """The last commit, and the version of each table that belongs to it."""
+    """Return the last commit, and the version of each table that belongs to it."""
     from tidemark.resources.tables import BATCHES
 
     last = workspace.batches.last_commit() if workspace.exists else None
@@ -253,10 +253,10 @@ def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
 
 
 def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None]) -> str:
-    """The table that is meant.
+    """Return the table that is meant.
 
     Raises:
-        SpecError: There is none of this name.
+        SpecError: There is no table of this name.
     """
     from tidemark.resources.tables import window_table
     from tidemark.timeops.problems import did_you_mean
@@ -273,7 +273,7 @@ def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None
 
 
 def _order(columns: "dict[str, str]") -> "list[Order]":
-    """The newest first, by what a table has to tell it."""
+    """Return the order that shows the newest rows first, by the columns that a table has for it."""
     from tidemark.resources.lake.queries import Order
 
     for by in (

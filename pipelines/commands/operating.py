@@ -86,14 +86,14 @@ def init(folder: Path, example: str | None) -> None:
 
 
 def lay_out(home: Path, example: str | None = None) -> list[Path]:
-    """Makes what is missing of a home; the paths that were made, folders before what is in them.
+    """Make what is missing of a home; return the paths that were made, folders before what is in them.
 
     Args:
         home: The folder.
-        example: The example that is asked for; None for that of the rooms where there are no specs.
+        example: The example that is asked for; None for the rooms example if there are no specs.
 
     Raises:
-        TidemarkError: A file stands where a folder belongs, or the place cannot be written.
+        TidemarkError: A file is where a folder belongs, or the place cannot be written.
     """
     made: list[Path] = []
     try:
@@ -304,7 +304,7 @@ def rejudge(
 
 
 def _numbers(given: tuple[str, ...], option: str) -> list[int]:
-    """The numbers of records that an option names."""
+    """Return the numbers of records that an option names."""
     texts = [text.strip() for one in given for text in one.split(",")]
     wrong = [text for text in texts if not text.isdecimal()]
     if wrong:
@@ -404,7 +404,7 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
 
 
 def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) -> None:
-    """What was done, table by table where there was anything to do, and what is still to be deleted, and when."""
+    """Show what was done in each table with any work, and what is still to be deleted, and when."""
     if not done.tables:
         put(f"{name}: has no tables yet.")
         return

@@ -1,4 +1,4 @@
-"""What came in, and where every record went: the counts that `batches` keeps, the newest dead letters.
+"""The account of the input, where every record went: the counts that `batches` keeps, the newest dead letters.
 
 Here: counts as tables of the page, and dead letters to browse, some of each reason. Not here: reading the tables once
 (state.py), layout (page.py).
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True)
 class SourceInput:
-    """What came of a source: files, versions or partitions, and records."""
+    """The account of a source: files, versions or partitions, and records."""
 
     name: str
     files: int
@@ -147,7 +147,7 @@ def windows(state: State) -> list[WindowPlaces]:
 
 
 def timelines(state: State, batches: int, most: int) -> tuple[int, list[Timeline]]:
-    """Timelines that their own events moved in the last batches: how many, and those furthest behind."""
+    """Return the timelines that their own events moved in the last batches: how many, and the slowest ones."""
     first = state.processed[-batches:][0].batch_id
     rows = state.lake.rows(
         tables.WATERMARKS,
@@ -179,7 +179,7 @@ class BatchLine:
 
 
 def batches(state: State, most: int) -> list[BatchLine]:
-    """The last batches, the newest first."""
+    """Return the last batches, the newest first."""
     return [_batch(commit, state) for commit in reversed(state.commits[-most:])]
 
 
@@ -240,7 +240,7 @@ class DeadLetter:
 
 
 def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[DeadLetter]:
-    """The newest dead letters of each reason, at most MOST_DEAD_LETTERS in all, the newest first."""
+    """Return the newest dead letters of each reason, at most MOST_DEAD_LETTERS in all, the newest first."""
     rows: list[Mapping[str, Any]] = []
     for reason, most in allotted(by_reason, MOST_DEAD_LETTERS).items():
         version = state.versions[DEAD_LETTERS]
@@ -251,7 +251,7 @@ def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[Dead
 
 
 def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
-    """How many of each reason are shown: an equal part, and what those that are few leave goes to the others."""
+    """Return how many of each reason are shown: an equal part; the others share what rare reasons leave."""
     found: Counter[str] = Counter()
     reasons: Sequence[tuple[int, str]] = sorted((n, reason) for reason, n in by_reason.items() if n)
     for place, (n, reason) in enumerate(reasons):

@@ -40,13 +40,13 @@ _SHOWN_WINDOWS = 168  # on a chart: a week of hours
 
 @dataclass(frozen=True)
 class LogCharts:
-    """What is shown of the log over time.
+    """The log over time, as the page shows it.
 
     Attributes:
         watermark: The picture of the watermark, as the `src` of an image; None when no record has a time.
         lateness: The picture of lateness.
         quantiles: Which part of the events came at most how late.
-        of: Which records these are.
+        of: The records that these are.
     """
 
     watermark: str | None
@@ -56,7 +56,7 @@ class LogCharts:
 
 
 def log_charts(state: State) -> LogCharts | str:
-    """The pictures, or a sentence that says why there are none."""
+    """Return the pictures, or a sentence that says why there are none."""
     if not state.processed_end:
         return "No record has been processed yet."
     if not has_event_time(state.spec.sources, state.spec.time):
@@ -75,7 +75,7 @@ def log_charts(state: State) -> LogCharts | str:
 
 
 def source_of(figure: Figure | None) -> str | None:
-    """A drawing as the `src` of an image, so that the page needs no other file."""
+    """Return a drawing as the `src` of an image, so that the page needs no other file."""
     return None if figure is None else f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"
 
 
@@ -109,17 +109,17 @@ class Column:
 
 @dataclass(frozen=True)
 class WindowPart:
-    """What the page shows of a window table.
+    """A window table, as the page shows it.
 
     Attributes:
-        name: Of the window.
-        about: What it is, in words.
+        name: The name of the window.
+        about: Its description in words.
         columns: Of the rows.
         rows: The last rows, as texts.
         in_all: How many rows the table has.
         chart: The chart, as the `src` of an image; None when there is nothing to draw.
         drawn: The aggregate that the chart shows; empty without one.
-        said: Of how many windows and groups, or why there is no chart.
+        said: The number of windows and groups in it, or why there is no chart.
     """
 
     name: str
@@ -166,7 +166,7 @@ def _column(window: WindowSpec, name: str, rows: Sequence[Row]) -> Column:
 
 
 def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | None, str, str]:
-    """The chart of the first aggregate that gives numbers, and what it shows."""
+    """Draw the chart of the first numeric aggregate; return it and what it shows."""
     if not newest:
         return None, "", "No window has closed yet." if not window.revises else "No window has given a result yet."
     aggregate = next((name for name in window.aggregates if any(is_number(row.get(name)) for row in newest)), None)
@@ -194,7 +194,7 @@ def _points(
 
 
 def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:
-    """What a group is called: its values."""
+    """Return a function that labels a group: its values."""
     return lambda row: ", ".join(any_value(row[name]) for name in group_columns)
 
 
@@ -208,7 +208,7 @@ def _said(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
 
 
 def _step_us(window: WindowSpec) -> int | None:
-    """How far apart the windows of a group are where none is missing; None where they are as events make them."""
+    """Return the distance between a group's windows if none is missing; None if the events decide it."""
     if not window.closes_on_grid:
         return None
     longest = {"day": timedelta(hours=25), "month": timedelta(days=31, hours=1)}

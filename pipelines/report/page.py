@@ -1,7 +1,7 @@
-"""The page itself: what is read of a pipeline, filled into the template.
+"""The page itself: the facts of a pipeline, filled into the template.
 
-Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: what
-stands in a part (its siblings), where the page is written (../commands/looking.py).
+Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: the
+contents of a part (its siblings), where the page is written (../commands/looking.py).
 """
 
 import base64
@@ -24,7 +24,7 @@ _SHOWN_TIMELINES = 12
 
 
 def page_of(workspace: Workspace) -> str:
-    """The page of a pipeline as of its last commit, as HTML. Nothing is written, and Spark is not needed."""
+    """Return the page of a pipeline as of its last commit, as HTML. It writes nothing and needs no Spark."""
     state = state_of(workspace)
     about = {"spec": workspace.spec, "written": workspace.clock.now()}
     if state is None:

@@ -1,4 +1,4 @@
-"""What a pipeline's tables say at its last commit, read once for the whole page.
+"""The contents of a pipeline's tables at its last commit, read once for the whole page.
 
 Here: the commits, the versions that belong together, positions after batches. Not here: what the page makes of them.
 """
@@ -55,7 +55,7 @@ class State:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """What became of all processed records."""
+        """The outcomes of all processed records."""
         return sums(counted(self.commits))
 
     @property
@@ -80,13 +80,13 @@ class State:
 
     @cached_property
     def position(self) -> Position:
-        """Where the pipeline stands."""
+        """The position of the pipeline."""
         if not self.processed:
             return Position()
         return self.positions_from(self.processed[-1].batch_id)[self.processed[-1].batch_id]
 
     def positions_from(self, batch_id: int) -> dict[int, Position]:
-        """The position after each processed batch from one on."""
+        """Return the position after each processed batch from one on."""
         rows = self.lake.rows(
             tables.WATERMARKS,
             self.versions[tables.WATERMARKS],
@@ -96,7 +96,7 @@ class State:
 
 
 def state_of(workspace: Workspace) -> State | None:
-    """The state of a pipeline at its last commit; None before the first."""
+    """Return the state of a pipeline at its last commit; None before the first."""
     if not workspace.exists:
         return None
     commits = workspace.batches.history()

@@ -43,11 +43,11 @@ _IDLE = {
 }
 
 Lines = list[tuple[str, str]]
-"""What is said of, and what: a plain text, or Markup, in which the spec's own text is escaped."""
+"""The subject and the text about it: plain, or Markup in which the spec's own text is escaped."""
 
 
 def of_sources(spec: Spec) -> Lines:
-    """A line for each source: what is read."""
+    """Return a line for each source: what is read."""
     return [(source.name, _source(source)) for source in spec.sources]
 
 
@@ -71,7 +71,7 @@ def of_time(spec: Spec) -> Lines:
 
 
 def of_window(window: WindowSpec) -> str:
-    """What a window is, and when it gives results."""
+    """Describe a window, and when it has results."""
     parts: list[str] = [_shape(window)]
     if window.input is not None:
         parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))
@@ -153,7 +153,7 @@ def _shape(window: WindowSpec) -> str:
 
 
 def code(expression: str) -> Markup:
-    """An expression in one line, as code."""
+    """Return an expression in one line, as code."""
     return Markup("<code>{}</code>").format(" ".join(expression.split()))
 
 
