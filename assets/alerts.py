@@ -1,7 +1,7 @@
 """The alerts of a spec, as checks of a batch: how much was refused, how old results are, what is far ahead.
 
-Here: what is compared. Not here: the other checks (checks.py), the age of a pipeline that runs no more, which Dagster
-sees by a freshness policy (live.py). No alert holds a batch back.
+Here: what is compared. Not here: the other checks (checks.py), the age of a pipeline that has stopped running,
+which Dagster sees by a freshness policy (live.py). No alert holds a batch back.
 """
 
 from collections.abc import Mapping

@@ -103,7 +103,7 @@ def _details(checked: Checked) -> show.Metadata:
 
 
 def _link(page: Place, pipeline: Place, address: str) -> MetadataValue[str]:
-    """Where the page of the checks can be read; a browser opens no file from Dagster's pages."""
+    """Return the place where the page of the checks can be read; a browser opens no file from Dagster's pages."""
     if not address:
         return MetadataValue.path(str(page))
     within = relative(page, docs_folder(pipeline))

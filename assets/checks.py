@@ -106,7 +106,7 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 
 def run_checks(batch: Batch, asset: str) -> list[Checked]:
-    """Runs the checks of an asset (a key of CHECKS) on what a batch wrote."""
+    """Run the checks of an asset (a key of CHECKS) on what a batch wrote."""
     asked = expectations(batch.workspace.spec)[asset]
     alerts = [check_alert(batch, one) for one in asked if one not in CHECKS[asset]]
     return [*check_rows(batch, asset), *alerts]
@@ -162,7 +162,7 @@ def _are_released_in_order(batch: Batch) -> bool:
 
 
 def _releases(batch: Batch) -> DataFrame:
-    """Every release of the batch: is it in order after the one before it, and is it behind the watermark."""
+    """Return the releases of the batch: whether each breaks the order, and whether it is above the watermark."""
     workspace, plan = batch.workspace, batch.plan
     rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
     before, after = _timelines_around(batch)
@@ -197,7 +197,7 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 
 
 def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
-    """State of the timelines before a batch and after it, as the tables have it."""
+    """Return the state of the timelines before a batch and after it, as the tables have it."""
     workspace = batch.workspace
     before = timelines_before(workspace, workspace.position())
     if workspace.keeps_timelines:
@@ -259,7 +259,7 @@ def _records_of(batch: Batch) -> int:
 
 
 def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
-    """Of the events that were held before only the number is asked for, which Delta knows without reading them."""
+    """Count released and held events; Delta knows the number of earlier held ones without reading them."""
     plan, held, lake = batch.plan, tables.HELD_EVENTS, batch.workspace.lake
     of_batch: Filters = [(c.BATCH, "=", plan.batch_id)]
     new = old = new_held = 0

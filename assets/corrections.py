@@ -4,9 +4,9 @@ Here: comparing the table before and after, finding the records, the control ite
 for it. Not here: reading the table (resources/sources/), the log with corrections (exclusions.py), making tables anew
 (rebuild/).
 
-A row is told from others by what its pipeline says: a result by its window and groups. A row that has changed takes
-the place of the one that it replaces, so it is judged as if it had come as it is now. Of other tables only equal rows
-are the same: a row that is gone leaves the log, a new one is a new record.
+The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
+takes the place of the one that it replaces. It is judged as if it had come as it is now. In other tables only equal
+rows are the same: a row that is gone leaves the log, a new one is a new record.
 """
 
 import json
@@ -135,7 +135,7 @@ def _told_apart(records: DataFrame, columns: Sequence[str], identity: Sequence[s
 
 
 def _text_of(columns: Sequence[str], records: DataFrame) -> Column:
-    """STRING: values of columns, the same where these are; a record that is malformed has only its text."""
+    """Return a STRING of values of columns, equal if these are; a malformed record has only its text."""
     values = [
         (F.col(quoted(name)) if name in records.columns else F.lit(None)).alias(name)
         for name in (*columns, MALFORMED)

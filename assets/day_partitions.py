@@ -60,7 +60,7 @@ def ensure_day(key: str) -> None:
     """Check that a partition is a day: Dagster's dialog takes any text for a new one.
 
     Raises:
-        SpecError: It is none.
+        SpecError: It is not a day.
     """
     try:
         date.fromisoformat(key)

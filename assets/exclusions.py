@@ -1,10 +1,10 @@
-"""The log as control items have changed it: records that are no part of it, and records in the places of others.
+"""The log as control items have changed it: records that are not part of it, and records in the places of others.
 
 Here: which these are, the log as it is with them, and the clock that it has then. Not here: deciding on it
 (rebuild/rejudging.py, corrections.py).
 
 A record that takes the place of another one is judged there, with the number, the arrival and the clock of that
-place; where it was read it is no part of the log.
+place; where it was read it is not part of the log.
 
 The clock of a record is stored as it was read. A record with a wrong arrival may have moved it, so without that
 record the clock of later ones is computed again: the largest arrival so far, of records that count and of ticks.
@@ -93,13 +93,13 @@ class Excluded:
         return bool(first < end)
 
     def places_of(self, records: Numbers) -> Numbers:
-        """Return where records are judged that were read, in order; some are no part of the log any more."""
+        """Return the places at which records are judged, in order; some records have left the log."""
         moved = self.places[np.isin(self.records, records)]
         left = np.setdiff1d(records, np.concatenate([self.corrected, self.places]))
         return np.union1d(left, moved)
 
     def between(self, first_seq: int, end_seq: int) -> Numbers:
-        """Return those from one number on and before another."""
+        """Return the numbers from one on and before another."""
         first, end = np.searchsorted(self.seqs, [first_seq, end_seq])
         return self.seqs[first:end]
 
@@ -183,7 +183,7 @@ def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
 
 
 def without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataFrame:
-    """Return records of the log but those with some numbers."""
+    """Return records of the log without the ones with some numbers."""
     if 0 < len(numbers) <= _FEW:
         return records.where(~F.col(c.SEQ).isin([int(seq) for seq in numbers]))
     if len(numbers):

@@ -36,7 +36,7 @@ def held_back_check(spec: Spec) -> AssetCheckSpec:
 
 
 def held_back_result(spec: Spec, sentences: Sequence[str]) -> AssetCheckResult:
-    """Its result in a run.
+    """Return its result in a run.
 
     Args:
         spec: The pipeline.

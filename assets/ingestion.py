@@ -99,7 +99,7 @@ class Ingested:
 
 
 def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_input: str | None = None) -> Ingested:
-    """Reads what is waiting into the log, in one batch of its own; files that cannot be read are held back.
+    """Read what is waiting into the log, in one batch of its own; files that cannot be read are held back.
 
     Raises:
         InputError: A source cannot be read as the spec says; nothing was written.
@@ -120,7 +120,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
 
 
 def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
-    """Reads files into the log in one batch.
+    """Read files into the log in one batch.
 
     Raises:
         UnfitFilesError: Some of the files, or versions, cannot be read; nothing was written.
@@ -214,7 +214,7 @@ def _range(versions: Sequence[TableVersion]) -> list[str | int]:
 
 @contextmanager
 def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
-    """Finds the files that are to blame where reading fails at the content of a file.
+    """Find the files that are to blame if reading fails at the content of a file.
 
     Raises:
         UnfitFilesError: Some of the files cannot be read; nothing of any was stored.
@@ -310,10 +310,10 @@ def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int
 def _write_log(
     workspace: Workspace, plan: Plan, found: Waiting, records: DataFrame, payload: StructType
 ) -> tuple[int, dict[str, int], pa.Table]:
-    """Writes the records, numbered.
+    """Write the records, numbered.
 
     Returns:
-        How many, the first and the last clock of the log if there is one, and which of them take places of others.
+        Their number, the first and the last clock of the log if there is one, and the records in places of others.
     """
     spec = workspace.spec
     before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
@@ -394,7 +394,7 @@ def _ensure_unchanged(found: Waiting) -> None:
 
 
 def order_of(spec: Spec) -> str:
-    """Order of the records of one ingestion; beside those of tables it is that of arrival."""
+    """Return the order of the records of one ingestion; with records of tables it is that of arrival."""
     first = spec.sources[0]
     return "arrival_time" if isinstance(first, DeltaSource) else first.order
 
@@ -474,8 +474,8 @@ def _last_arrivals(
 def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
     """Add the arrival time in microseconds; null if it is not in the years 0001 to 9999.
 
-    It is null if the expression returns null or the record is malformed, and if the time of a broker, of a table's
-    log or of a file system is not in these years.
+    It is null if the expression returns null or the record is malformed. It is also null if the time of a broker, of
+    a table's log or of a file system is not in these years.
     """
     found = _own_arrival(records, source, time_zone, versions)
     if PLACE not in records.columns:

@@ -1,6 +1,6 @@
 """The live stages as Dagster assets: one run of them is one micro-batch.
 
-Here: names, dependencies, metadata, what a run may be told; each asset calls one stage. Not here: what a stage does
+Here: names, dependencies, metadata, settings of a run; each asset calls one stage. Not here: what a stage does
 (ingestion.py, time_adjustment.py, windows.py), the checks (asset_checks.py), what assets share (runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
@@ -110,7 +110,7 @@ def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
 def _stage(
     spec: Spec, name: str, about: str, deps: list[str], checks: Sequence[AssetCheckSpec] = ()
 ) -> Callable[[Callable[..., Iterator[StageResult]]], AssetsDefinition]:
-    """Decorator of a live asset. Without a batch of the run it yields no rows, so that no empty run is shown."""
+    """Decorate a live asset. Without a batch of the run it yields no rows, so that no empty run is shown."""
     described = asset(
         key=key(spec, name),
         group_name=spec.name,
@@ -198,7 +198,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
 
 
 def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSettings) -> Ingested | None:
-    """Reads what is waiting; None where something has to be processed first."""
+    """Read what is waiting; return None if something has to be processed first."""
     pending = workspace.batches.pending("process")
     if pending is not None:
         context.log.info("batch %s was not committed: it is finished before new input is read", pending.batch_id)

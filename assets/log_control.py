@@ -4,7 +4,7 @@ Here: their kinds, adding some, whether the log was flushed and reopened, which 
 items that a batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
 (timeops/watermark/fold.py).
 
-A wait is an item so that idleness can be told from waiting ever after (F).
+A wait is an item so that idleness can always be distinguished from waiting (F).
 """
 
 import json
@@ -24,8 +24,8 @@ from tidemark.timeops.utc import us_of
 
 SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read
-WAIT = "wait"  # from here on the sources and splits in its argument wait, and no others
-EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument are no part of the log, or are again
+WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
+EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
 CORRECTION = (
     "correction"  # the records in its argument take the places of others, or leave the log: upstream they did
 )

@@ -68,7 +68,7 @@ def look(workspace: Workspace) -> PendingWork:
 
 
 def signature(workspace: Workspace) -> str:
-    """Names all that a look goes by, and costs less: as long as it is the same, a look finds the same.
+    """Return a cheap text of all that a look depends on: while it is the same, a look finds the same.
 
     No file is opened, and of the lake only the log of batches.
     """
@@ -77,7 +77,7 @@ def signature(workspace: Workspace) -> str:
 
 
 def input_signature(workspace: Workspace) -> str:
-    """Names the spec and all input that has come, read or not."""
+    """Return a text of the spec and all input that has come, read or not."""
     inputs = [_seen(source, workspace.file.folder) for source in workspace.spec.sources]
     return _digest([workspace.spec.fingerprint(), inputs])
 

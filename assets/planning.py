@@ -136,7 +136,7 @@ def segment_of(plan: Plan) -> LogSegment:
 
 
 def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
-    """Whom the latest ingestion left waiting: a batch of aligned sources has records of that one only."""
+    """Return the sources that the latest ingestion left waiting: an aligned batch has records of that one only."""
     read = workspace.batches.last_commit("ingest")
     return waits_in(read.plan) if read else frozenset()
 
@@ -187,7 +187,7 @@ def not_flushed(workspace: Workspace) -> LakeError:
 
 
 def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
-    """Plans a processing batch and undoes what an earlier attempt at it has written.
+    """Plan a processing batch and undo what an earlier attempt at it has written.
 
     Raises:
         BusyError: Another run is at work.

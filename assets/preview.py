@@ -187,7 +187,7 @@ def _same_keys(keys: Sequence[str], window: WindowSpec) -> Column:
 
 
 def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:
-    """BOOLEAN, never null: a column has the same value in a row that there is and one that there would be."""
+    """Return a BOOLEAN, never null: a column has the same value in the present row and in the future one."""
     if name not in before.columns or name not in after.columns:
         return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()
     one, other = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")

@@ -88,7 +88,7 @@ class _First:
 
 
 def _first_counted(batch: BatchWriter, done: Sequence[Commit]) -> _First:
-    """Where the part of the period begins that is counted in the tables."""
+    """Return the start of the part of the period that is counted in the tables."""
     plan, records = batch.plan, records_in(batch.plan)
     first = _First(plan.batch_id, plan.first_seq)
     for one in reversed(done):
@@ -100,7 +100,7 @@ def _first_counted(batch: BatchWriter, done: Sequence[Commit]) -> _First:
 
 
 def _lost(batch: BatchWriter, by: str, which: Filters) -> Counter[str]:
-    """Records that ingestion or rules 0 to 3 refused, by source or timeline; of ingestion none has a timeline."""
+    """Count records that ingestion or rules 0 to 3 refused, by source or timeline; ingestion knows no timeline."""
     return _counted(batch, tables.DEAD_LETTERS, by, [*which, ("stage", "in", ["ingest", "time"])])
 
 

@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 def key(spec: Spec, name: str) -> AssetKey:
-    """Key of a pipeline's asset, such as `earthquakes/raw_events`."""
+    """Return the key of a pipeline's asset, such as `earthquakes/raw_events`."""
     return AssetKey([spec.name, *name.split("/")])
 
 
@@ -77,7 +77,7 @@ class LiveRun:
         return self._open(spark)
 
     def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
-        """Plans the next batch; errors as of `planning.take_on`."""
+        """Plan the next batch; errors as of `planning.take_on`."""
         plan = take_on(workspace, segment, run_id)
         with at_work(workspace, plan):
             fit_tables(workspace)
@@ -95,7 +95,7 @@ class LiveRun:
         return self._batch
 
     def committed(self) -> None:
-        """Lets go of the batch."""
+        """Release the batch."""
         self._batch = None
 
 
@@ -113,7 +113,7 @@ def was_interrupted(error: BaseException | None) -> bool:
 
 
 def say_who_runs(context: AssetExecutionContext) -> None:
-    """Names this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
+    """Name this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
     run_id = context.run.run_id
     context.instance.add_run_tags(run_id, {PROCESS_TAG: this_process(run_id).text})
 

@@ -97,7 +97,7 @@ def payload_of(workspace: Workspace) -> StructType:
 
 
 def _payload_of_spec(workspace: Workspace) -> StructType:
-    """Payload columns of all sources, and `_rescued` when one keeps unknown columns."""
+    """Return the payload columns of all sources, and `_rescued` if one keeps unknown columns."""
     sources = workspace.spec.sources
     known: dict[str, tuple[StructField, str]] = {}
     for source in sources:
@@ -120,7 +120,7 @@ def _two_columns(one: StructField, of: str, other: StructField, of_other: str) -
 
 
 def log_schema(payload: StructType) -> StructType:
-    """Columns of `raw_events`."""
+    """Return the columns of `raw_events`."""
     return StructType([*payload.fields, *[StructField(name, kind) for name, kind in _LOG_TYPES.items()]])
 
 
@@ -164,22 +164,22 @@ def _tried(name: str, words: str) -> str:
 
 
 def ordered_columns(payload: StructType) -> list[str]:
-    """Columns of `ordered_events` but its batch."""
+    """Return the columns of `ordered_events` but its batch."""
     return [*payload.names, *EVENT_COLUMNS, c.RELEASE_SEQ, c.ADJUSTED_BY, c.WATERMARK]
 
 
 def held_columns(payload: StructType) -> list[str]:
-    """Columns of `held_events` but its batch."""
+    """Return the columns of `held_events` but its batch."""
     return [name for name in ordered_columns(payload) if name != c.RELEASE_SEQ]
 
 
 def open_columns(payload: StructType) -> list[str]:
-    """Columns of the events that open windows still need: what a window's expressions may name."""
+    """Return the columns of the events that open windows still need: what a window's expressions may name."""
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
 def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: WindowSpec) -> DataFrame:
-    """Events or results with the columns of `tables.needed_table`, but its batch.
+    """Return events or results with the columns of `tables.needed_table`, but its batch.
 
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
@@ -193,14 +193,14 @@ def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: Window
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
-    """Adds to events of windows the columns under which what the engine knows of them is stored."""
+    """Add to events of windows the columns that store what the engine knows of them."""
     known = {c.WATERMARK: c.to_instant(c.W_BEFORE)} if c.W_BEFORE in events.columns else {}
     marks = {open_in_column(payload.names): F.col(OPEN_IN)} if OPEN_IN in events.columns else {}
     return events.withColumns(known | marks) if known or marks else events
 
 
 def loaded_events(events: DataFrame, payload: StructType) -> DataFrame:
-    """Events of windows as the engine knows them, from a table that holds what `stored_events` gave."""
+    """Return events of windows as the engine knows them, from a table of `stored_events`."""
     found = events.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
     if c.WATERMARK in events.columns:
         found = found.withColumn(c.W_BEFORE, c.to_us(c.WATERMARK)).drop(c.WATERMARK)
@@ -275,7 +275,7 @@ def fit_tables(workspace: Workspace) -> None:
 
 
 def end_tables(workspace: Workspace) -> None:
-    """Write into the tables of windows that the spec has no more that they have ended, and take it back of others."""
+    """Mark tables of windows that the spec no longer has as ended, and take the mark back from others."""
     last = workspace.batches.last_commit()
     for table in last.table_versions if last else ():
         folder, _, name = table.partition("/")
@@ -311,7 +311,7 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
 
 
 def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
-    """Schema of every table that depends on the spec.
+    """Return the schema of every table that depends on the spec.
 
     Raises:
         SpecError: The schema or an expression of the spec is wrong; all of them are named, with file, line and key.
@@ -364,7 +364,7 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
 
 
 def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType) -> dict[str, StructType]:
-    """Schemas of what is kept between batches."""
+    """Return the schemas of what is kept between batches."""
     found: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
@@ -381,7 +381,7 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
 
 
 def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
-    """Schemas of the results of windows."""
+    """Return the schemas of the results of windows."""
     found: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
@@ -415,7 +415,7 @@ def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
 
 
 def ensure_schemas(workspace: Workspace) -> None:
-    """Checks that the schema of each source can be read.
+    """Check that the schema of each source can be read.
 
     Raises:
         SpecError: One cannot.
@@ -432,7 +432,7 @@ def ensure_schemas(workspace: Workspace) -> None:
 
 
 def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
-    """Checks that every expression of the spec goes with the columns that it may name.
+    """Check that every expression of the spec fits the columns that it may name.
 
     Raises:
         SpecError: One does not; all that do not are named.

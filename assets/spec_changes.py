@@ -26,7 +26,7 @@ _NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
 def ensure_taken(workspace: Workspace) -> None:
-    """Checks that a pipeline that has tables takes the spec, before there is anything to do for it; needs no Spark.
+    """Check that a pipeline with tables takes the spec, before there is anything to do for it; needs no Spark.
 
     Raises:
         SpecError: It does not, or another file of its name made the tables.
@@ -37,7 +37,7 @@ def ensure_taken(workspace: Workspace) -> None:
 
 
 def ensure_one_file(workspace: Workspace) -> None:
-    """Checks that the pipeline is run by one spec file: two would take turns, each with its own input and windows.
+    """Check that one spec file runs the pipeline: two would take turns, each with its own input and windows.
 
     Raises:
         SpecError: Another file of its name has read the last input and is still there.
@@ -56,8 +56,8 @@ def ensure_one_file(workspace: Workspace) -> None:
 def note_of(workspace: Workspace) -> dict[str, str]:
     """Return what the plan of an ingestion stores about the spec file.
 
-    The path is as the operator gave it, so that it may lead over a link to the present release, and starts at the
-    pipeline's tables, so that a project may be moved or copied with them. From a store no path leads to it.
+    The path is as the operator wrote it, so that it may lead over a link to the present release. It starts at the
+    pipeline's tables, so that a project may be moved or copied with them. A pipeline in a store has no such path.
     """
     file = workspace.file.named or workspace.file.path
     folder = workspace.folder
@@ -65,7 +65,7 @@ def note_of(workspace: Workspace) -> dict[str, str]:
 
 
 def other_file(workspace: Workspace) -> Path | None:
-    """Another spec of this name that read the pipeline's last input and is still there; None if there is none."""
+    """Return another spec of this name that read the pipeline's last input and still exists; None without one."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
     noted = last.plan.input.get(_NOTE) if last else None
     if noted is None:

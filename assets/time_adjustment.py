@@ -88,7 +88,7 @@ class TimeAdjusted:
 
 
 def adjust_time(batch: Batch) -> TimeAdjusted:
-    """Judges a batch's segment of the log and writes `ordered_events`, `held_events`, `log_control`, `watermarks`."""
+    """Judge a batch's segment of the log; write `ordered_events`, `held_events`, `log_control`, `watermarks`."""
     outcomes = batch.take_outcomes()
     moved, refused = outcomes.moved_by_source(), outcomes.refused_by_source()
     counts, after = _counts(batch, outcomes, moved, refused), batch.after
@@ -107,7 +107,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
-    """Counts of the batch."""
+    """Return the counts of the batch."""
     by_mover = Counter(dict.fromkeys(MOVED, 0))
     for (_, name), n in moved.items():
         by_mover[name] += n
@@ -135,7 +135,7 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
 
 
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:
-    """Writes the dead letters of a batch, if there are any.
+    """Write the dead letters of a batch, if there are any.
 
     Returns:
         How many, by reason.
@@ -202,7 +202,7 @@ def _item(
 
 
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
-    """One row of the pipeline, and one of its timeline when its own events moved it."""
+    """Write one row of the pipeline, and one of its timeline if its own events moved it."""
     row = _pipeline_row(batch, after, counts)
     rows = [row]
     if after.max_t_us != batch.before.max_t_us:

@@ -36,7 +36,7 @@ def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
 
 
 def known_unknown(workspace: Workspace) -> Met:
-    """By source the columns that input was found to have, as the latest ingestion remembers them."""
+    """Return by source the columns that input was found to have, as the latest ingestion remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
     known: Met = last.plan.input.get(UNKNOWN, {}) if last else {}
     return known

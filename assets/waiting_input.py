@@ -141,7 +141,7 @@ def _found(
 
 
 def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
-    """Folder of the table that a source reads.
+    """Return the folder of the table that a source reads.
 
     Raises:
         InputError: The pipeline would read what it writes.
@@ -157,7 +157,7 @@ def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
 
 
 def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
-    """By path the files that an earlier ingestion could not read, as the latest one remembers them."""
+    """Return by path the files that an earlier ingestion could not read, as the latest one remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
     noted = last.plan.input.get(HELD_BACK, {}) if last else {}
     return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
@@ -218,7 +218,7 @@ def largest_times(workspace: Workspace) -> LargestTimes:
 
 
 def _highest(splits: pa.StructArray) -> pa.Table:
-    """By `source` and `split` the largest `max_t` of a piece of the state."""
+    """Return by `source` and `split` the largest `max_t` of a piece of the state."""
     names = ("source", "split", "max_t")
     columns = {name: pc.struct_field(splits, name) for name in names}
     return pa.table(columns).group_by(["source", "split"]).aggregate([("max_t", "max")])

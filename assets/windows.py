@@ -35,7 +35,7 @@ _FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
 
 
 def aggregate_windows(batch: Batch) -> Mapping[str, int]:
-    """Writes the results of every window that closes in a batch, inputs of others first, then what windows need.
+    """Write the results of each window that closes in a batch, inputs of others first, then what windows need.
 
     Returns:
         Rows written, by window.
@@ -91,7 +91,7 @@ def _write_revisions(batch: Batch, window: WindowSpec) -> int:
 
 
 def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
-    """Where the rows that are not final lie; of several timelines each has a watermark of its own.
+    """Return filters for the rows that are not final; with several timelines each has a watermark of its own.
 
     A session may have begun at any time.
     """
@@ -109,7 +109,7 @@ def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
-    """Rows that a committed batch wrote, by window and the day of `window_start`, its partition: `2026-01-31`."""
+    """Count a committed batch's rows by window and the day of `window_start`, its partition: `2026-01-31`."""
     workspace = batch.workspace
     of_batch: Filters = [(c.BATCH, "=", batch.plan.batch_id)]
     found: dict[str, Mapping[str, int]] = {}
@@ -121,7 +121,7 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
 
 
 def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mapping[str, int]:
-    """Rows that a table of windows has of some days, as of the last commit."""
+    """Count the rows that a table of windows has of some days, as of the last commit."""
     zone, asked = workspace.spec.partitions.time_zone, sorted(days)
     if not all(map(is_plain_day, asked)):
         return rows_by_day(workspace, table)
@@ -137,7 +137,7 @@ def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mappi
 
 
 def rows_by_day(workspace: Workspace, table: str, which: Filters = ()) -> Counter[str]:
-    """Rows that a table of windows has by the day of `window_start`, as of the last commit."""
+    """Count the rows of a table of windows by the day of `window_start`, as of the last commit."""
     days = Counter[str]()
     for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], which):
         starts_us = piece["window_start"].cast(pa.int64()).to_numpy()

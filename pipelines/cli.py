@@ -220,7 +220,7 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
-    """Runs a pipeline and shows what it did; False when files were held back."""
+    """Run a pipeline and show what it did; return False if files were held back."""
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
@@ -254,13 +254,13 @@ def _say_all(sentences: Sequence[str]) -> None:
 
 
 def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
-    """Names files that were not read because others had their bytes; they are remembered, so this is said once."""
+    """Name files that were not read because others had their bytes; they are remembered, so this is said once."""
     say(f"{pipeline}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
     _say_all([*copies[:MOST_NAMED], *more_than_named(copies)])
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
-    """Runs and shows the cases of each file; all files are read before."""
+    """Run and show the cases of each file; all files are read before."""
     from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
@@ -288,7 +288,7 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    """Checks that tables can go on with a spec; says what each change means for them."""
+    """Check that tables can go on with a spec; say what each change means for them."""
     from tidemark.assets.spec_changes import changes_of_spec, ensure_taken, line_of
     from tidemark.resources.workspace import Workspace
 
@@ -299,7 +299,7 @@ def _check_tables(file: "SpecFile", settings: "Settings") -> None:
 
 
 def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
-    """Checks that the batch that waits for its commit is the one that the operator names."""
+    """Check that the batch that waits for its commit is the one that the operator names."""
     from tidemark.resources.workspace import Workspace
 
     workspace = Workspace(file, settings.warehouse)

@@ -36,12 +36,12 @@ MOST_NAMED = 10
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 SPECS = Path(__file__).parent / "specs"
-"""The specs that come with Tidemark: where a process looks that was told no others."""
+"""The specs that come with Tidemark: the default of a process."""
 spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
 
 
 def warehouse_option(command: Command) -> Command:
-    """Adds --warehouse."""
+    """Add --warehouse."""
     text = "Folder of the tables, or its URL. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
     return click.option("--warehouse", metavar="DIR", type=_Warehouse(file_okay=False, path_type=Path), help=text)(
         command
@@ -63,19 +63,19 @@ class _Warehouse(click.Path):
 
 
 def spark_ui_option(command: Command) -> Command:
-    """Adds --spark-ui."""
+    """Add --spark-ui."""
     text = "Open Spark's UI while it computes, for this machine only; it has no login."
     return click.option("--spark-ui", is_flag=True, help=text)(command)
 
 
 def overrides_option(command: Command) -> Command:
-    """Adds --set."""
+    """Add --set."""
     text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
     return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
 
 
 def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":
-    """Settings of this process; DAGSTER_HOME is made if it is not there."""
+    """Return the settings of this process; create DAGSTER_HOME if it is not there."""
     from tidemark.resources.settings import use_dagster_home
 
     settings = known_settings(warehouse, spark_ui=spark_ui)
@@ -132,14 +132,14 @@ def _opened_instance(home: Path) -> "DagsterInstance":
 
 
 def known_settings(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":
-    """Settings of this process, for a command that needs no Dagster: nothing is made."""
+    """Return the settings of this process, for a command that needs no Dagster: nothing is made."""
     from tidemark.resources.settings import from_environment
 
     return from_environment(SPECS, warehouse=warehouse, spark_ui=spark_ui)
 
 
 def says_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds --verbose, and turns errors of the command into sentences, see `in_words`."""
+    """Add --verbose, and turn errors of the command into sentences, see `in_words`."""
 
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
@@ -174,7 +174,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
 def _say_stopped() -> int:
     """Say that the process was asked to stop; return the exit code of one that ends by such a signal."""
     by = stop_signal() or signal.SIGINT
-    signal.signal(by, signal.SIG_IGN)  # another one changes nothing any more
+    signal.signal(by, signal.SIG_IGN)  # another one has no effect
     how = "" if by == signal.SIGINT else f" by {by.name}"
     say(f"Stopped{how}. Nothing is lost: what was committed stays, and the next run does the rest.")
     return 128 + by
@@ -212,12 +212,12 @@ def _print_errors_of_libraries() -> None:
 
 
 def say(text: str) -> None:
-    """Says something on stderr; what a terminal would obey in it is written out."""
+    """Print a message on stderr; what a terminal would obey in it is written out."""
     click.echo(printable(text, keep="\n\t"), err=True)
 
 
 def put(text: str) -> None:
-    """Prints a result to stdout; what a terminal would obey in it is written out."""
+    """Print a result to stdout; what a terminal would obey in it is written out."""
     click.echo(printable(text, keep="\n\t"))
 
 
@@ -227,7 +227,7 @@ def more_than_named(things: Sequence[object]) -> list[str]:
 
 
 def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
-    """Reads specs, all of them before anything runs.
+    """Read specs, all of them before anything runs.
 
     Raises:
         SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
@@ -255,7 +255,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
 
 
 def each_spec(paths: Sequence[Path], overrides: Sequence[str], act: Callable[["SpecFile"], None]) -> bool:
-    """Reads specs one after the other and acts on each; says what is wrong with one, and goes on.
+    """Read specs one after the other and act on each; say what is wrong with one, and go on.
 
     Returns:
         Whether nothing was wrong with any.

@@ -53,8 +53,8 @@ def definitions(
 ) -> Definitions:
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
-    Each pipeline brings its assets, whose keys and group are the pipeline's name, their checks, the jobs
-    `<pipeline>_live`, `_maintain`, `_rebuild` and `_rejudge`, and the schedule or sensor that its spec asks
+    Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
+    the jobs `<pipeline>_live`, `_maintain`, `_rebuild` and `_rejudge`, and the schedule or sensor that its spec asks
     for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of a run. No Spark is
     started before a run needs it.
 
@@ -105,7 +105,7 @@ def build_definitions(
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
-    """Definitions of pipelines whose specs were read.
+    """Return definitions of pipelines whose specs were read.
 
     Args:
         settings: Where things are.
@@ -123,7 +123,7 @@ def build_definitions(
 
 
 def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, run: LiveRun) -> Definitions:
-    """All of one pipeline but the resource."""
+    """Return all definitions of one pipeline but the resource."""
     file, spec = looks.file, looks.spec
     live = live_assets(spec, run)
     job = define_asset_job(
@@ -154,7 +154,7 @@ def job_name(file: SpecFile) -> str:
 
 @cache
 def _spark_resource(config: tuple[tuple[str, str], ...]) -> LazyPySparkResource:
-    """One object for each choice: Dagster merges two definitions of a resource only if they are the same object."""
+    """Return one object for each choice: Dagster merges a resource's definitions only if they are one object."""
     return LazyPySparkResource(spark_config=dict(config))
 
 

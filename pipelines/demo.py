@@ -40,7 +40,7 @@ _NAMES = tuple(f"flights-2013-{month:02}.csv" for month in range(1, 13))
 
 
 def main() -> None:
-    """Writes the landing files, runs the pipeline and prints what came out."""
+    """Write the landing files, run the pipeline and print what came out."""
     with in_words():
         from tidemark.pipelines.runner import RunOptions
         from tidemark.pipelines.spec_files import read_spec
@@ -95,7 +95,7 @@ def _shown(path: Path) -> Path:
 
 
 def land_flights(folder: Path) -> int:
-    """Writes the flights as `flights-2013-01.csv` to `flights-2013-12.csv`, lines as they are.
+    """Write the flights as `flights-2013-01.csv` to `flights-2013-12.csv`, lines as they are.
 
     A file that is there already stays as it is. A new one gets its name when it is whole.
 

@@ -69,10 +69,10 @@ class Departure:
     """A flight that took off.
 
     Attributes:
-        at_ms: When, milliseconds since the epoch; flights of one minute are told apart by their milliseconds, in the
+        at_ms: The time, milliseconds since the epoch; flights of one minute differ in their milliseconds, in the
             order of the files.
         partition: The partition of its airline.
-        value: What the record says.
+        value: The value of the record.
     """
 
     at_ms: int
@@ -81,7 +81,7 @@ class Departure:
 
 
 def main() -> None:
-    """Starts a broker, plays the flights, runs both pipelines and prints what came out."""
+    """Start a broker, play the flights, run both pipelines and print what came out."""
     with in_words():
         from tidemark.pipelines.runner import RunOptions
         from tidemark.pipelines.spec_files import read_spec
@@ -163,7 +163,7 @@ def _scheduled(row: Mapping[str, str]) -> datetime:
 
 
 def _play(address: str, departures: Sequence[Departure]) -> None:
-    """Writes records to the topic, which is made if need be."""
+    """Write records to the topic, which is made if need be."""
     from confluent_kafka import KafkaException, Producer
     from confluent_kafka.admin import AdminClient, NewTopic
 

@@ -177,7 +177,7 @@ def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> st
 
 
 def _last_heard_of(workspace: Workspace, record: RunRecord) -> datetime:
-    """When a run last gave a sign: it began, its batch had a heartbeat, or it committed one."""
+    """Return the time of a run's last sign: it began, its batch had a heartbeat, or it committed one."""
     run_id = record.dagster_run.run_id
     signs = [instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))]
     if workspace.exists:

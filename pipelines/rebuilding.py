@@ -1,6 +1,6 @@
 """Rebuilds of a pipeline: its derived tables made anew from the log, and the jobs that do it.
 
-Here: the Spark that it needs, what Dagster is told of it, the jobs. Not here: the rebuild itself (assets/rebuild/),
+Here: the Spark that it needs, what it reports to Dagster, the jobs. Not here: the rebuild itself (assets/rebuild/),
 the command's words (commands/operating.py).
 """
 
@@ -75,7 +75,7 @@ def rebuild_pipeline(
         file: The spec.
         settings: The places.
         reason: Why; kept in `batches` and `log_control`.
-        windows: Make these windows alone anew, and those over them; by default all tables.
+        windows: Make only these windows anew, and the windows over them; by default all tables.
         decision: Take records out of the log, or back into it, and make all tables anew.
         to_spec: Make anew no more than the spec asks for.
         instance: Dagster's instance, which records it.
@@ -120,7 +120,7 @@ def drop_tables(
     *,
     tell: Callable[[str], None] = silent,
 ) -> Commit:
-    """Delete the tables of windows that the spec has no more; needs no Spark.
+    """Delete the tables of windows that the spec no longer has; needs no Spark.
 
     Raises:
         TidemarkError: As of `assets.rebuild.former_windows.drop_windows`.

@@ -218,7 +218,7 @@ def _run_once(
     instance: DagsterInstance,
     tell: Callable[[str], None],
 ) -> tuple[str, ...]:
-    """One micro-batch as one Dagster run; what its checks have found that hold nothing back."""
+    """Run one micro-batch as one Dagster run; return the findings of its checks that hold nothing back."""
     file, memory = workspace.file, workspace.memory
     definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell, memory=memory)
     asked = replace(options, accepted=None, reopen=_reopen(workspace, options))
@@ -332,7 +332,7 @@ def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:
 
 
 def show_on_timeline(instance: DagsterInstance, run_id: str) -> None:
-    """Says of a run that ended that it is the code location's, as `dagster run migrate-repository` does."""
+    """Assign a run that ended to the code location, as `dagster run migrate-repository` does."""
     if instance.get_run_by_id(run_id) is None:
         return
     instance.add_run_tags(run_id, {_LABEL_TAG: f"{_REPOSITORY}@{LOCATION}"})
@@ -344,7 +344,7 @@ def show_on_timeline(instance: DagsterInstance, run_id: str) -> None:
 
 
 def _stored_origin(job: str) -> str:
-    """Where a job of the code location comes from, in the form in which Dagster stores it with a run.
+    """Return the origin of a job of the code location, in the form that Dagster stores with a run.
 
     Dagster has no public class for it. It reads the stored form as long as it reads the runs of today.
     """

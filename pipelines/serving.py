@@ -51,7 +51,7 @@ windows:
 
 
 def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
-    """Keeps a warm Spark for the runs that have this Dagster home, until it is told to stop.
+    """Keep a warm Spark for the runs that have this Dagster home, until it is told to stop.
 
     Args:
         settings: Where things are; the Spark that they name, if any, is whose cores compute.
@@ -150,7 +150,7 @@ def _warm_up(note: ServerNote) -> None:
 
 
 def _lines(run: int) -> Iterator[str]:
-    """Records of some minutes, a few of them late."""
+    """Return records of some minutes, a few of them late."""
     for n in range(1_000):
         second = run * 600 + n * 0.6 - (60 if n % 100 == 99 else 0)
         minute, rest = divmod(max(second, 0), 60)

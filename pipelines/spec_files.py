@@ -21,7 +21,7 @@ from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.yaml_text import read_yaml
 
 CASES = ".cases.yaml"
-"""How the name of a file of cases for `tidemark test` ends, which may lie beside its spec."""
+"""The end of the name of a file of cases for `tidemark test`, which may be beside its spec."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class WrongSpec:
 
     Attributes:
         path: The file or folder.
-        pipeline: The pipeline that it is about, as far as that can be told; letters, digits and _.
+        pipeline: Its pipeline, as far as that is known; letters, digits and _.
         message: What is wrong with it, and what to do.
     """
 
@@ -53,7 +53,7 @@ class SpecFolder:
 
 
 def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
-    """Reads one spec; overrides are keys set to other values, such as `time.unit=second`.
+    """Read one spec; overrides are keys set to other values, such as `time.unit=second`.
 
     Raises:
         SpecError: There is no such file, or it is no valid spec.
@@ -101,7 +101,7 @@ def spec(file: str | PathLike[str] | None = None, *, text: str | None = None, ov
 
 
 def read_specs(places: Iterable[Path]) -> SpecFolder:
-    """Reads spec files, and of folders every `*.yaml` but the cases for `tidemark test`.
+    """Read spec files, and of folders every `*.yaml` but the cases for `tidemark test`.
 
     A wrong one keeps none from being read.
     """
@@ -133,7 +133,7 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
 
 
 def check_names(files: Iterable[SpecFile]) -> None:
-    """Checks that files which are used together are of different pipelines.
+    """Check that files that are used together are of different pipelines.
 
     Raises:
         SpecError: Two files have the same name.
@@ -178,7 +178,7 @@ def _pipeline_of(path: Path) -> str:
 
 
 def read_text(path: Path, what: str, *, remedy: str) -> str:
-    """Reads a file of the operator's.
+    """Read a file of the operator.
 
     Raises:
         SpecError: It cannot be read.

@@ -72,7 +72,7 @@ class Status:
 
 
 def status_of(workspace: Workspace) -> Status:
-    """Looks at a pipeline. Nothing is written.
+    """Look at a pipeline. Nothing is written.
 
     Raises:
         LakeError: A table is gone, or a file of it is missing or damaged.
@@ -115,7 +115,7 @@ def _ended(workspace: Workspace) -> Iterator[str]:
 
 
 def _rows(workspace: Workspace, table: str) -> int:
-    """Rows of a table as of the last commit, by its log alone."""
+    """Count the rows of a table as of the last commit, by its log alone."""
     if not workspace.exists or not workspace.lake.exists(table):
         return 0
     return workspace.lake.row_count(table, workspace.base_of(table))

@@ -43,7 +43,7 @@ _PAGE = 120
 
 
 def sums(commits: Iterable[Commit]) -> dict[str, int]:
-    """Each count, summed over commits."""
+    """Sum each count over commits."""
     found: dict[str, int] = {}
     for commit in commits:
         for name, count in commit.counts.items():
@@ -52,12 +52,12 @@ def sums(commits: Iterable[Commit]) -> dict[str, int]:
 
 
 def ordered(counts: Counts) -> int:
-    """Rows of `ordered_events`: released in order, or kept out of order."""
+    """Count the rows of `ordered_events`: released in order, or kept out of order."""
     return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
 
 
 def changed_by_hand(lake: Lake, versions: Mapping[str, int], spec: Spec, counts: Counts, log_end: int) -> Counts:
-    """Rows that tables of events have more, or fewer, than batches wrote into them; tables as written are left out.
+    """Count rows by which tables of events differ from what batches wrote; tables as written are left out.
 
     Args:
         lake: The tables.
@@ -116,7 +116,7 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
 
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
-    """Prints what a run did to stdout."""
+    """Print what a run did to stdout."""
     on = console()
     name = workspace.spec.name
     if report.batches == 0:
@@ -191,7 +191,7 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
 
 
 def write_rows(rows: pa.Table, form: str | None) -> None:
-    """Prints rows to stdout.
+    """Print rows to stdout.
 
     Args:
         rows: The rows.
@@ -236,7 +236,7 @@ def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None
 
 
 def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
-    """Prints texts with a word in front of each, no wider than the terminal or, in a pipe, than a page.
+    """Print texts with a word before each, no wider than the terminal or, in a pipe, than a page.
 
     Args:
         title: The first line.
@@ -258,7 +258,7 @@ def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
 
 
 def console(width: int | None = None) -> Console:
-    """Where text is printed as it is; without a width as wide as the terminal, or without an edge in a pipe."""
+    """Return a console that prints text as it is: by default as wide as the terminal, without an edge in a pipe."""
     made = Console(highlight=False, markup=False, emoji=False, width=width)
     return made if width is not None or made.is_terminal else console(_WIDE)
 

@@ -211,7 +211,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
 
 
 def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:
-    """Deletes the runs that ended and were made before an instant, with their events, pictures and logs.
+    """Delete the runs that ended and were made before an instant, with their events, pictures and logs.
 
     What stays: of each asset the run of its newest materialization, of windows that of each day, so that no day is
     shown as missing.

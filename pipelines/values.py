@@ -44,12 +44,12 @@ def instant(at: datetime | None) -> str:
 
 
 def second(at: datetime) -> str:
-    """As `instant`, cut off to the second."""
+    """Return the same as `instant`, cut off to the second."""
     return instant(at.replace(microsecond=0))
 
 
 def instant_us(us: int | None) -> str:
-    """As `instant`, of microseconds since the epoch."""
+    """Return the same as `instant`, of microseconds since the epoch."""
     return "" if us is None else instant(instant_of(us))
 
 

@@ -1,6 +1,7 @@
-"""Specs of the folder that make no pipeline, where a person looks: in Dagster, as assets whose check has failed.
+"""Specs of the folder that make no pipeline, as assets in Dagster whose check has failed.
 
-Here: the asset, the check and the sensor that says so without a run. Not here: finding what is wrong (spec_files.py).
+Here: the asset, the check and the sensor that records the failure without a run. Not here: finding the
+fault (spec_files.py).
 """
 
 import json

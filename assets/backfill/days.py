@@ -43,7 +43,7 @@ from tidemark.timeops.windows.results import last_revisions, passing
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> Commit:
-    """Recomputes the results of the windows that start on the days from `first` to `last` from the log.
+    """Recompute the results of the windows that start on the days from `first` to `last` from the log.
 
     Returns:
         The commit; it counts the rows written as `<window>.rows`.
@@ -178,7 +178,7 @@ def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[
 def days_of_zone(first: date, last: date, zone: str) -> tuple[date, date]:
     """Return the first and the last day of a range that a time zone had: Pacific/Apia had no 30 December 2011.
 
-    For such a day Dagster names the next one, whose rows are none of it.
+    For such a day Dagster names the next one, whose rows are not of that day.
 
     Raises:
         SpecError: It had none of them.

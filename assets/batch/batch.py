@@ -47,7 +47,7 @@ FEW_RECORDS = 50_000
 BASE_EVERY = 16  # batches
 
 FEW_BYTES = 256_000_000
-"""Records of no more bytes are read by this process for Spark."""
+"""Up to so many bytes of records, this process reads them for Spark."""
 
 MODERATE_RECORDS = 500_000
 """The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
@@ -118,7 +118,7 @@ class BatchWriter:
                 pa.default_memory_pool().release_unused()  # else Arrow keeps what it has freed for itself
 
     def tuned(self) -> AbstractContextManager[None]:
-        """Spark, set for the size of the batch."""
+        """Set Spark for the size of the batch."""
         return tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
 
     def written(self, table: str) -> DataFrame:
@@ -126,7 +126,7 @@ class BatchWriter:
         return self.workspace.lake.read(table, filters=[(c.BATCH, "=", self.plan.batch_id)])
 
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
-        """Adds rows, with the number of the batch.
+        """Add rows, with the number of the batch.
 
         Args:
             table: The table.
@@ -146,7 +146,7 @@ class BatchWriter:
         are_few: bool | None = None,
         stays: Filters | None = None,
     ) -> Written:
-        """Deletes rows and adds others, in one commit; arguments as of `append` and of `Lake.replace`."""
+        """Delete rows and add others, in one commit; arguments as of `append` and of `Lake.replace`."""
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
         few = self.is_small if are_few is None else are_few
@@ -155,11 +155,11 @@ class BatchWriter:
         )
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
-        """Adds rows that this process has, whole, as they are."""
+        """Add rows that this process has, whole, as they are."""
         self.workspace.lake.append_rows(table, rows, expect=self._ready(table), attempt=self.plan.attempt)
 
     def replace_rows(self, table: str, rows: pa.Table, *, where: Filters | None) -> None:
-        """Deletes rows and adds others that this process has, with the number of the batch, in one commit."""
+        """Delete rows and add others that this process has, with the number of the batch, in one commit."""
         numbers = pa.repeat(pa.scalar(self.plan.batch_id, pa.int64()), rows.num_rows)
         stamped = rows.append_column(c.BATCH, numbers)
         lake, expect, attempt = self.workspace.lake, self._ready(table), self.plan.attempt
@@ -194,7 +194,7 @@ class Batch(BatchWriter):
         return self._judged[0]
 
     def take_outcomes(self) -> Outcomes:
-        """Hand over what became of each record, once: it is as long as the segment, and asked for by one stage."""
+        """Return the outcome of every record, once: it is as long as the segment, and only one stage asks for it."""
         _ = self._judged
         return self._outcomes.pop()
 
@@ -265,7 +265,7 @@ class Batch(BatchWriter):
         )
 
     def may_reach(self, us: int) -> Column:
-        """BOOLEAN, never null: false only of records of the segment whose event time is before an instant.
+        """Return a BOOLEAN, never null: false only for records of the segment with an event time before an instant.
 
         These are the records before the first one that comes to the instant: a large batch, which judges its records
         anew for each who asks, need not read them.
@@ -285,7 +285,7 @@ class Batch(BatchWriter):
 
 
 def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Array) -> DataFrame | None:
-    """Some of these records, which Arrow finds in a fraction of the time that Spark takes.
+    """Return some of these records, which Arrow finds in a fraction of the time that Spark takes.
 
     None where they are too large for the memory of this process, or others have taken the places of some.
     """

@@ -49,7 +49,7 @@ def clock_of_tick(workspace: Workspace) -> int | None:
 
 
 def place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:
-    """Where a segment is in the log, and what ends it."""
+    """Return the place of a segment in the log, and its end."""
     seqs = range(segment.first_seq, segment.end_seq)
     place = log_place(workspace, before)
     return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)

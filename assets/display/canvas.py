@@ -45,7 +45,7 @@ def canvas() -> tuple[Figure, Axes]:
 
 
 def set_time_axis(axes: Axes, label: str = "arrival clock, UTC") -> None:
-    """Makes the axis across one of instants, see `days_of`."""
+    """Make the horizontal axis one of instants, see `days_of`."""
     axes.set_xlabel(label)
     locator = _TimeLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -139,7 +139,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _make_room(figure: Figure) -> None:
-    """Moves the axes to the right where their numbers are so long that the label beside them is off the sheet."""
+    """Move the axes to the right if their numbers are so long that the label beside them is off the sheet."""
     lefts = [box.x0 / figure.bbox.width for axes in figure.axes if (box := axes.get_tightbbox()) is not None]
     missing = _MARGIN - min(lefts, default=_MARGIN)
     if missing > 0:

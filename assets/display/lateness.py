@@ -92,7 +92,7 @@ class Lateness:
 
 
 def bucket_start(bucket: int) -> float:
-    """Where a bucket of the histogram starts, microseconds: bucket 0 holds what is less than a millisecond off."""
+    """Return the start of a bucket, microseconds: bucket 0 holds lateness of less than a millisecond."""
     if bucket <= 0:
         return -_edge(1 - bucket)
     return _edge(bucket)
@@ -103,7 +103,7 @@ def _edge(number: int) -> float:
 
 
 def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) -> tuple[Bin, ...]:
-    """Pieces that each know their own records alone, with clock, newest event and watermark carried on.
+    """Carry clock, newest event and watermark on through pieces that each know only their own records.
 
     Args:
         pieces: They, in the order of the log.
@@ -126,7 +126,7 @@ def follows_us(rules: TimeRules) -> int | None:
 
 
 def tolerances(spec: Spec) -> dict[str, float]:
-    """Where the picture of lateness has lines, in seconds."""
+    """Return the lines in the picture of lateness, in seconds."""
     rules = TimeRules.of(spec)
     lines = {
         "out of orderness" if len(rules.sources) == 1 else f"out of orderness of {source.name}": (
@@ -264,7 +264,7 @@ def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> N
 
 
 def _lateness(arrival: Integers, time: Integers) -> Integers:
-    """Arrival minus event time, where there is one."""
+    """Return arrival minus event time, where there is one."""
     return np.where(time == _NONE, _NONE, arrival - np.where(time == _NONE, 0, time))
 
 
@@ -306,7 +306,7 @@ def _bin(log: _Log, start: int) -> Bin:
 
 
 def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
-    """Adds the watermark that batches ended with, which the clock or the slowest of several splits may have set."""
+    """Add the watermarks at the ends of batches, which the clock or the slowest of several splits may have set."""
     left = [(end, position.watermark_us) for end, position in reached if position.watermark_us is not None]
     for one in bins:
         known = one.watermark_us
@@ -316,7 +316,7 @@ def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], 
 
 
 def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
-    """No watermark is above what the batch of the record ended with: the spec may have changed since."""
+    """Limit watermarks to the one at the end of the record's batch: the spec may have changed since."""
     left = [(end - first, position.watermark_us) for end, position in reached if not position.final]
     for one in bins:
         while left and left[0][0] <= one.last:
@@ -326,7 +326,7 @@ def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first
 
 
 def _buckets(lateness_us: Integers) -> Integers:
-    """Bucket of each lateness, see `bucket_start`."""
+    """Return the bucket of each lateness, see `bucket_start`."""
     off = np.abs(np.where(lateness_us == _NONE, 0, lateness_us))
     size = np.floor(PER_DECADE * np.log10(np.maximum(off, FINEST_US) / FINEST_US)).astype(np.int64) + 1
     return np.where(off < FINEST_US, 0, np.sign(lateness_us) * size)

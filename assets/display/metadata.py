@@ -83,12 +83,12 @@ def number_of(batch: Plan) -> Any:
 
 
 def numbers(counts: Mapping[str, int]) -> Metadata:
-    """Each count as a number of its own, which the UI plots over runs."""
+    """Return each count as a number of its own, which the UI plots over runs."""
     return {name: MetadataValue.int(count) for name, count in counts.items()}
 
 
 def met(by_source: Mapping[str, Met]) -> Metadata:
-    """Early, late and out-of-order events (A2's metrics): of all sources, and of each where there are several."""
+    """Return early, late and out-of-order events (A2's metrics): of all sources, and of each if there are several."""
     shown = {"": sum(by_source.values(), Met(0, 0, 0))}
     if len(by_source) > 1:
         shown |= {f"_{source}": of_source for source, of_source in by_source.items()}
@@ -101,7 +101,7 @@ def met(by_source: Mapping[str, Met]) -> Metadata:
 
 
 def counted(counts: Mapping[str, int], *, of: str) -> Any:
-    """Counts as a small table, the largest first."""
+    """Return counts as a small table, the largest first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     records = [TableRecord({of: name, "events": count}) for name, count in ordered]
     columns = [TableColumn(name=of, type="string"), TableColumn(name="events", type="int")]
@@ -109,7 +109,7 @@ def counted(counts: Mapping[str, int], *, of: str) -> Any:
 
 
 def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
-    """Rows of any columns as a small table, all as text."""
+    """Return rows of any columns as a small table, all as text."""
     names = list(dict.fromkeys(name for row in shown for name in row))
     records = [TableRecord({name: str(row.get(name, "")) for name in names}) for row in shown]
     return MetadataValue.table(
@@ -118,7 +118,7 @@ def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
 
 
 def sentences(said: Sequence[str], *, of: str) -> Any:
-    """Sentences as a small table of one column; of many the first."""
+    """Return sentences as a small table of one column; of many only the first."""
     rest = [f"... and {len(said) - _MOST_SENTENCES} more"] if len(said) > _MOST_SENTENCES else []
     return rows_as_table([{of: sentence} for sentence in (*said[:_MOST_SENTENCES], *rest)])
 

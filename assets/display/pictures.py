@@ -93,7 +93,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
 
 
 def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
-    """Places along the axis: the clock where it moves, else the number of the record."""
+    """Return the places along the axis: the clock where it moves, else the number of the record."""
     clocks = [one.clock_us or 0 for one in bins]
     if len(set(clocks)) < min(len(bins), 3):
         axes.set_xlabel("records, in the order of their arrival")
@@ -123,7 +123,7 @@ def _rounded(value: float) -> str:
 
 
 def _linear_up_to(lateness: Lateness) -> float:
-    """Up to which size, seconds, the axis of lateness is linear: there lie a twentieth of the events."""
+    """Return the size, seconds, up to which the axis of lateness is linear: it covers a twentieth of the events."""
     left = sum(lateness.histogram.values()) / 20
     for bucket, n in sorted((abs(bucket), n) for (bucket, _), n in lateness.histogram.items()):
         left -= n
@@ -133,7 +133,7 @@ def _linear_up_to(lateness: Lateness) -> float:
 
 
 def _set_scale(axes: Axes, places: Sequence[float], linear: float) -> None:
-    """Scales the axis of lateness by powers, with ticks at common lengths of time; near zero it is linear."""
+    """Scale the axis of lateness by powers, with ticks at common lengths of time; near zero it is linear."""
     largest = max(abs(place) for place in places)
     axes.set_xscale("symlog", linthresh=min(linear, max(largest / 10, 0.001)))
     low, high = min(*places, 0), max(*places, 0)
@@ -213,7 +213,7 @@ def _are_whole(lines: Mapping[str, Points]) -> bool:
 
 
 def _labels(texts: Sequence[str]) -> list[str]:
-    """One short line for each text, cut no shorter than the texts differ."""
+    """Return one short line for each text, cut no shorter than the texts differ."""
     lines = [" ".join("".join(one if one.isprintable() else " " for one in text).split()) for text in texts]
     for length in range(_LABEL_LENGTH, _LONGEST_LABEL):
         cut = [_cut(line, length) for line in lines]

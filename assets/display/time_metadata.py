@@ -26,7 +26,7 @@ _HEAD = ("| what can cause it | here |", "|---|---|")
 
 
 def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
-    """Metadata of the materialization of `ordered_events`."""
+    """Return the metadata of the materialization of `ordered_events`."""
     workspace, plan = batch.workspace, batch.plan
     counts = dict(done.counts)
     about: show.Metadata = {

@@ -43,7 +43,7 @@ def with_types_of_log(beside: Workspace, schema: StructType) -> StructType:
 
 
 def ensure_all_fit(beside: Workspace) -> None:
-    """Check that all values of the log can be cast, but those of records that no place has any more.
+    """Check that all values of the log can be cast, except in records that no place holds any longer.
 
     Raises:
         SpecError: One cannot; it names the first, and how many there are.

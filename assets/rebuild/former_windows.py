@@ -1,10 +1,10 @@
-"""Windows that the spec calls otherwise, or has no more: their tables go on under new names, or are deleted.
+"""Windows that the spec has renamed or removed: their tables go on under new names, or are deleted.
 
 Here: one batch that does either. Not here: which windows these are (timeops/spec/changes.py), the note in a table
 that its window has ended (schemas.py).
 
 Folders of tables are not renamed: no store does that in one step. The tables of the new name take over files, rows
-and columns of the old ones, as those of a rebuild do, and one commit names them. The old ones stay as they were.
+and columns of the old ones, as in a rebuild. One commit names them. The old ones stay as they were.
 """
 
 import json
@@ -127,7 +127,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
-    """Name the windows anew in dead letters: also in their sentences, and in those of windows that go over them."""
+    """Name the windows anew in dead letters: also in their sentences, and in the sentences of windows over them."""
     over = [window.name for window in workspace.spec.chained_windows if window.input in names]
     theirs: Filters = [("stage", "=", "window"), ("window_name", "in", [*names.values(), *over])]
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=theirs)
@@ -155,7 +155,7 @@ def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]
 
 
 def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason: str | None = None) -> Commit:
-    """Delete the tables of windows that the spec has no more: one commit that does not name them, then the files.
+    """Delete the tables of windows that the spec no longer has: one commit that omits them, then the files.
 
     Killed in between, the same call deletes what is left.
 

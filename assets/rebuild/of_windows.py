@@ -42,7 +42,7 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 
 
 def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
-    """Return the tables that windows share with no other."""
+    """Return the tables that windows do not share with others."""
     found = []
     for window in windows:
         found += [tables.window_table(window.name), tables.flushed_table(window.name)]
@@ -53,7 +53,7 @@ def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
 
 
 def write_shared(shadow: Shadow, plan: Plan) -> None:
-    """Bring what was made anew of windows into the tables that hold rows of others too."""
+    """Write the new rows of the windows into tables that hold rows of others too."""
     workspace, chosen = shadow.workspace, shadow.chosen
     names = [window.name for window in chosen]
     for table in dict.fromkeys(tables.needed_table(window) for window in chosen if window.input is None):

@@ -16,7 +16,7 @@ REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN)
 """The control items that a segment of the log begins or ends with."""
 
 MOST_RECORDS = 10_000_000
-"""Records that one piece has at most: a rebuild that is stopped loses no more than the work on one."""
+"""The most records of one piece: a rebuild that is stopped loses at most the work on one piece."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def pieces_left(
 
 
 def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
-    """Cut a segment into some of a handy size; what ends it ends the last one. An empty one is none."""
+    """Cut a segment into smaller ones; its tick or flush ends the last one. Empty segments are left out."""
     first, reopens = segment.first_seq, segment.reopens
     while segment.end_seq - first > most:
         yield LogSegment(first, first + most, flushes=False, reopens=reopens, waits=segment.waits)

@@ -58,8 +58,8 @@ class Shadow:
 
     Attributes:
         workspace: The pipeline, with the spec as it is to be.
-        run_id: Names who does it.
-        windows: Names of the windows that alone are made anew, with those over them; none for all tables.
+        run_id: The id of the run or command.
+        windows: Names of the windows to make anew, with the windows over them; none for all tables.
         items: Control items that take records out of the log, or back into it.
     """
 
@@ -86,7 +86,7 @@ class Shadow:
 
     @property
     def _spec_of_windows(self) -> Spec:
-        """The spec with the windows that are made anew, and those whose results they go over, alone."""
+        """The spec with only the windows that are made anew and their input windows."""
         spec = self.workspace.spec
         needed = {one.name for window in self.chosen for one in (window, *inputs_of(window, spec.windows))}
         windows = tuple(window for window in spec.windows if window.name in needed)
@@ -243,7 +243,7 @@ class Shadow:
         """Judge what the pipeline has processed, piece after piece, until nothing is left.
 
         Args:
-            is_last: No other run can process anything now.
+            is_last: Other runs cannot process anything now.
 
         Raises:
             LakeError: A check failed.
@@ -313,7 +313,7 @@ def discard_left_over(workspace: Workspace) -> None:
 
 
 def begun(workspace: Workspace) -> str:
-    """Return how far a rebuild has come that was begun and has not ended, in words; empty where there is none."""
+    """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
     left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
     done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
     if not done or _WHAT not in done[-1].plan.input or not left.exists(tables.BATCHES):

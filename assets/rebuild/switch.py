@@ -3,7 +3,7 @@
 Here: what is written into the pipeline's tables. Not here: making it (shadow.py), which versions readers see
 (resources/batches/).
 
-Each table gets one commit that takes away all of its files and adds those of the rebuild. Until the commit in
+Each table gets one commit that takes away all of its files and adds the files of the rebuild. Until the commit in
 `batches` readers stay at the old versions. If the run dies before, the tables have what an attempt without a commit
 wrote: the next run takes it back, and the next rebuild switches again, as the tables beside still have their files.
 """
@@ -54,7 +54,7 @@ def rebuild(
         workspace: The pipeline.
         run_id: Names who does it.
         reason: Why; kept in `batches` and `log_control`.
-        windows: Make these windows alone anew, and those over them.
+        windows: Make only these windows anew, and the windows over them.
         items: Control items that take records out of the log, or back into it.
 
     Returns:
@@ -102,7 +102,7 @@ def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]] | None:
     if shadow.is_outdated:
         return None
     broken = workspace.broken_tables()
-    # Those whose log is gone or cannot be read begin in an empty folder.
+    # Tables whose log is gone or cannot be read begin in an empty folder.
     given: dict[str, Any] = {LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
     if shadow.windows:
         ensure_others_whole(shadow, broken)
@@ -232,7 +232,7 @@ def item_of(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
 
 
 def _emptied(workspace: Workspace, plan: Plan, made: Collection[str]) -> dict[str, int]:
-    """Empty the tables of state that the spec has no more: a later spec must not go on from what is in them."""
+    """Empty the tables of state that the spec no longer has: a later spec must not go on from their rows."""
     last = workspace.batches.last_commit()
     known = last.table_versions if last else {}
     gone = [name for name in known if name.startswith("_state/") and name not in made and name != tables.FILES]

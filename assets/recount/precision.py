@@ -1,8 +1,9 @@
-"""Results that were computed twice: the same, or apart by no more than the order in which numbers are added up makes.
+"""Results that were computed twice: the same, or as far apart as another order of adding up can make them.
 
-Here: aggregates with one of their sums moved as far as its largest rounding error, and values of every type side by
-side, floating point inside arrays, structs and maps too. Not here: which results are compared (windows.py). An error
-is relative to the sum of the absolute values: of debits and credits that cancel, it may be larger than the sum.
+Here: aggregates with one of their sums moved as far as its largest rounding error. Also comparing values of every
+type, with floating point inside arrays, structs and maps. Not here: which results are compared (windows.py).
+
+An error is relative to the sum of the absolute values: for debits and credits that cancel, it may exceed the sum.
 """
 
 import re
@@ -27,13 +28,13 @@ from pyspark.sql.types import (
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, AggregateCall, argument_type, calls_of
 from tidemark.timeops.expressions.tokens import calls, tokenize
 
-# Their value, or that of what they are made of, may depend on the order of rows by more than can be told from it.
+# Their value, or the value of their parts, may depend on the order of rows by an unknown amount.
 _UNBOUNDED = re.compile(
     r"hll_\w+|approx_percentile|percentile_approx"
     r"|corr|covar_\w+|regr_\w+|skewness|kurtosis"
 )
 
-_RELATIVE = 1e-12  # what else of a sum may be rounded, such as a quotient of two
+_RELATIVE = 1e-12  # other rounding of sums, such as of a quotient of two
 
 
 def _of_deviation(one: AggregateCall) -> str:
@@ -147,7 +148,7 @@ def _is_sure_value(values: Sequence[Column], kind: DataType) -> Column:
 
 
 def _way(again: Column, moved: Sequence[Column]) -> Column:
-    """DOUBLE: how far the sums move a value; null or not finite where that cannot be told."""
+    """Return a DOUBLE: how far the sums move a value; null or not finite if that is not known."""
     ways = [F.when(one.eqNullSafe(again), F.lit(0.0)).otherwise(F.abs(one.cast("double") - again)) for one in moved]
     return reduce(add, ways)
 

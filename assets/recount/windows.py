@@ -47,14 +47,14 @@ def can_recount(window: WindowSpec) -> bool:
 
 
 def _too_large(window: WindowSpec, events: DataFrame) -> Column:
-    """ARRAY<STRING> aggregate: the names of the aggregates in which a sum or an average does not fit."""
+    """Return an ARRAY<STRING> aggregate: the names of the aggregates in which a sum or an average does not fit."""
     overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
     which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
     return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
 
 
 def group_values(names: Sequence[str]) -> Column:
-    """`group_values`: the values of group columns as JSON, so that definitions with other groups have one shape.
+    """Return `group_values`: group columns as JSON, so that definitions with other groups have one shape.
 
     It is for people to read: other values may have the same text.
     """
@@ -128,7 +128,7 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
 
 
 def _listed(spans: Sequence[Span]) -> str:
-    """SQL of ARRAY<STRUCT<BIGINT, BIGINT>>, starts and ends: to join them takes a job that sends them out."""
+    """Return an ARRAY<STRUCT<BIGINT, BIGINT>> in SQL, starts and ends: a join would take a job to send them out."""
     starts, ends = (", ".join(f"{span[number]}L" for span in spans) for number in (0, 1))
     return f"arrays_zip(array({starts}), array({ends}))"
 
@@ -220,7 +220,7 @@ def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec
 
 
 def _is_in(window: WindowSpec) -> Column:
-    """BOOLEAN: an event is in a window by its time, and did not come when that one had closed."""
+    """Return a BOOLEAN: an event is in a window by its time, and came before the window had closed."""
     at, start, end = F.col("__tm_at"), F.col(_FROM), F.col(_TO)
     inside = (at >= start if window.begins_inside else at > start) & (at <= end if window.ends_inside else at < end)
     lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
@@ -229,7 +229,7 @@ def _is_in(window: WindowSpec) -> Column:
 
 
 def _is_known(name: str, moved: Moved, rows: DataFrame) -> Column:
-    """BOOLEAN, never null: the aggregate is what it is in every order of summation, but for what is_same allows."""
+    """Return a BOOLEAN, never null: every order of summation has the same aggregate, as far as is_same asks."""
     if moved is None:
         return F.lit(False)
     others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
@@ -237,7 +237,7 @@ def _is_known(name: str, moved: Moved, rows: DataFrame) -> Column:
 
 
 def _is_same(name: str, moved: Moved, rows: DataFrame) -> Column:
-    """BOOLEAN, never null: the aggregate is as it was written."""
+    """Return a BOOLEAN, never null: the aggregate is as it was written."""
     if moved is None:
         return F.lit(True)
     others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]

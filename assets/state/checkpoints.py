@@ -1,6 +1,6 @@
-"""Checkpoints: the places of the log between two batches, and what the batch in front of one left there.
+"""Checkpoints: the places of the log between two batches, and what the batch before one left there.
 
-Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter to whom
+Here: what was stored: position, timelines, first times, waits. Not here: which checkpoints matter
 (../backfill/log_range.py).
 """
 

@@ -52,7 +52,7 @@ def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
 
 
 def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
-    """Spans that are not near each other, in order, at most so many: those with the least between them are joined."""
+    """Return spans that are not near each other, in order, at most so many: the nearest ones are joined."""
     apart: list[Span] = []
     for first, last in sorted(spans):
         if apart and first <= apart[-1][1] + NEAR_US:
@@ -66,7 +66,7 @@ def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
 
 
 def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int | None = None) -> DataFrame:
-    """First times of earlier batches in some spans of event time, duplicates.FIRST_TIMES_SCHEMA.
+    """Return first times of earlier batches in some spans of event time, duplicates.FIRST_TIMES_SCHEMA.
 
     Args:
         workspace: The pipeline.
@@ -86,7 +86,7 @@ def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int
 
 
 def write_first_times(batch: "Batch") -> None:
-    """Adds the batch's first times, in files of one span of event time each."""
+    """Add the batch's first times, in files of one span of event time each."""
     rows, spans = batch.outcome.fresh_first_times(), batch.spans
     if len(spans) > 1:
         later = [(F.col("event_us") > last).cast("int") for _, last in spans]

@@ -50,7 +50,7 @@ def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]
 
 
 def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[FileState]:
-    """Copies with the records of the files whose bytes they have, if that was read by now."""
+    """Return copies with the records of the files whose bytes they have, if that was read by now."""
     records = {state.digest: state.records for state in read}
     found = [
         replace(copy, records=records.get(copy.digest, NOT_READ_YET)) if copy.records == NOT_READ_YET else copy
@@ -60,7 +60,7 @@ def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[File
 
 
 def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, FileState]]) -> None:
-    """Adds the states that a batch leaves, each with the name of its source."""
+    """Add the states that a batch leaves, each with the name of its source."""
     rows = []
     for source, state in states:
         said = asdict(state)

@@ -44,7 +44,7 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
 
 
 def write_released(batch: "Batch", outcomes: Outcomes) -> int:
-    """Writes what is released and what is held on.
+    """Write the events that are released and the events that stay held.
 
     Args:
         batch: The batch.
@@ -76,7 +76,7 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
 
 
 def with_released(batch: "Batch") -> DataFrame:
-    """State of every timeline after the batch, schemas.TIMELINE_SCHEMA."""
+    """Return the state of every timeline after the batch, schemas.TIMELINE_SCHEMA."""
     before = batch.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__tm_before"))
     state = batch.outcome.timelines.join(before, c.TIMELINE, "left")
     known = F.coalesce("__tm_before", F.lit(0).cast("bigint"))

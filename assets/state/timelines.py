@@ -4,7 +4,7 @@ Here: reading and writing that state. Not here: how events move it (timeops/wate
 
 The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
 the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
-are written anew, so that neither writing nor reading grows with history.
+are written anew. So neither writing nor reading grows with history.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
 
 
 def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
-    """State of every timeline that had an event before the batch at work, as of TIMELINE_SCHEMA.
+    """Return the state of every timeline with an event before the batch at work, as of TIMELINE_SCHEMA.
 
     Args:
         workspace: The pipeline.
@@ -61,7 +61,7 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
 
 
 def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
-    """State of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
+    """Return the state of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
 
     Args:
         workspace: The pipeline.
@@ -100,7 +100,7 @@ def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
 
 
 def log_place(workspace: Workspace, before: Position) -> LogPlace:
-    """Where a segment is in the log that begins at a position."""
+    """Return the place of a segment in the log that begins at a position."""
     return LogPlace(first_clock_asked_for(workspace), before.clock_us, before.clock_before_period_us)
 
 
@@ -131,7 +131,7 @@ def write_timelines(batch: "Batch", after: DataFrame) -> None:
 
 
 def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:
-    """Rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
+    """Return rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
 
     Args:
         before: TIMELINE_SCHEMA before the batch.

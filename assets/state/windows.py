@@ -4,7 +4,7 @@ Here: which table holds what, which of its rows a batch reads, and which it writ
 window needs (timeops/engine.py), the tables of results (../windows.py).
 
 A batch of few records adds rows and takes rows back; it does not write anew what stays:
-- Of windows on a grid, files go when no event in them is needed any more. Events that share a file with others stay
+- Of windows on a grid, files go when no event in them is needed any longer. Events that share a file with others stay
   until a base is due: they are in no window that closes, and are not read.
 - Of sessions and sliding windows, a row whose `_arrival_seq` is -1 - *n* takes back the row *n* of earlier batches.
   It has the `_timestamp` of that row, so that a filter finds both or none. When less than half of the rows count, or
@@ -70,8 +70,8 @@ def needed_by(batch: "Batch", after: Position) -> Mapping[str, DataFrame]:
     """Return the events, or results, of earlier batches that take part in what windows return or refuse in a batch.
 
     Whether a window closes, or an event is too late, depends on events up to the watermark: with a later event a
-    window stays open, whatever else it holds. So the cost of a batch does not depend on what is held after that
-    place, nor on what is before every window that was open.
+    window stays open, whatever else it holds. So the cost of a batch does not depend on events after that
+    place, nor on events before every open window.
 
     Args:
         batch: The batch, which is being judged.
@@ -128,7 +128,7 @@ def write_window_state(batch: "Batch") -> None:
 
 
 def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
-    """Writes the events that windows which share a table need: the batch's own, and earlier ones that it deletes."""
+    """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
     if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
         _write_changes(batch, table, windows)
@@ -160,7 +160,7 @@ def _is_small(batch: "Batch", table: str) -> bool:
 
 
 def _write_changes(batch: "Batch", table: str, windows: Sequence[WindowSpec]) -> None:
-    """Adds the events of the batch that sessions and sliding windows need, and takes back what they need no more."""
+    """Add the events of the batch that sessions and sliding windows need, and take back what is obsolete."""
     workspace, lake, payload = batch.workspace, batch.workspace.lake, payload_of(batch.workspace)
     where, _ = _around_watermark(batch, table, windows)
     stored = lake.rows(table, workspace.base_of(table))
@@ -238,7 +238,7 @@ def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
 
 
 def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
-    """BOOLEAN, never null: false only of records of the batch that lie before every open window."""
+    """Return a BOOLEAN, never null: false only for records of the batch that are before every open window."""
     watermark_us = batch.after.watermark_us
     if watermark_us is None or batch.flushes:
         return F.lit(True)
@@ -295,7 +295,7 @@ def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> D
 
 
 def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:
-    """Leaves out the events that only stay because taking them out costs more."""
+    """Leave out the events that stay only because it costs more to take them out."""
     if workspace.keeps_timelines or before.watermark_us is None:
         return []
     return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]
@@ -304,8 +304,8 @@ def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpe
 def _up_to_watermark(batch: "Batch", after: Position, windows: Sequence[WindowSpec]) -> Filters | None:
     """Return which of the kept events take part in a batch; None if it may be all of them.
 
-    Early results go before the watermark, sessions that take back results look at all of them, and so does what a
-    flush closes or has closed.
+    Early results go before the watermark. Sessions that take back results look at all events, and so do windows that
+    a flush closes or has closed.
     """
     looks_at_all = any(window.early_every_us or window.may_take_back or window.input for window in windows)
     if looks_at_all or batch.flushes or batch.was_reopened:

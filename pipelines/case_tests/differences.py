@@ -203,7 +203,7 @@ def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
 
 
 def _nearest(expected: list[Row], found: list[Row]) -> tuple[Pair, ...]:
-    """Each row that is missing with the one that shares most values with it, as long as there are any."""
+    """Pair each missing row with the one that shares most values with it, as long as there are any."""
     rest = list(found)
     pairs = []
     for want in expected:

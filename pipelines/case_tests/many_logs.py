@@ -94,7 +94,7 @@ def state_of(logs: Sequence[str], state: State) -> State:
 
 
 def dead_letters_of(outcome: Outcome, rules: Rules) -> DataFrame:
-    """Dead letters with `log`, which travels in the payload: of the columns of a record they have nothing else."""
+    """Return dead letters with `log`, which travels in the payload: of a record's columns they have no other."""
     return outcome.dead_letters((LOG, *rules.payload)).withColumns(
         {
             LOG: F.get_json_object("payload", f"$.{LOG}"),
@@ -109,7 +109,7 @@ def log_of_timeline() -> Column:
 
 
 def timeline_in_log() -> Column:
-    """`_timeline` as it is called where there is one log."""
+    """Return `_timeline` as it is called where there is one log."""
     parts = F.from_json(c.TIMELINE, "array<string>")
     return F.to_json(F.slice(parts, F.lit(2), F.greatest(F.size(parts) - 1, F.lit(0))))
 

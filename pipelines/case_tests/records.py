@@ -79,7 +79,7 @@ class Records:
         return next(iter(self._clocks(case, (len(self.arrivals[case]), len(self.ticks[case])))), None)
 
     def _clocks(self, case: int, end: End) -> list[int]:
-        """Arrivals of records and clocks of ticks up to a place, in their order."""
+        """Return arrivals of records and clocks of ticks up to a place, in their order."""
         records, ticks = end
         found: list[int | None] = []
         for position in range(records + 1):
@@ -116,7 +116,7 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
 
 
 def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
-    """Values of text columns that YAML reads as something else, which may not be what was meant."""
+    """Find values of text columns that YAML reads as something else, which may not be what was meant."""
     for number, case in enumerate(cases):
         for at, record in case.places():
             for name, value in record.items():

@@ -3,9 +3,9 @@
 Here: which segments are run, and the contents of the tables after each. Not here: the stages
 (timeops/engine.py), what is compared (differences.py).
 
-Each case becomes several logs: one with all records in the first segment, and for each record one in which it has a
-segment of its own, between the records before and after it. So three segments, and one more where some cases are
-flushed and some are not, serve all cases, and show every place between two records as the end of a segment.
+Each case becomes several logs. One has all records in the first segment. For each record another one has that record
+in a segment of its own, between the records before and after it. So three segments serve all cases, and one more if
+some cases are flushed and some are not. Every place between two records is the end of a segment in one of the logs.
 A tick ends a segment, so cases with ticks have more of them.
 """
 
@@ -51,7 +51,7 @@ from tidemark.timeops.windows.results import with_next_revision
 from tidemark.timeops.windows.revisions import PASSES
 
 MOST_CUTS = 32
-"""Places at which a case is cut; of a longer one those at the ends of its steps and so many others, evenly spread."""
+"""Places at which a case is cut; a longer one is cut at the ends of its steps and at so many other places."""
 
 _TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _SEGMENT = "__tm_segment"  # of a row that was written
@@ -103,7 +103,7 @@ class Log:
 def run_cases(
     spark: SparkSession, spec: Spec, cases: Sequence[Case], records: Records, schemas: Mapping[str, StructType]
 ) -> list[CaseOutcomes]:
-    """Runs all cases."""
+    """Run all cases."""
     logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
     flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
     rules = rules_for_many_logs(spec, records.payload.names)
@@ -218,7 +218,7 @@ def _fold(
 def _collected(
     segments: Sequence[_Segment], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
-    """All rows by segment, log and table, in one job."""
+    """Collect all rows by segment, log and table, in one job."""
     state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
     assert isinstance(state, StructType)
     log_state = StructType([state["watermark"]])
@@ -325,7 +325,7 @@ def _plain(rows: Sequence[Row]) -> list[Row]:
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Rows of a table that has no order, so that equal tables are equal lists."""
+    """Sort the rows of a table that has no order, so that equal tables are equal lists."""
     return sorted(_plain(rows), key=lambda row: (row.get(c.SEQ, 0), text_of(row)))
 
 

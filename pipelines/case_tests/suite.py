@@ -72,7 +72,7 @@ class Verdict:
 
 
 def read_cases(spec: Spec, path: Path) -> CasesFile:
-    """Reads a file of cases; needs no Spark.
+    """Read a file of cases; needs no Spark.
 
     Raises:
         SpecError: There is no such file, or it holds no valid cases of the spec.
@@ -82,7 +82,7 @@ def read_cases(spec: Spec, path: Path) -> CasesFile:
 
 
 def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Verdict]:
-    """Runs the cases of a file.
+    """Run the cases of a file.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
@@ -96,7 +96,7 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
 
 
 def _schemas(workspace: Workspace) -> dict[str, StructType]:
-    """Columns of the tables that can be compared; what is wrong with the spec's expressions shows here."""
+    """Return the columns of the tables that can be compared; a wrong expression of the spec fails here."""
     names = {tables.ORDERED_EVENTS: ORDERED, tables.HELD_EVENTS: HELD, tables.DEAD_LETTERS: DEAD_LETTERS}
     names |= {table: WINDOWS + name for name, table in workspace.window_tables.items()}
     return {
@@ -186,7 +186,7 @@ def _reason(error: Exception) -> str:
 
 
 def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
-    """Prints what came of the cases to stdout."""
+    """Print the results of the cases to stdout."""
     console = Console(highlight=False, markup=False)
     if not console.is_terminal:
         console = Console(highlight=False, markup=False, width=max(console.width, _NARROWEST))

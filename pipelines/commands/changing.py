@@ -73,7 +73,7 @@ def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
 
 
 def _show(file: "SpecFile", found: "SpecPlan") -> None:
-    """Prints a plan."""
+    """Print a plan."""
     from tidemark.pipelines.terminal import print_block
 
     put(f"{found.name}: {_summary(found)}")

@@ -75,7 +75,7 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
 
 
 def _show_status(found: "Status") -> None:
-    """Prints a pipeline as a block of lines."""
+    """Print a pipeline as a block of lines."""
     from tidemark.pipelines.terminal import print_block
 
     style = "red" if found.wrong else ""
@@ -325,7 +325,7 @@ def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | No
 
 
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
-    """Where the page of each pipeline is written."""
+    """Return the place of the page of each pipeline."""
     if len(set(names)) < len(names):
         raise click.UsageError("Two specs have the same name, so their pages would have the same name too.")
     if out is None or out.is_dir() or out.suffix.lower() not in {".html", ".htm"}:

@@ -82,7 +82,7 @@ class Timeline:
 
 
 def places(state: State) -> list[Place]:
-    """Where the processed records went; their numbers add up to all of them."""
+    """Return where the processed records went; the numbers add up to all of them."""
     counts = state.counts
     accepted = counts.get("accepted", 0)
     if state.spec.outputs.ordered_events:
@@ -98,7 +98,7 @@ def places(state: State) -> list[Place]:
 
 
 def sources(state: State) -> list[SourceInput]:
-    """Files and records of each source; of Kafka partitions."""
+    """Count files and records of each source; of Kafka partitions."""
     files = Counter(source for source, _ in _files_read(state))
     for commit in state.ingested[-1:]:
         for name, noted in commit.plan.input.get(POSITIONS, {}).items():
@@ -109,7 +109,7 @@ def sources(state: State) -> list[SourceInput]:
 
 
 def _files_read(state: State) -> set[tuple[str, str]]:
-    """Source and path of each file that was read; an older Tidemark stored a path by which it lay then."""
+    """Return source and path of each file that was read; an older Tidemark stored its path of that time."""
     rows = state.lake.rows(tables.FILES, state.versions[tables.FILES]).to_pylist()
     name_at = {(row["source"], row.get("place")): row["path"] for row in rows}
     read = [row for row in rows if row.get("copy_of") is None]
@@ -117,7 +117,7 @@ def _files_read(state: State) -> set[tuple[str, str]]:
 
 
 def _records_by_source(state: State) -> Mapping[str, int]:
-    """Records of the log by source; one column is read, in pieces."""
+    """Count records of the log by source; one column is read, in pieces."""
     found: Counter[str] = Counter()
     for piece in pieces(state.lake, tables.RAW_EVENTS, state.versions[tables.RAW_EVENTS], ["_source"]):
         for row in piece["_source"].value_counts().to_pylist():
@@ -126,7 +126,7 @@ def _records_by_source(state: State) -> Mapping[str, int]:
 
 
 def windows(state: State) -> list[WindowPlaces]:
-    """Where accepted events went, window by window."""
+    """Return where accepted events went, window by window."""
     counts, found = state.counts, []
     for window in state.spec.event_windows:
         table = tables.window_table(window.name)
@@ -218,7 +218,7 @@ def adds_up(found: list[Place], counts: Counts) -> bool:
 
 
 def clocks(state: State) -> Mapping[str, int | None]:
-    """First and last arrival of the log, microseconds since the epoch."""
+    """Return the first and the last arrival of the log, microseconds since the epoch."""
     last = state.ingested[-1].counts if state.ingested else {}
     return {"first_us": last.get("first_clock_us"), "last_us": last.get("clock_us")}
 

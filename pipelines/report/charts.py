@@ -80,7 +80,7 @@ def source_of(figure: Figure | None) -> str | None:
 
 
 def _reached(state: State, first: int) -> list[tuple[int, Position]]:
-    """Ends and positions of the batches that reach into the segment, and of the one before it."""
+    """Return ends and positions of the batches that reach into the segment, and of the one before it."""
     inside = [commit for commit in state.processed if plan_end(commit.plan) > first]
     before = state.processed[: -len(inside)][-1:]
     commits = [*before, *inside]
@@ -133,7 +133,7 @@ class WindowPart:
 
 
 def window_part(state: State, window: WindowSpec) -> WindowPart:
-    """Reads the last rows of a window table, and draws them."""
+    """Read the last rows of a window table, and draw them."""
     table = window_table(window.name)
     if table not in state.versions:
         return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The table is made by the next run.")

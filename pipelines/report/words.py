@@ -52,7 +52,7 @@ def of_sources(spec: Spec) -> Lines:
 
 
 def of_time(spec: Spec) -> Lines:
-    """Lines of what event time is, how the watermark follows it, and what is refused."""
+    """Return lines on what event time is, how the watermark follows it, and what is refused."""
     time = spec.time
     lines: Lines = [("Event time", _event_time(time)), ("Watermark", _joined(_watermark(spec)))]
     lines.append(("Out of order", _OUT_OF_ORDER[time.out_of_order]))
