@@ -93,7 +93,7 @@ _BY_WATERMARK = """detail IS NULL
     OR lateness_us <= 0
     OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)"""
 _BY_FLUSH = f"(reason = 'window_closed' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
-# The watermark had nothing to do with it: there may be none, and it says of no lateness.
+# The watermark did not decide it: there may be none, and such a dead letter has no lateness.
 _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_BY_WATERMARK} END"
 
 
@@ -207,7 +207,7 @@ def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
 
 def _check_dead_letters(batch: Batch) -> list[Checked]:
     workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
-    # No tolerance lets in what the clock has passed, so such a dead letter has no lateness.
+    # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
     counted = (

@@ -155,7 +155,7 @@ def _with_places(
     key = _IDENTITY if identity else _CONTENT
     asked = _numbered(gone.withColumn(_KEY, F.col(key)), (_KEY,), (_IDENTITY, _CONTENT)).withColumn(_GONE, F.lit(1))
     out = excluded(workspace)
-    everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also what is excluded
+    everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
     log = as_it_is(workspace, everything, 0, workspace.log_end()).where(F.col(c.SOURCE) == source.name)
     own = log.select(
         F.col(c.SEQ).alias(PLACE),
@@ -178,7 +178,7 @@ def _identity(source: DeltaSource, of: Published | None) -> tuple[tuple[str, ...
     there = tuple(known[key] for key in keys if key in known)
     is_whole = len(there) == len(keys)
     if not is_whole and set(_BOUNDS) & {*keys} and not set(_BOUNDS) & {*known}:
-        return (), False  # else a result would take the place of one of another time
+        return (), False  # otherwise a result would take the place of a result of another time
     return there, is_whole and bool(keys)
 
 
@@ -191,7 +191,7 @@ def _keys_of(of: Published) -> tuple[str, ...]:
         return ()
     try:
         windows = Spec.model_validate(json.loads(text)).windows
-    except ValidationError:  # of a Tidemark that knows other keys
+    except ValidationError:  # written by a Tidemark with other keys
         return ()
     keys = next((window.key_columns for window in windows if window.name == name), ())
     return (*keys, "_revision") if keys and folder == "history" else keys

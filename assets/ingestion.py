@@ -113,7 +113,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
             found, is_new = (
                 found.without_unfit(workspace.spec, error.errors),
                 True,
-            )  # that they are bad is to be remembered
+            )  # to remember that they are bad
             what = "files or versions" if workspace.spec.reads_tables else "files"
             workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
     return Ingested(found)
@@ -412,7 +412,7 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
     from_us = spec.time.read_from_us
     if stretches is None or from_us is None:
         return stretches
-    return stretches if all(one.first_us >= from_us for one in stretches) else None  # else some are left out
+    return stretches if all(one.first_us >= from_us for one in stretches) else None  # otherwise some are left out
 
 
 def _numbered(
@@ -480,7 +480,7 @@ def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: 
     found = _own_arrival(records, source, time_zone, versions)
     if PLACE not in records.columns:
         return found
-    # With the place of another record it takes its arrival: so it moves no clock, and is not late where that was not.
+    # A record that takes a place takes its arrival too: it does not move the clock, nor become late by coming later.
     return found.withColumn(_A, F.when(F.col(PLACE).isNull(), F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
 
 

@@ -152,7 +152,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         create_tables(workspace)
         rename_windows(workspace, context.run.run_id)
         show_days_first(context.instance, workspace)
-        keep_names(workspace)  # of a commit that a dead run left; and nothing is begun where they cannot be kept
+        keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
         done = _read(context, workspace, tidemark_batch)
         more = done

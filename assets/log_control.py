@@ -54,7 +54,7 @@ def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, An
 
 
 def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
-    """Return whether the log was flushed and reopened before the last commit or before a batch."""
+    """Return whether the log was flushed and reopened by the last commit, or before a batch."""
     if plan is not None and segment_of(plan).reopens is not None:
         return True
     return workspace.exists and bool(recorded(workspace, REOPEN))

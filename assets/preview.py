@@ -141,7 +141,7 @@ def _compared(workspace: Workspace, window: WindowSpec, after: DataFrame) -> Win
     """Compare rows by window and group."""
     table = tables.window_table(renamed(workspace).get(window.name, window.name))
     before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
-    if set(window.key_columns) - {*before.columns}:  # it groups by others: no row is one that there is
+    if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
     keys = [name for name in window.key_columns if name in before.columns]
     both = (

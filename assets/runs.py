@@ -39,9 +39,9 @@ RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
 FAILURE_TAG = "tidemark/failure"
 LASTING = "lasting"
 ATTENDED_TAG = "tidemark/attended"
-"""Of a run that a person waits for, who sees at once what is wrong and decides what to try again."""
+"""The tag of a run that a person waits for: they see at once what is wrong and decide what to try again."""
 PROCESS_TAG = "tidemark/process"
-"""Of a run, the process that works on it, so that others can see whether it still does."""
+"""The tag of a run with the process that works on it, so that others can see whether it still does."""
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")

@@ -251,7 +251,7 @@ def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_
     """Create a table unless it is there, and check that one that is there can get the columns of a schema.
 
     Raises:
-        SpecError: It has a column of a type that no row before can get.
+        SpecError: It has a column of a type that no earlier row can have.
     """
     try:
         workspace.lake.create(table, schema, may_grow=True, change_feed=change_feed)
@@ -321,7 +321,7 @@ def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
         if fingerprint not in known:
             known[fingerprint] = _table_schemas(workspace)
         return known[fingerprint]
-    except AnalysisException as error:  # what no expression shows by itself
+    except AnalysisException as error:  # faults that no single expression shows
         found = f"Spark refuses what the spec asks for: {first_sentence(error)}"
         raise workspace.file.error([Problem(found, remedy="see which key these words are of")]) from error
 

@@ -80,7 +80,7 @@ def _is_another(other: Path, workspace: Workspace) -> bool:
         if os.path.samefile(other, workspace.file.path):
             return False
         return parse_spec(other.read_text(encoding="utf-8"), file=str(other)).name == workspace.spec.name
-    except (OSError, UnicodeDecodeError, SpecError):  # nothing that could be run
+    except (OSError, UnicodeDecodeError, SpecError):  # not a spec that could be run
         return False
 
 
@@ -92,7 +92,7 @@ def changes_of_spec(workspace: Workspace) -> list[Change]:
 
 
 def renamed(workspace: Workspace) -> dict[str, str]:
-    """Return the windows that last processed the log under other names: the old name by the new one."""
+    """Return the old names of renamed windows by the new ones, as of the spec that last processed the log."""
     has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
     before = _recorded_specs(workspace) if has_items else []
     return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}

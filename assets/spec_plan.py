@@ -24,8 +24,8 @@ class SpecPlan:
     """The meaning of a spec for a pipeline as it is.
 
     Attributes:
-        name: Of the pipeline.
-        folder: Of its tables.
+        name: The name of the pipeline.
+        folder: The folder of its tables.
         batch: The last commit; None before the first.
         since: When that was made.
         changes: The differences between the spec and the one that last processed the log.

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FAILED, BAD_SPEC, UNDECIDED = 1, 2, 3
 MOST_NAMED = 10
-"""Of many files so many are named."""
+"""At most so many of the files are named."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -91,7 +91,7 @@ def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Itera
     opens it. If the home cannot be written, its databases are elsewhere.
 
     Args:
-        settings: The places.
+        settings: The folders, addresses and Spark of this process.
         pipeline: The pipeline whose runs are kept there, if this warehouse counts (resources/counted_warehouse.py).
     """
     from dagster import DagsterInstance

@@ -42,7 +42,7 @@ def rebuild(
 
     Args:
         file: The spec.
-        settings: Where things are.
+        settings: The folders, addresses and Spark of this process.
         windows: The windows.
         first: First day, as `chosen_days` returned it.
         last: Last day.

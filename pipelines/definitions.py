@@ -108,7 +108,7 @@ def build_definitions(
     """Return definitions of pipelines whose specs were read.
 
     Args:
-        settings: Where things are.
+        settings: The folders, addresses and Spark of this process.
         files: The specs.
         choice: Where they compute; by default as the settings say.
         accepted: A batch to commit although a blocking check fails (`tidemark accept`).

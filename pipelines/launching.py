@@ -36,7 +36,7 @@ from tidemark.timeops.utc import instant_of
 
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 INPUT_TAG = ".dagster/tidemark_input"
-"""Of a run that was launched, all input that had come by then."""
+"""The tag of a launched run with all input that had come by then."""
 _NOT_ENDED = [
     DagsterRunStatus.NOT_STARTED,
     DagsterRunStatus.QUEUED,
@@ -88,7 +88,7 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
         if context.cursor == seen:
             return SkipReason("no file and no batch changed since the last look, which found nothing to do")
         work = look(workspace)
-        # The cursor names what needs no second look.
+        # The cursor holds the signature of what needs no second look.
         context.update_cursor(None if work.is_there or work.may_ripen else seen)
         return _decided(work, workspace, job, context)
 

@@ -73,7 +73,7 @@ def rebuild_pipeline(
 
     Args:
         file: The spec.
-        settings: The places.
+        settings: The folders, addresses and Spark of this process.
         reason: Why; kept in `batches` and `log_control`.
         windows: Make only these windows anew, and the windows over them; by default all tables.
         decision: Take records out of the log, or back into it, and make all tables anew.
@@ -123,7 +123,7 @@ def drop_tables(
     """Delete the tables of windows that the spec no longer has; needs no Spark.
 
     Raises:
-        TidemarkError: As of `assets.rebuild.former_windows.drop_windows`.
+        TidemarkError: Anything prevents it, see `assets.rebuild.former_windows.drop_windows`.
     """
     return drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), names, reason)
 

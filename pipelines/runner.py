@@ -143,7 +143,7 @@ def run_pipeline(
             tell_dagster(instance, file.spec, found.held_back)
             show_days_first(instance, workspace)
             return report
-        import_ahead()  # while Spark starts, which leaves a core to others
+        import_ahead()  # while Spark starts, which leaves a core free
         open_session(choice, tell)
         before = _last_batch(workspace)
         report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
@@ -241,7 +241,7 @@ def _give_up(workspace: Workspace, run_id: str) -> int | None:
     plan = batch_of(workspace, run_id) if workspace.exists else None
     if plan is None:
         return None
-    with suppress(TidemarkError):  # a disk that took no table takes no word of it either
+    with suppress(TidemarkError):  # a full disk that refused a table refuses this row too
         workspace.batches.give_up(plan, workspace.clock.now())
     return plan.batch_id
 

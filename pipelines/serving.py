@@ -54,7 +54,7 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     """Keep a warm Spark for the runs that have this Dagster home, until it is told to stop.
 
     Args:
-        settings: Where things are; the Spark that they name, if any, is whose cores compute.
+        settings: The folders, addresses and Spark of this process. A Spark that they name computes.
         port: Where it listens, on this machine alone.
         tell: Called with a line on what is being done.
 

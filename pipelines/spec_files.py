@@ -122,7 +122,7 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
             files[file.path] = file  # two names may lead to one file
         except TidemarkError as error:
             wrong.append(WrongSpec(path, _pipeline_of(path), str(error)))
-        except Exception as error:  # a fault of ours, in a place that every pipeline of the folder goes through
+        except Exception as error:  # a fault of Tidemark, in code that every pipeline of the folder runs
             told = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
             wrong.append(WrongSpec(path, _pipeline_of(path), told))
     for name, namesakes in _of_one_name(files.values()).items():

@@ -33,7 +33,7 @@ def main(port: int) -> None:
         places = {"TIDEMARK_WAREHOUSE": str(settings.warehouse), "TIDEMARK_SPECS": str(settings.specs)}
         dg = Path(sysconfig.get_path("scripts"), "dg")
         command = [str(dg), "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]
-        # Started in the background, all would ignore Ctrl-C, and Dagster with it the wish to be ended.
+        # A process started in the background ignores Ctrl-C, and Dagster inherits that: it could not be ended.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         dagster = subprocess.Popen(command, cwd=ROOT, env={**os.environ, **places})
         # The terminal sends Ctrl-C to Dagster as well, and Dagster ends its own processes.

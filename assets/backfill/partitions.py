@@ -77,8 +77,8 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         rows = days_of_batch(BatchWriter(workspace, plan)).get(window.name, {})
-        for day in asked:  # of each its own
-            n = rows.get(day, 0)  # all that it has: the days are written whole
+        for day in asked:  # each has its own metadata
+            n = rows.get(day, 0)  # all of its rows: the days are written whole
             context.add_asset_metadata({**show.day(n), **show.rows_written(n)}, partition_key=day)
         for day in rows.keys() - set(asked):  # between them, and without results until now
             of_day = {**show.day(rows[day]), **show.rows_written(rows[day])}

@@ -132,7 +132,7 @@ class BatchWriter:
             table: The table.
             rows: The rows, without `_batch_id`.
             grows: The table gets the columns that the rows have and it lacks.
-            are_few: As of `Lake.append`; by default where the batch is small.
+            are_few: See `Lake.append`; by default, whether the batch is small.
         """
         return self.replace(table, rows, where=None, grows=grows, are_few=are_few)
 
@@ -200,7 +200,7 @@ class Batch(BatchWriter):
 
     @cached_property
     def was_reopened(self) -> bool:
-        """Return whether the log was flushed and reopened before the end of the batch."""
+        """Return whether the log was flushed and reopened by the end of the batch."""
         return was_reopened(self.workspace, self.plan)
 
     @cached_property
@@ -226,7 +226,7 @@ class Batch(BatchWriter):
         reached = clocks_behind(workspace, segment, self.items, before, rules)
         start = State(self.timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
         execution = Execution(
-            computed,  # rather than a cache: what follows is planned from its rows, not from what gave them
+            computed,  # rather than a cache: what follows is planned from its rows, not from their plan
             counts=True,
             keeps_records=self._keeps_records,
             few=lambda seqs: some_records(workspace, plan.first_seq, plan_end(plan), seqs),

@@ -106,7 +106,7 @@ def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) 
     """Carry clock, newest event and watermark on through pieces that each know only their own records.
 
     Args:
-        pieces: They, in the order of the log.
+        pieces: The pieces, in the order of the log.
         before: The position before the first.
         follows_us: How far the watermark follows the newest event, see `follows_us`.
     """

@@ -37,7 +37,7 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
         "refused": show.counted(refused(counts), of="reason"),
     }
     if done.after.watermark_us is not None:
-        delay = workspace.clock.since(done.after.watermark_us)  # of several timelines that of the largest (A2)
+        delay = workspace.clock.since(done.after.watermark_us)  # of several timelines, the delay of the largest (A2)
         about["watermark_delay"] = MetadataValue.text(in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
         about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))

@@ -55,7 +55,7 @@ def rename_windows(workspace: Workspace, run_id: str) -> None:
 
     Args:
         workspace: The pipeline; its tables have been created, and take the spec.
-        run_id: Names who does it.
+        run_id: The id of the run or command.
 
     Raises:
         BusyError: Another run is at work.

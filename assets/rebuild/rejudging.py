@@ -52,7 +52,7 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
 
     Raises:
         SpecError: There are no such records, or it is decided already.
-        TidemarkError: As of `switch.rebuild`.
+        TidemarkError: Anything prevents it, see `switch.rebuild`.
     """
     ensure_can_begin(workspace)
     kind, numbers = _asked(workspace, decision)

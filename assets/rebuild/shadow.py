@@ -46,7 +46,7 @@ from tidemark.timeops.spec.window import inputs_of
 
 _SPARE = 8
 """How many numbers are reserved beyond the present need of the log: for the live runs until the switch."""
-# Of the input of a plan that keeps numbers: which rebuild they are for, and the spec that live runs went by then.
+# Keys of the input of a plan that reserves numbers: the rebuild that they are for, and the spec of live runs then.
 _WHAT, _UNDER = "rebuild", "under"
 _PAUSE_S = 1.0
 Done = TypeVar("Done")
@@ -99,7 +99,7 @@ class Shadow:
         found = []
         for commit in reversed(self.workspace.batches.history("rebuild")):
             if DROPPED in commit.plan.input:
-                continue  # it has nothing to do with what is made anew
+                continue  # it does not affect what is made anew
             if commit.plan.input.get(_WHAT) != self._what:
                 break
             found.append((commit.batch_id + 1, commit.batch_id + int(commit.plan.input[RESERVES])))

@@ -52,7 +52,7 @@ def rebuild(
 
     Args:
         workspace: The pipeline.
-        run_id: Names who does it.
+        run_id: The id of the run or command.
         reason: Why; kept in `batches` and `log_control`.
         windows: Make only these windows anew, and the windows over them.
         items: Control items that take records out of the log, or back into it.
@@ -66,7 +66,7 @@ def rebuild(
         BusyError: Another rebuild is at work.
     """
     planned = None
-    while planned is None:  # else the log was corrected while it was judged
+    while planned is None:  # otherwise the log was corrected while it was judged
         shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
         shadow.begin()
         shadow.catch_up()

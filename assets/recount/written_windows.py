@@ -23,7 +23,7 @@ from tidemark.timeops.expressions.aggregates import SUMS, calls_of
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 
-_COMPARISONS = 2_000_000  # about what a second is enough for
+_COMPARISONS = 2_000_000  # about as many as a second is enough for
 _FEWEST, _MOST = 12, 1_000
 _MOST_ROWS = 1_000_000  # whose keys are held together
 
@@ -104,9 +104,9 @@ def _hashed(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.ui
 
 
 def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
-    """Return the instant after which a session or sliding window starts after all that a flush has closed.
+    """Return the instant, microseconds, after which no session or sliding window meets one that a flush has closed.
 
-    For windows before it, the tables of events do not show which events a flush keeps out. Microseconds.
+    For windows before it, the tables of events do not show which events a flush keeps out.
     """
     batch = last_flush(workspace)
     position = Position() if batch is None else workspace.position_after(batch)

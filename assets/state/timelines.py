@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tidemark.assets.batch.batch import Batch
 
 BROADCAST_TIMELINES = 1_000_000
-"""As many as every core may be sent; beyond it events and timelines are shuffled to each other."""
+"""Up to so many are sent to every core; beyond it events and timelines are shuffled to each other."""
 
 
 def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
@@ -66,13 +66,13 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
     Args:
         workspace: The pipeline.
         position: Its position there.
-        version: Of `_state/timelines` there, for pipelines that have it.
-        waits: Of its sources there.
+        version: The version of `_state/timelines` there, for pipelines that have it.
+        waits: The waits of its sources there.
     """
     state = _stored(workspace, position, version)
     if not workspace.keeps_timelines:
         return state
-    # Rows of timelines that their own events did not move hold an earlier clock, and what it gave.
+    # A timeline without events of its own in a batch has a row with an earlier clock and its watermark.
     rules, place = _rules(workspace, waits), log_place(workspace, position)
     return _on_the_driver(state, lambda rows: settled(rows, rules, place))
 

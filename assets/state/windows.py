@@ -255,7 +255,7 @@ def _behind_watermark(
     """
     if batch.flushes:
         return (), _rows(batch.workspace, table, only=())
-    several = batch.workspace.keeps_timelines  # then some of the events in a file that goes may be needed
+    several = batch.workspace.keeps_timelines  # then some of the events in a deleted file may be needed
     if batch.after.watermark_us is None or (several and table == tables.OPEN_EVENTS and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)

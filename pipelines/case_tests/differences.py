@@ -172,7 +172,7 @@ def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
 
 def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken: dict[int, int]) -> None:
     """Match an expected row with a found one, if others can make room for it."""
-    wants: dict[int, int] = {}  # who asked for a found row first
+    wants: dict[int, int] = {}  # the expected row that asked for a found row first
     asking = [i]
     for want in asking:
         for j in fitting[want]:
@@ -183,7 +183,7 @@ def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken
                 asking.append(taken[j])
                 continue
             free: int | None = j
-            while free is not None:  # each who makes room takes what it asked for
+            while free is not None:  # each row that makes room takes the row it asked for
                 taker = wants[free]
                 taken[free], given[taker], free = taker, free, given.get(taker)
             return

@@ -160,12 +160,12 @@ def _verdicts(
     try:
         outcomes = run_cases(spark, spec, file.cases, records, schemas)
     except AnalysisException:
-        raise  # no case has a part in it
+        raise  # no case is the cause
     except (PySparkException, Py4JJavaError) as error:  # the latter where PySpark knows no class for it
         if len(file.cases) == 1:
             yield Verdict(file.cases[0], failure=f"Spark fails: {_reason(error)}")
             return
-        for case in file.cases:  # one by one, to know which it is
+        for case in file.cases:  # one by one, to find the wrong one
             yield from _verdicts(spark, spec, replace(file, cases=(case,)), payload, schemas)
         return
     for case, outcome in zip(file.cases, outcomes, strict=True):

@@ -99,7 +99,7 @@ def lay_out(home: Path, example: str | None = None) -> list[Path]:
     try:
         for name in (_WAREHOUSE,) if example == _QUAKES else (_SPECS, _WAREHOUSE):
             made += _make_folder(home / name)
-        if example is None and not any((home / _SPECS).glob("*.yaml")):  # who has specs needs no example
+        if example is None and not any((home / _SPECS).glob("*.yaml")):  # an operator with specs needs no example
             example = _ROOMS
         for template, place in _EXAMPLES[example].items() if example else ():
             made += _make_file(home / place, (_TEMPLATES / template).read_text(encoding="utf-8"))

@@ -36,7 +36,7 @@ class Place:
     """Where some of the records went.
 
     Attributes:
-        name: Of the place: an outcome, or the reason of dead letters.
+        name: The name of the place: an outcome, or the reason of dead letters.
         stage: The stage that refused them; empty where they were not.
         records: How many.
         why: In a few words.

@@ -33,7 +33,7 @@ _QUANTILES = tuple(
     zip(("half of the events at most", "90\u00a0% at most", "99\u00a0% at most"), QUANTILES, strict=True)
 )
 MOST_ROWS = 5_000
-"""So many of the newest rows are looked at."""
+"""The page looks at so many of the newest rows."""
 SHOWN_ROWS = 50
 _SHOWN_WINDOWS = 168  # on a chart: a week of hours
 
@@ -45,8 +45,8 @@ class LogCharts:
     Attributes:
         watermark: The picture of the watermark, as the `src` of an image; None when no record has a time.
         lateness: The picture of lateness.
-        quantiles: Which part of the events came at most how late.
-        of: The records that these are.
+        quantiles: Parts of the events, and the lateness that each does not exceed.
+        of: The records in the pictures, in words.
     """
 
     watermark: str | None
@@ -114,7 +114,7 @@ class WindowPart:
     Attributes:
         name: The name of the window.
         about: Its description in words.
-        columns: Of the rows.
+        columns: The columns of the rows.
         rows: The last rows, as texts.
         in_all: How many rows the table has.
         chart: The chart, as the `src` of an image; None when there is nothing to draw.

@@ -65,7 +65,7 @@ def _rendered(template: str, found: dict[str, object]) -> str:
     assert isinstance(spec, Spec)
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,  # names, expressions and payloads are other people's text
+        autoescape=True,  # names, expressions and payloads are text of users
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
