@@ -42,7 +42,7 @@ class LogSegment:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing to do."""
+        """Return whether there is nothing to do."""
         return self.first_seq == self.end_seq and not self.flushes and self.tick_us is None
 
 

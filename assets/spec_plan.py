@@ -56,7 +56,7 @@ class SpecPlan:
 
     @property
     def windows(self) -> tuple[str, ...]:
-        """The windows whose past is needed; none where it is that of all tables, or of none."""
+        """The windows whose past is needed; none if the past of all tables is needed, or of no table."""
         asked = [change for change in self.changes if change.meaning is Meaning.NEEDS_THE_PAST]
         if not all(change.windows for change in asked):
             return ()

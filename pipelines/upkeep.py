@@ -45,7 +45,7 @@ LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
 
 BY_HAND = "__ASSET_JOB"
-"""Dagster's own job, in which assets are materialized by hand: of all pipelines, and of others."""
+"""Dagster's own job, in which assets are materialized by hand: those of all pipelines, and others."""
 
 _BY_TIME = (
     tables.HELD_EVENTS,

@@ -185,7 +185,7 @@ class Batch(BatchWriter):
 
     @property
     def after(self) -> Position:
-        """The state after it, without the number of released events."""
+        """The pipeline's position after the batch, without the number of released events."""
         return self._judged[1]
 
     @property

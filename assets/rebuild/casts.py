@@ -1,4 +1,4 @@
-"""Columns of the log that get a type which is no wider one: their values are cast where all of them fit.
+"""Columns of the log that get a type which is not wider: their values are cast where all of them fit.
 
 Here: which columns, the first value that does not fit, and the log with the other types. Not here: the value as
 another type (schemas.py), wider types (resources/lake/reshaping.py).

@@ -108,7 +108,7 @@ def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
 
 
 Rule = Callable[[Sequence[Column], DataType], Column]
-"""A BOOLEAN, never null, of values side by side that are no array, struct or map."""
+"""A BOOLEAN, never null, of compared values that are not arrays, structs or maps."""
 
 
 def is_same(old: Column, again: Column, moved: Sequence[Column], kind: DataType) -> Column:

@@ -75,7 +75,7 @@ class State:
 
     @property
     def spec_has_changed(self) -> bool:
-        """Return whether the spec is another one than that of the last commit."""
+        """Return whether the spec differs from the spec of the last commit."""
         return self.last.plan.fingerprint != self.spec.fingerprint()
 
     @cached_property
