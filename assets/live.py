@@ -55,7 +55,7 @@ BATCH = "tidemark_batch"
 
 
 class BatchSettings(ConfigurableResource[None]):
-    """The input of one run, set once for all of its assets; the plan of the batch records the outcome."""
+    """The settings of one run, made once for all of its assets; the plan of the batch records the outcome."""
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")

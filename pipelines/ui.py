@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @click.command()
 @click.option("--port", default=3000, show_default=True, help="Port of Dagster's UI.")
 def main(port: int) -> None:
-    """Open Dagster's UI over the specs; Ctrl-C ends it."""
+    """Opens Dagster's UI over the specs; Ctrl-C ends it."""
     with in_words(), ExitStack() as until_it_ends:
         settings = settings_of()
         if settings.specs.resolve() == SPEC.parent.resolve():  # nothing else was asked for: the demo, with its data
