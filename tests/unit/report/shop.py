@@ -113,13 +113,14 @@ class Shop:
 
     def commit(self, kind: Kind, end_seq: int, counts: Mapping[str, int], **given: Any) -> None:
         """Commits a batch with the tables as they are now."""
-        log, last = BatchLog(self.lake), BatchLog(self.lake).last_commit()
+        log = BatchLog(self.lake)
+        last, of_kind = log.last_commit(), log.last_commit(kind)
         plan = log.begin(
             kind,
             this_process("run"),
             START,
             after=last.batch_id if last else None,
-            first_seq=int(last.plan.end_seq or 0) if last and last.plan.kind == kind else 0,
+            first_seq=int(of_kind.plan.end_seq or 0) if of_kind else 0,
             end_seq=end_seq,
             input=given.pop("input", {}),
             fingerprint=self.file.spec.fingerprint(),
