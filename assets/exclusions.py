@@ -176,7 +176,10 @@ def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
 
 
 def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
-    # The log may have been read by another spec: a column that came later is null, one of another type is cast.
+    # The log may have been read by another spec: a source has its name of now, a column that came later is null, one
+    # of another type is cast.
+    if names := workspace.source_names:
+        records = records.withColumn(c.SOURCE, c.named(c.SOURCE, names))
     if workspace.log_of is None:
         return records
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
@@ -234,13 +237,13 @@ def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
 
 def log_clocks(workspace: Workspace) -> dict[str, Any]:
     """Return the clocks of the whole log as it is without what is excluded, by the names that `Workspace` knows."""
-    out, end = excluded(workspace), workspace.log_end()
+    out, end, names = excluded(workspace), workspace.log_end(), workspace.source_names
     first: tuple[int, int] | None = None
     last: dict[str, tuple[int, int]] = {}
     for piece in _pieces(workspace, 0, end, c.SOURCE):
         timed = piece.filter(pc.is_valid(piece[c.ARRIVAL]))
-        for name in pc.unique(timed[c.SOURCE]).to_pylist():
-            own = timed.filter(pc.equal(timed[c.SOURCE], name))
+        for stored in pc.unique(timed[c.SOURCE]).to_pylist():
+            own, name = timed.filter(pc.equal(timed[c.SOURCE], stored)), names.get(stored, stored)
             seqs, arrivals = _that_count(own, out)
             if len(seqs):
                 begin, end_of = int(seqs.argmin()), int(seqs.argmax())

@@ -33,7 +33,7 @@ from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
-from tidemark.assets.rebuild.former_windows import rename_windows
+from tidemark.assets.rebuild.former_windows import take_new_names
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
@@ -150,7 +150,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         workspace.ensure_whole()
         ensure_taken(workspace)
         create_tables(workspace)
-        rename_windows(workspace, context.run.run_id)
+        take_new_names(workspace, context.run.run_id)
         show_days_first(context.instance, workspace)
         keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before

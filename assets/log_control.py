@@ -18,11 +18,11 @@ from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json
+from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 
-SPEC, END_OF_INPUT, TICK, REOPEN = "spec", "end_of_input", "tick", "reopen"
+SPEC, END_OF_INPUT, TICK, REOPEN = tables.SPEC_ITEM, "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
@@ -33,12 +33,21 @@ REBUILD = "rebuild"  # the log was judged anew from its beginning: the items aft
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
-    """Return the committed items of some kinds, in the order of the log, as it was judged last."""
+    """Return the committed items of some kinds, in the order of the log, as it was judged last.
+
+    Waits are those of sources as they are called now; specs are as they were.
+    """
     items = workspace.base_rows(tables.LOG_CONTROL)
     anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
     found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
-    return found if anew is None else [item for item in found if item["_control_seq"] > anew]
+    found = found if anew is None else [item for item in found if item["_control_seq"] > anew]
+    return [_of_names_now(workspace, item) if item["kind"] == WAIT else item for item in found]
+
+
+def _of_names_now(workspace: Workspace, item: dict[str, Any]) -> dict[str, Any]:
+    waiters = workspace.named_now(waiters_of(item))
+    return {**item, "argument": json.dumps(waiters_to_json(waiters))}
 
 
 def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -138,7 +138,7 @@ def segment_of(plan: Plan) -> LogSegment:
 def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
     """Return the sources that the latest ingestion left waiting: an aligned batch has records of that one only."""
     read = workspace.batches.last_commit("ingest")
-    return waits_in(read.plan) if read else frozenset()
+    return workspace.named_now(waits_in(read.plan)) if read else frozenset()
 
 
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:

@@ -106,11 +106,11 @@ def _lost(batch: BatchWriter, by: str, which: Filters) -> Counter[str]:
 
 def _counted(batch: BatchWriter, table: str, by: str, which: Filters) -> Counter[str]:
     found: Counter[str] = Counter()
-    lake = batch.workspace.lake
+    lake, names = batch.workspace.lake, batch.workspace.source_names if by == c.SOURCE else {}
     for piece in pieces(lake, table, lake.version(table), [by], which):
         for row in piece[by].value_counts().to_pylist():
             if row["values"] is not None:
-                found[row["values"]] += row["counts"]
+                found[names.get(row["values"], row["values"])] += row["counts"]
     return found
 
 

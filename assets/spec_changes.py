@@ -6,7 +6,7 @@ cannot go on with. Not here: what a change of a key means (timeops/spec/changes.
 
 import json
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,15 @@ from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec, parse_spec
-from tidemark.timeops.spec.changes import Change, Meaning, changes_between, renamed_windows
+from tidemark.timeops.spec.changes import (
+    Change,
+    Meaning,
+    changes_between,
+    names_of_sources,
+    renamed_sources,
+    renamed_windows,
+    with_new_names,
+)
 
 EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
@@ -34,6 +42,24 @@ def ensure_taken(workspace: Workspace) -> None:
     ensure_one_file(workspace)
     if workspace.exists and workspace.lake.exists(tables.LOG_CONTROL) and not workspace.is_prepared:
         check_spec(workspace)
+        _ensure_all_are_there(workspace)
+
+
+def _ensure_all_are_there(workspace: Workspace) -> None:
+    """Check that the spec has each source with records in the log, also where no batch has processed any of them.
+
+    Raises:
+        SpecError: It lacks one.
+    """
+    last = workspace.batches.last_commit("ingest")
+    read = workspace.by_source(last.plan.input.get("files", {})) if last else {}
+    lacks = [name for name in read if name not in [source.name for source in workspace.spec.sources]]
+    if lacks:
+        raise SpecError(
+            f"{workspace.file.name} has no source `{lacks[0]}` any more, and what was read of it is not processed",
+            expected="the sources of the last run",
+            remedy="run it once with that source under that name; then `was` may change it",
+        )
 
 
 def ensure_one_file(workspace: Workspace) -> None:
@@ -87,21 +113,34 @@ def _is_another(other: Path, workspace: Workspace) -> bool:
 def changes_of_spec(workspace: Workspace) -> list[Change]:
     """Return the differences between the spec and the one that last processed the log; needs no Spark."""
     has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
-    recorded_specs = _recorded_specs(workspace) if has_items else []
-    return changes_between(recorded_specs[-1], json.loads(workspace.spec.canonical_json())) if recorded_specs else []
+    specs = recorded_specs(workspace) if has_items else []
+    return _changes(workspace, specs[-1]) if specs else []
+
+
+def _changes(workspace: Workspace, before: Mapping[str, Any]) -> list[Change]:
+    """Return the differences of the spec from one that the log was processed with."""
+    former = names_of_sources(_every_spec(workspace))
+    return changes_between(before, json.loads(workspace.spec.canonical_json()), former)
+
+
+def sources_renamed(workspace: Workspace) -> dict[str, str]:
+    """Return the sources that the log was last processed with under other names: the old name by the new one."""
+    has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
+    before = recorded_specs(workspace) if has_items else []
+    return renamed_sources(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def renamed(workspace: Workspace) -> dict[str, str]:
     """Return the old names of renamed windows by the new ones, as of the spec that last processed the log."""
     has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
-    before = _recorded_specs(workspace) if has_items else []
+    before = recorded_specs(workspace) if has_items else []
     return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def spec_before(workspace: Workspace) -> Spec | None:
     """Return the spec that last processed the log; None before the first batch."""
-    recorded_specs = _recorded_specs(workspace)
-    return Spec.model_validate(recorded_specs[-1]) if recorded_specs else None
+    specs = recorded_specs(workspace)
+    return Spec.model_validate(specs[-1]) if specs else None
 
 
 def check_spec(workspace: Workspace) -> bool:
@@ -110,10 +149,10 @@ def check_spec(workspace: Workspace) -> bool:
     Raises:
         SpecError: It differs in a way that a pipeline with tables cannot take.
     """
-    before, now = _recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
+    before, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
     if not before or before[-1] == now:
         return not before
-    _refuse(changes_between(before[-1], now), workspace.file, workspace.lake.root)
+    _refuse(_changes(workspace, before[-1]), workspace.file, workspace.lake.root)
     return True
 
 
@@ -165,7 +204,7 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
 
 def _refuse_two_meanings(workspace: Workspace) -> None:
     now = json.loads(workspace.spec.canonical_json())
-    if any(change.judges for spec in _recorded_specs(workspace) for change in changes_between(spec, now)):
+    if any(change.judges for spec in recorded_specs(workspace) for change in changes_between(spec, now)):
         raise SpecError(
             f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
             expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
@@ -173,9 +212,20 @@ def _refuse_two_meanings(workspace: Workspace) -> None:
         )
 
 
-def _recorded_specs(workspace: Workspace) -> list[dict[str, Any]]:
-    """Return the specs that the log was processed with, in their order."""
-    return [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
+def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
+    """Return the specs that the log was processed with, in their order; sources have the names that the last one has."""
+    specs = [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
+    names = names_of_sources(_every_spec(workspace))
+    if not names:
+        return specs
+    there = [[str(one["name"]) for one in spec["sources"]] for spec in specs]
+    new_of = [{new: old for old, new in names.items() if old in own} for own in there]
+    return [with_new_names(spec, own, "sources") for spec, own in zip(specs, new_of, strict=True)]
+
+
+def _every_spec(workspace: Workspace) -> list[Mapping[str, Any]]:
+    """Return these specs, and those before a rebuild."""
+    return [json.loads(argument) for argument in workspace.spec_items]
 
 
 def line_of(change: Change, file: SpecFile) -> str:

@@ -188,7 +188,7 @@ def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]
     for read in workspace.reading.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
-            for name, lost in read.plan.input.get(LOST, {}).items():
+            for name, lost in workspace.by_source(read.plan.input.get(LOST, {})).items():
                 arguments = [json.dumps({"source": name, **one}) for one in lost]
                 why = "offsets were gone before they were read"
                 found += [_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]

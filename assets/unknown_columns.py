@@ -38,8 +38,7 @@ def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
 def known_unknown(workspace: Workspace) -> Met:
     """Return by source the columns that input was found to have, as the latest ingestion remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    known: Met = last.plan.input.get(UNKNOWN, {}) if last else {}
-    return known
+    return workspace.by_source(last.plan.input.get(UNKNOWN, {})) if last else {}
 
 
 def first_met(spec: Spec, plan_input: Mapping[str, Any]) -> list[str]:

@@ -159,7 +159,7 @@ def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
 def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
     """Return by path the files that an earlier ingestion could not read, as the latest one remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    noted = last.plan.input.get(HELD_BACK, {}) if last else {}
+    noted = workspace.by_source(last.plan.input.get(HELD_BACK, {})) if last else {}
     return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
 
 
@@ -211,8 +211,9 @@ def largest_times(workspace: Workspace) -> LargestTimes:
     rows = pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"])
     highest = [_highest(pc.list_flatten(piece["splits"])) for piece in rows]
     largest: dict[tuple[str, str | None], int | None] = {}
+    names = workspace.source_names
     for row in [row for one in highest for row in one.to_pylist()]:
-        split = (row["source"], row["split"])
+        split = (names.get(row["source"], row["source"]), row["split"])
         largest[split] = max((t for t in (largest.get(split), row["max_t_max"]) if t is not None), default=None)
     return largest
 

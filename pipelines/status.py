@@ -16,7 +16,7 @@ from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.plans import RENAMED, RENAMED_SOURCES, Commit, Plan
 from tidemark.resources.lake.undoing import foreign_error
 from tidemark.resources.places.place import Place
 from tidemark.resources.quality.data_docs import failed_checks
@@ -174,7 +174,7 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
             "it as it is."
         )
         return
-    if left.kind == "rebuild":
+    if left.kind == "rebuild" and not {RENAMED, RENAMED_SOURCES} & {*left.input}:
         yield f"{batch}: it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
         return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"

@@ -25,6 +25,8 @@ others, see assets/state/windows.py; a table of format 3 is one without such row
 
 RAW_EVENTS = "raw_events"
 LOG_CONTROL = "log_control"
+SPEC_ITEM = "spec"
+"""Kind of the items of `log_control` that say by which spec the log is judged from there on."""
 ORDERED_EVENTS = "ordered_events"
 HELD_EVENTS = "held_events"
 DEAD_LETTERS = "dead_letters"

@@ -4,15 +4,18 @@ Here: opening these for one pipeline. Not here: rows that were read and are kept
 (assets/), the rules (timeops/).
 """
 
+import json
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
@@ -39,6 +42,7 @@ from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.rules import TimeRules, Waiter, waiters_from_json
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
+from tidemark.timeops.spec.changes import names_of_sources
 from tidemark.timeops.spec.yaml_text import read_yaml
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.ticks import LastArrival
@@ -46,6 +50,8 @@ from tidemark.timeops.watermark.ticks import LastArrival
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+
+Noted = TypeVar("Noted")
 
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
@@ -360,10 +366,44 @@ class Workspace:
         names = [table for table in self.tables if table not in but]
         return outputs(self.lake, self.batches.base_versions(names), plan.attempt)
 
+    @property
+    def source_names(self) -> Mapping[str, str]:
+        """The names that sources have now, by their former ones: what is stored of them may have either.
+
+        Every name that a source takes is committed with a rebuild, or with a batch of that kind.
+        """
+        log = self.log_of or self
+        last = log.batches.last_commit() if log.exists else None
+        is_as_before = last is not None and last.plan.fingerprint == self.spec.fingerprint()
+        if last is None or (is_as_before and not log.batches.has_any("rebuild")):
+            return {}
+        return _names_of_sources((*log.spec_items, self.spec.canonical_json()))
+
+    @property
+    def spec_items(self) -> tuple[str, ...]:
+        """The specs that the log was ever processed with, in order, as canonical JSON."""
+        if not self.lake.exists(tables.LOG_CONTROL):
+            return ()
+        items = self.base_rows(tables.LOG_CONTROL)
+        items = items.filter(pc.equal(items["kind"], tables.SPEC_ITEM)).sort_by("_control_seq")
+        return tuple(items["argument"].to_pylist())
+
+    def by_source(self, noted: Mapping[str, Noted]) -> dict[str, Noted]:
+        """Return what is noted of sources, by the names that these have now."""
+        names = self.source_names if noted else {}
+        return {names.get(name, name): one for name, one in noted.items()}
+
+    def named_now(self, waiters: Iterable[Waiter]) -> frozenset[Waiter]:
+        """Return the waiting sources and splits, by the names that sources have now."""
+        names, found = self.source_names, list(waiters)
+        return frozenset(
+            names.get(one, one) if isinstance(one, str) else (names.get(one[0], one[0]), one[1]) for one in found
+        )
+
     def positions_of(self, source: KafkaSource) -> Positions | None:
         """Return the position of a source of Kafka after the last ingestion; None before its first one."""
         last = self.reading.last_commit("ingest") if self.exists else None
-        noted = last.plan.input.get(POSITIONS, {}).get(source.name) if last else None
+        noted = self.by_source(last.plan.input.get(POSITIONS, {})).get(source.name) if last else None
         return None if noted is None else Positions.from_json(noted)
 
     @property
@@ -390,11 +430,16 @@ class Workspace:
     def last_arrivals(self) -> dict[str, LastArrival | None]:
         """Return the last arrival of each source in the log; None before its first record with one."""
         last = self.reading.last_commit("ingest")
-        counts = last.counts if last else {}
+        counts: Mapping[str, int] = last.counts if last else {}
+        arrivals, seen = (
+            self.by_source({name.removeprefix(key): us for name, us in counts.items() if name.startswith(key)})
+            for key in (f"{LAST_ARRIVAL}.", f"{LAST_SEEN}.")
+        )
+        if LAST_ARRIVAL in self._read_clocks:
+            arrivals = self.by_source(self._read_clocks[LAST_ARRIVAL])
         found: dict[str, LastArrival | None] = {}
         for source in self.spec.sources:
-            arrival_us, seen_us = (counts.get(f"{key}.{source.name}") for key in (LAST_ARRIVAL, LAST_SEEN))
-            arrival_us = self._read_clocks.get(LAST_ARRIVAL, {source.name: arrival_us}).get(source.name)
+            arrival_us, seen_us = arrivals.get(source.name), seen.get(source.name)
             found[source.name] = None
             if arrival_us is not None and seen_us is not None:
                 found[source.name] = LastArrival(arrival_us, seen_us)
@@ -442,6 +487,11 @@ class Workspace:
         is_committed = last is not None and batch_id <= last.batch_id
         version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)
         return self.memory.pipeline_row(self.lake, batch_id, version)
+
+
+@lru_cache(maxsize=8)
+def _names_of_sources(specs: tuple[str, ...]) -> Mapping[str, str]:
+    return MappingProxyType(names_of_sources([json.loads(spec) for spec in specs]))
 
 
 def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Workspace:

@@ -3,7 +3,7 @@
 Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
 from operator import and_
 
@@ -61,6 +61,12 @@ def same_in(left: str, right: str, names: Iterable[str]) -> Column:
     """Return BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
     each = [F.col(f"{left}.`{name}`").eqNullSafe(F.col(f"{right}.`{name}`")) for name in names]
     return reduce(and_, each, F.lit(True))
+
+
+def named(name: Column | str, names: Mapping[str, str]) -> Column:
+    """Return a STRING: a name, or the other one that a mapping has for it."""
+    value = F.col(name) if isinstance(name, str) else name
+    return F.coalesce(*[F.when(value == old, F.lit(new)) for old, new in names.items()], value)
 
 
 def computed_once(value: Column, use: Callable[[Column], Column]) -> Column:

@@ -21,7 +21,7 @@ from tidemark.assets.batch.clocks import clocks_behind, place_of
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
-from tidemark.assets.rebuild.former_windows import rename_windows
+from tidemark.assets.rebuild.former_windows import take_new_names
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import first_times_at, state_at, waits_at
@@ -62,7 +62,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     refuse_two_meanings_of_time(workspace)
     keep_names(workspace)
     create_tables(workspace)  # this is where an aggregate that is new and wrong shows
-    rename_windows(workspace, run_id)
+    take_new_names(workspace, run_id)
     done = workspace.batches.last_commit()
     assert done is not None  # looked at above
     days = between_days(first, last, workspace.spec.partitions.time_zone)

@@ -1,7 +1,7 @@
-"""Windows that the spec has renamed or removed: their tables go on under new names, or are deleted.
+"""Windows and sources that the spec has renamed go on under new names; tables of removed windows are deleted.
 
-Here: one batch that does either. Not here: which windows these are (timeops/spec/changes.py), the note in a table
-that its window has ended (schemas.py).
+Here: one batch that does either. Not here: which these are (timeops/spec/changes.py), the note in a table that its
+window has ended (schemas.py), what is stored under the name that a source had (`Workspace.source_names`).
 
 Folders of tables are not renamed: no store does that in one step. The tables of the new name take over files, rows
 and columns of the old ones, as in a rebuild. One commit names them. The old ones stay as they were.
@@ -21,10 +21,18 @@ from tidemark.assets.planning import at_work
 from tidemark.assets.rebuild.shadow import when_free
 from tidemark.assets.rebuild.switch import item_of
 from tidemark.assets.schemas import end_tables, payload_of
-from tidemark.assets.spec_changes import renamed
+from tidemark.assets.spec_changes import renamed, sources_renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import DROPPED, RENAMED, WINDOWS, Commit, Plan, this_process
+from tidemark.resources.batches.plans import (
+    DROPPED,
+    RENAMED,
+    RENAMED_SOURCES,
+    WINDOWS,
+    Commit,
+    Plan,
+    this_process,
+)
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
@@ -50,8 +58,11 @@ _IN_SENTENCES = (
 """The text before and after the name of a window in the sentences of timeops/dead_letters.py."""
 
 
-def rename_windows(workspace: Workspace, run_id: str) -> None:
-    """Let the tables of windows that the spec calls otherwise go on under the new names, if there are such windows.
+def take_new_names(workspace: Workspace, run_id: str) -> None:
+    """Let windows and sources that the spec calls otherwise go on under the new names, if there are any.
+
+    Of windows the tables go on. What is stored of sources stays as it is: an item of `log_control` says what they are
+    called from here on, before anything is read under the new name.
 
     Args:
         workspace: The pipeline; its tables have been created, and take the spec.
@@ -60,21 +71,26 @@ def rename_windows(workspace: Workspace, run_id: str) -> None:
     Raises:
         BusyError: Another run is at work.
     """
-    names = renamed(workspace)
-    if not names:
+    names, sources = renamed(workspace), sources_renamed(workspace)
+    if not names and not sources:
         return
-    plan = _begin(workspace, run_id, {RENAMED: names, WINDOWS: [*names]})
+    of_windows = {RENAMED: names, WINDOWS: [*names]} if names else {}
+    plan = _begin(workspace, run_id, of_windows | ({RENAMED_SOURCES: sources} if sources else {}))
     with at_work(workspace, plan):
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
             workspace.tell(f"{old} goes on as {new}")
             there, lake = workspace.lake.opened.seen(old, workspace.base_of(old)), workspace.lake
             lake.take_over(new, there, attempt=plan.attempt, expect=workspace.ready(new, plan))
-        _rename_in_marks(workspace, plan, names)
-        _rename_in_letters(workspace, plan, names)
+        for new, old in sources.items():
+            workspace.tell(f"source {old} goes on as {new}")
+        if names:
+            _rename_in_marks(workspace, plan, names)
+            _rename_in_letters(workspace, plan, names)
         spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
+        spec = with_new_names(spec, sources, "sources")
         said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        why = ", ".join(f"{old} is {new} now" for new, old in names.items())
+        why = ", ".join(f"{old} is {new} now" for new, old in [*names.items(), *sources.items()])
         item = item_of(SPEC, why, plan) | {"argument": said, "_after_seq": (plan.end_seq or 0) - 1}
         write_items(workspace, plan, [item])
         end_tables(workspace)

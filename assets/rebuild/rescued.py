@@ -70,8 +70,9 @@ def _kept(workspace: Workspace, first_seq: int) -> Kept:
     records = _records(workspace, [(c.SEQ, ">=", first_seq)]).where(F.col(RESCUED).isNotNull())
     keys = records.select(c.SOURCE, F.explode(F.json_object_keys(RESCUED)).alias("key")).distinct().collect()
     by_source: dict[str, set[str]] = {}
+    names = workspace.source_names
     for row in keys:
-        by_source.setdefault(row[c.SOURCE], set()).add(row["key"])
+        by_source.setdefault(names.get(row[c.SOURCE], row[c.SOURCE]), set()).add(row["key"])
     return [
         (source, field)
         for source in workspace.spec.sources
@@ -84,7 +85,8 @@ def _filled(workspace: Workspace, records: DataFrame, kept: Kept) -> DataFrame:
     """Return records with the values of these columns, and for each whether there was one, and whether it fits."""
     zone, found = workspace.spec.time.time_zone, records
     for number, (source, field) in enumerate(kept):
-        found = with_column(found, source, field, F.col(c.SOURCE) == source.name, zone)
+        of_source = c.named(c.SOURCE, workspace.source_names) == source.name
+        found = with_column(found, source, field, of_source, zone)
         found = found.withColumnsRenamed({HAS: f"{_HAS}{number}", FITS: f"{_FITS}{number}"})
     return found
 

@@ -7,7 +7,7 @@ import json
 
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.rebuild.of_windows import own_tables
-from tidemark.assets.spec_changes import ensure_rebuildable
+from tidemark.assets.spec_changes import ensure_rebuildable, recorded_specs
 from tidemark.resources.batches.plans import RENAMED, WINDOWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec.changes import changes_between, with_readers
@@ -29,8 +29,8 @@ def asked_by_spec(workspace: Workspace) -> tuple[str, ...] | None:
         return ()
     asked = [name for name, tables in own.items() if any(table in broken for table in tables)]
     items, now = recorded(workspace, SPEC), json.loads(spec.canonical_json())
-    for item, after in zip(items, [*items[1:], None], strict=True):
-        for change in changes_between(json.loads(item["argument"]), now):
+    for before, after in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
+        for change in changes_between(before, now):
             if change.fills:
                 return ()
             if not change.asks_for_the_past:

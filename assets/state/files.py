@@ -39,7 +39,8 @@ def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]
     if not workspace.exists:
         return []
     rows = workspace.base_rows(tables.FILES)
-    rows = rows.filter(pc.equal(rows["source"], source.name))
+    names = [source.name, *(old for old, name in workspace.source_names.items() if name == source.name)]
+    rows = rows.filter(pc.is_in(rows["source"], value_set=pa.array(names)))
     return [
         (
             int(row["_batch_id"]),

@@ -84,7 +84,11 @@ def _stored(workspace: Workspace, position: Position, version: int) -> DataFrame
     rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
     known = workspace.lake.read(tables.TIMELINES, version)
     latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
-    return latest.select(c.TIMELINE, "state.*")
+    found, names = latest.select(c.TIMELINE, "state.*"), workspace.source_names
+    if not names:
+        return found
+    splits = F.transform("splits", lambda split: split.withField("source", c.named(split["source"], names)))
+    return found.withColumn("splits", splits)
 
 
 def _on_the_driver(state: DataFrame, change: Callable[[pa.Table], pa.Table]) -> DataFrame:

@@ -166,7 +166,8 @@ def _write_changes(batch: "Batch", table: str, windows: Sequence[WindowSpec]) ->
     stored = lake.rows(table, workspace.base_of(table))
     alive = live_rows(stored).drop_columns(c.BATCH)
     looked_at = _matching(alive, _up_to_watermark(batch, batch.after, windows))
-    known = loaded_events(lake.frame(table, looked_at), payload).withColumn(EARLIER, F.lit(True))
+    known = loaded_events(_of_names_now(workspace, lake.frame(table, looked_at)), payload)
+    known = known.withColumn(EARLIER, F.lit(True))
     needed = stored_events(batch.outcome.needed_after(windows, known), payload)
     columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
     found = needed.select(*map(quoted, columns), F.col(EARLIER)).toArrow()
@@ -291,7 +292,13 @@ def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
     rows = live_events(workspace, table, only) if has_marks(table) else workspace.read_base(table, filters=only)
-    return loaded_events(rows.drop(c.BATCH), payload_of(workspace))
+    return loaded_events(_of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
+
+
+def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+    """Events with the names that their sources have now."""
+    names = workspace.source_names if c.SOURCE in rows.columns else {}
+    return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows
 
 
 def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:

@@ -16,7 +16,7 @@ from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, WINDOWS, Commit
+from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, RENAMED_SOURCES, WINDOWS, Commit, Plan
 from tidemark.resources.lake.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
@@ -101,7 +101,8 @@ def sources(state: State) -> list[SourceInput]:
     """Count files and records of each source; of Kafka partitions."""
     files = Counter(source for source, _ in _files_read(state))
     for commit in state.ingested[-1:]:
-        for name, noted in commit.plan.input.get(POSITIONS, {}).items():
+        for noted_as, noted in commit.plan.input.get(POSITIONS, {}).items():
+            name = state.source_names.get(noted_as, noted_as)
             files[name] = sum(len(one.following) for one in Positions.from_json(noted).topics)
     names = [source.name for source in state.spec.sources]
     records = _records_by_source(state) if len(names) > 1 else {names[0]: state.log_end}
@@ -111,6 +112,7 @@ def sources(state: State) -> list[SourceInput]:
 def _files_read(state: State) -> set[tuple[str, str]]:
     """Return source and path of each file that was read; an older Tidemark stored its path of that time."""
     rows = state.lake.rows(tables.FILES, state.versions[tables.FILES]).to_pylist()
+    rows = [{**row, "source": state.source_names.get(row["source"], row["source"])} for row in rows]
     name_at = {(row["source"], row.get("place")): row["path"] for row in rows}
     read = [row for row in rows if row.get("copy_of") is None]
     return {(row["source"], name_at.get((row["source"], row["path"]), row["path"])) for row in read}
@@ -121,7 +123,7 @@ def _records_by_source(state: State) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     for piece in pieces(state.lake, tables.RAW_EVENTS, state.versions[tables.RAW_EVENTS], ["_source"]):
         for row in piece["_source"].value_counts().to_pylist():
-            found[row["values"]] += row["counts"]
+            found[state.source_names.get(row["values"], row["values"])] += row["counts"]
     return found
 
 
@@ -196,13 +198,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         return BatchLine(commit, 0, None, None, done)
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
-        named = " and ".join(plan.input.get(WINDOWS, ()))
-        done = f"{named or 'tables'} made anew from the log"
-        if former := [*plan.input.get(RENAMED, {}).values(), *plan.input.get(DROPPED, ())]:
-            what = "go on under new names" if RENAMED in plan.input else "were deleted"
-            return BatchLine(commit, 0, None, None, f"the tables of {' and '.join(former)} {what}{why}")
-        done = done if named or NUMBERS in plan.input else "a rebuild was begun"
-        return BatchLine(commit, 0, None, None, f"{done}{why}")
+        return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
     dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
     notes = ["judged anew by a rebuild"] if plan.is_replayed else []
     notes += [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
@@ -210,6 +206,17 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = ordered(counts) if state.spec.outputs.ordered_events else None
     return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, dead_letters, "; ".join(notes))
+
+
+def _of_rebuild(plan: Plan) -> str:
+    """Say what a batch of the kind `rebuild` did."""
+    if former := [*plan.input.get(RENAMED, {}).values(), *plan.input.get(DROPPED, ())]:
+        what = "go on under new names" if RENAMED in plan.input else "were deleted"
+        return f"the tables of {' and '.join(former)} {what}"
+    if sources := [*plan.input.get(RENAMED_SOURCES, {}).values()]:
+        return f"what was read of {' and '.join(sources)} goes on under another name"
+    named = " and ".join(plan.input.get(WINDOWS, ()))
+    return f"{named or 'tables'} made anew from the log" if named or NUMBERS in plan.input else "a rebuild was begun"
 
 
 def adds_up(found: list[Place], counts: Counts) -> bool:

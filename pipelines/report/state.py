@@ -5,7 +5,7 @@ Here: the commits, the versions that belong together, positions after batches. N
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tidemark.pipelines.terminal import sums, windows_in
@@ -26,12 +26,14 @@ class State:
         lake: The tables.
         commits: All commits, by batch; at least one.
         pending: A batch that is not committed.
+        source_names: The names that sources have now, by their former ones.
     """
 
     spec: Spec
     lake: Lake
     commits: Sequence[Commit]
     pending: Plan | None
+    source_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def last(self) -> Commit:
@@ -102,4 +104,5 @@ def state_of(workspace: Workspace) -> State | None:
     commits = workspace.batches.history()
     if not commits:
         return None
-    return State(workspace.spec, workspace.lake, commits, workspace.batches.pending())
+    pending, names = workspace.batches.pending(), workspace.source_names
+    return State(workspace.spec, workspace.lake, commits, pending, names)

@@ -146,6 +146,10 @@ class BatchLog:
             return found
         return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
 
+    def has_any(self, kind: Kind) -> bool:
+        """Return whether a batch of a kind was committed; only the index is read."""
+        return self._known().committed(kind).num_rows > 0
+
     def last_rebuild(self) -> Plan | None:
         """Return the last rebuild of all tables, None if there was none."""
         return self._known().rebuilt

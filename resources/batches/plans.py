@@ -121,6 +121,8 @@ WINDOWS = "windows"
 RENAMED, DROPPED = "renamed", "dropped"
 """Of the input of a batch of this kind that makes nothing anew: renamed windows, the old names by the new ones;
 windows whose tables are deleted."""
+RENAMED_SOURCES = "renamed_sources"
+"""Of it too: sources that have new names, the old ones by these."""
 REPLAYED = "replayed"
 """Of the input of a batch that a rebuild made: how many control items of the log it and earlier ones replayed."""
 

@@ -68,5 +68,5 @@ def test_what_a_source_leaves_behind_is_told(spark: SparkSession, tmp_path: Path
         go(made(tmp_path, LINES + OTHER), instance)
         with pytest.raises(SpecError, match="its splits hold the watermark: leave it in"):
             go(made(tmp_path, LINES), instance)
-        with pytest.raises(SpecError, match="it would read again what `other` has read: keep that name"):
+        with pytest.raises(SpecError, match="it would read again what `other` has read: write `was: other`"):
             go(made(tmp_path, LINES + OTHER.replace("name: other", "name: another")), instance)

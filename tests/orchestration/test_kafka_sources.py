@@ -18,6 +18,7 @@ from tests.orchestration.landing import START, arrivals, assert_tables_equal_the
 from tests.orchestration.running import VISITS, command, go, log_of, over_source, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
+from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.lake.lake import Lake
@@ -362,3 +363,29 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
     file.path.write_text(spec.replace("timestamp_by: at", "timestamp_by: _arrival_time"))
     run(tmp_path, "raw")
     assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None]
+
+
+def test_a_source_that_is_renamed_reads_on_at_its_offsets_and_its_partitions_stay_splits(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path
+) -> None:
+    kept, first, second = topic(3), events(1, 60), events(2, 60, START + timedelta(minutes=4))
+    kept.write(first)
+    made(tmp_path, "orders", kept)
+    run(tmp_path, "orders")
+    file = tmp_path / "orders.yaml"
+    file.write_text(file.read_text().replace("- name: orders", "- name: sales\n    was: orders"))
+    told = command(tmp_path, "orders", "plan")
+    assert (told.exit_code, "from here on" in told.output) == (0, True), told.output
+    run(tmp_path, "orders")
+    workspace = workspace_at(file, tmp_path)
+    assert {source for source, _ in largest_times(workspace)} == {"sales"}
+    assert workspace.rules.listed_splits == tuple(("sales", f"{kept.name}-{n}") for n in range(3))
+    kept.write(second)
+    run(tmp_path, "orders")
+    assert places(log_of(tmp_path, "orders")) == written(kept, first + second)
+    assert {row["_source"] for row in log_of(tmp_path, "orders")} == {"orders", "sales"}
+    assert len(largest_times(workspace_at(file, tmp_path))) == 3
+
+
+def workspace_at(file: Path, base: Path) -> Workspace:
+    return Workspace(read_spec(file), base / "warehouse")

@@ -7,7 +7,7 @@ import pytest
 
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.spec.changes import Change, Meaning, changes_between
+from tidemark.timeops.spec.changes import Change, Meaning, changes_between, names_of_sources
 
 SPEC = """
 name: shop
@@ -186,6 +186,12 @@ def test_names_of_windows_judge_no_record_where_silence_closes_windows() -> None
     assert [one.judges for one in changes(*named, before=silent)] == [False]
 
 
+def test_a_name_that_one_window_had_may_become_that_of_another() -> None:
+    before = SPEC.replace("name: over_w,", "name: over_w, was: free,")
+    named = (("name: w,", "name: free, was: w,"), ("from: w", "from: free"), ("over_w, was: free,", "over_w,"))
+    assert [(one.path, one.meaning) for one in changes(*named, before=before)] == [("windows[free].was", HERE)]
+
+
 @pytest.mark.parametrize("former", ["over_w", "W", "w"])
 def test_a_former_name_is_of_no_window_that_is_there(former: str) -> None:
     with pytest.raises(SpecError, match=f"`{former}` is the name of a window of this spec"):
@@ -196,3 +202,115 @@ def test_a_former_name_leads_to_one_window() -> None:
     both = SPEC.replace("name: w,", "name: w, was: x,").replace("name: over_w,", "name: over_w, was: x,")
     with pytest.raises(SpecError, match="two windows were `x`"):
         parse_spec(both, file="shop.yaml")
+
+
+def canonical(text: str) -> dict[str, object]:
+    read: dict[str, object] = json.loads(parse_spec(text, file="shop.yaml").canonical_json())
+    return read
+
+
+RENAMED = ("name: tills", "name: counters\n    was: tills")
+
+
+def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
+    [found] = changes(RENAMED)
+    assert (found.path, found.meaning, found.sentence) == ("sources[counters].was", HERE, "`tills` is `counters` now")
+    assert (found.asks_for_the_past, found.needs_decision, found.judges) == (False, False, False)
+    assert found.keys(parse_spec(SPEC.replace(*RENAMED), file="shop.yaml")) == ("sources", 0, "was")
+    told = {one.path: one.meaning for one in changes(RENAMED, ("n INT", "n BIGINT"), ("in/*.csv", "there/*.csv"))}
+    assert told == {
+        "sources[counters].was": HERE,
+        "sources[counters].schema": HERE,
+        "sources[counters].path": HERE,
+    }
+
+
+def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() -> None:
+    [new, _] = changes(("name: tills", "name: counters"))
+    assert (new.meaning, new.effect[-44:]) == (REFUSED, "read: write `was: tills` beside the new name")
+    [typo, _] = changes(("name: tills", "name: counters\n    was: till"))
+    assert (typo.path, typo.meaning) == ("sources[counters]", REFUSED)
+
+
+@pytest.mark.parametrize("now", ["name: tills\n    was: long_ago", "name: tills"])
+def test_a_former_name_of_a_source_that_nothing_has_changes_nothing(now: str) -> None:
+    before = SPEC.replace("name: tills", "name: tills\n    was: before")
+    [found] = changes(("name: tills\n    was: before", now), before=before)
+    assert (found.meaning, found.judges) == (Meaning.NOTHING, False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "windows"),
+    [
+        ("group_by: [k]", "group_by: [k, _source AS of]", ("w", "over_w")),
+        ("c: count(*)", "c: count(DISTINCT _source)", ("w", "over_w")),
+        ("name: w,", "name: w, where: \"_source = 'tills'\",", ("w", "over_w")),
+        ("deduplicate_by: [k]", "deduplicate_by: [k, _source]", ()),
+    ],
+)
+def test_what_goes_by_the_name_of_a_source_needs_its_past(old: str, new: str, windows: tuple[str, ...]) -> None:
+    assert old in SPEC
+    [found] = changes(RENAMED, before=SPEC.replace(old, new))
+    assert (found.meaning, found.windows) == (PAST, windows)
+
+
+@pytest.mark.parametrize("was", ["tills", "TILLS"])
+def test_two_sources_cannot_swap_their_names(was: str) -> None:
+    both = SPEC.replace("time:", f"{SECOND}time:".replace("name: web", f"name: web, was: {was}"))
+    with pytest.raises(SpecError, match=f"`{was}` is the name of a source of this spec"):
+        parse_spec(both, file="shop.yaml")
+
+
+def test_a_former_name_of_sources_leads_to_one_source() -> None:
+    both = SPEC.replace("name: tills", "name: tills\n    was: x").replace("time:", f"{SECOND}time:")
+    with pytest.raises(SpecError, match="two sources were `x`"):
+        parse_spec(both.replace("name: web", "name: web, was: x"), file="shop.yaml")
+
+
+def test_a_name_that_another_source_had_is_refused_and_the_own_one_is_not() -> None:
+    before = canonical(SPEC.replace(*RENAMED).replace("time:", f"{SECOND}time:"))
+    taken = SPEC.replace(*RENAMED).replace("time:", f"{SECOND}time:".replace("name: web", "name: tills, was: web"))
+    taken = taken.replace("\n    was: tills", "")
+    told = {one.path: one for one in changes_between(before, canonical(taken), {"tills": "counters"})}
+    assert told["sources[tills].was"].meaning is REFUSED
+    assert "`counters` was called `tills` before" in told["sources[tills].was"].effect
+    back = SPEC.replace("name: tills", "name: tills\n    was: counters").replace("time:", f"{SECOND}time:")
+    [found] = changes_between(before, canonical(back), {"tills": "counters"})
+    assert (found.path, found.meaning) == ("sources[tills].was", HERE)
+
+
+def test_names_of_sources_are_followed_from_spec_to_spec() -> None:
+    def spec(*sources: tuple[str, str]) -> dict[str, object]:
+        return {"sources": [{"name": name} | ({"was": was} if was else {}) for name, was in sources]}
+
+    told = [spec(("a", ""), ("x", ""))]
+    assert names_of_sources(told) == {}
+    told.append(spec(("b", "a"), ("x", "")))
+    assert names_of_sources(told) == {"a": "b"}
+    told += [spec(("b", ""), ("y", "x")), spec(("c", "b"), ("y", "x"))]
+    assert names_of_sources(told) == {"a": "c", "b": "c", "x": "y"}
+    told.append(spec(("a", "c"), ("y", "x")))
+    assert names_of_sources(told) == {"b": "a", "c": "a", "x": "y"}
+    told.append(spec(("d", "a"), ("y", "")))
+    assert names_of_sources(told) == {"a": "d", "b": "d", "c": "d", "x": "y"}
+
+
+KAFKA = SPEC.replace(
+    'kind: files\n    path: "in/*.csv"\n    format: csv\n    options: {header: true}',
+    "kind: kafka\n    bootstrap_servers: here:9092\n    topics: [a, b]\n    format: json",
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "old", "new", "said"),
+    [
+        (SPEC, "in/*", "there/*", "files that were read are known where they were moved to, by name and bytes"),
+        (KAFKA, "here:9092", "there:9092", "those of another cluster are other topics, see `on_data_loss`"),
+        (KAFKA, "[a, b]", "[a, b, c]", "topics that were not read before are read from their beginning"),
+        (KAFKA, "[a, b]", "[a, c]", "the partitions of `b` get no more records, and hold the watermark for ever"),
+    ],
+)
+def test_what_a_moved_source_means_is_told_by_its_kind(before: str, old: str, new: str, said: str) -> None:
+    [found] = changes((old, new), before=before)
+    assert (found.meaning, said in found.effect) == (HERE, True), found.effect
+    assert ("partitions of" in found.effect) == ("partitions of" in said)

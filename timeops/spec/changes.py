@@ -9,11 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
+from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import Path
 from tidemark.timeops.spec.column_types import is_wider, may_be_cast, types_in_tables
 from tidemark.timeops.spec.pipeline import Spec
+from tidemark.timeops.spec.window import WindowSpec
 
 _LONGEST = 160
 
@@ -110,17 +114,29 @@ _OF_TIME: Mapping[str, Decision] = {
 
 _OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 _OF_SOURCE: Mapping[str, Decision] = {
-    "path": (_FROM_HERE_ON, "files and versions that were read are known where they were moved to; others are read"),
     **dict.fromkeys(("arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
     **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite"), _NEW_INPUT),
     **dict.fromkeys(("changes", "start_version", "start_timestamp", "max_versions"), _NEW_INPUT),
-    **dict.fromkeys(("bootstrap_servers", "topics", "topic_pattern", "max_records", "on_data_loss"), _NEW_INPUT),
+    **dict.fromkeys(("max_records", "on_data_loss"), _NEW_INPUT),
     **dict.fromkeys(("skip_bytes", "avro_schema"), _NEW_INPUT),
     **dict.fromkeys(("rename", "metadata"), _NEW_INPUT),
+    "was": (Meaning.NOTHING, "no result changes"),
     "start": (Meaning.NOTHING, "it says where a first reading begins"),
     **dict.fromkeys(_OF_RECORDS, _NEW_RECORDS),
 }
-"""The meanings of changes of a source; others are refused."""
+"""The meanings of changes of a source, but of its place; others are refused."""
+
+_NEW_TOPICS = "topics that were not read before are read from their beginning"
+_MOVED: Mapping[tuple[str, str], str] = {
+    ("files", "path"): "files that were read are known where they were moved to, by name and bytes; others are read",
+    ("delta", "path"): "a table is known by its id: where it was moved to, it is read on; at another one the source "
+    "stops",
+    ("kafka", "bootstrap_servers"): "topics are known by their ids: at other brokers of the cluster they are read "
+    "on; those of another cluster are other topics, see `on_data_loss`",
+    ("kafka", "topics"): _NEW_TOPICS,
+    ("kafka", "topic_pattern"): _NEW_TOPICS,
+}
+"""The meanings of another place of a source, by its kind and the key that names the place."""
 
 _WHEN_CLOSED: Decision = (_FROM_HERE_ON, "holds for the windows that close from here on, with all of their events")
 _OF_WINDOW: Mapping[str, Decision] = {
@@ -133,17 +149,21 @@ _OF_WINDOW: Mapping[str, Decision] = {
 """The meanings of changes of a window; changes of keys that are not named here need its past."""
 
 
-def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:
+def changes_between(
+    before: Mapping[str, Any], now: Mapping[str, Any], former: Mapping[str, str] = MappingProxyType({})
+) -> list[Change]:
     """Return the differences of two specs, and what each of them means, in the order of the spec.
 
     Args:
         before: The canonical JSON of the spec that the tables were made with.
         now: That of the other one.
+        former: The names that sources of the first one have, by their former names.
     """
-    names = renamed_windows(before, now)
-    before = with_new_names(before, names)
+    names, sources = renamed_windows(before, now), renamed_sources(before, now)
+    before = with_new_names(with_new_names(before, names), sources, "sources")
     old, new = Spec.model_validate(before), Spec.model_validate(now)
-    found = [*_of_sources(before["sources"], now["sources"], old, new), *_of_time(before, now, old, new)]
+    found = [_source_renamed(*pair, former, new) for pair in sources.items()]
+    found += [*_of_sources(before["sources"], now["sources"], former, old, new), *_of_time(before, now, old, new)]
     for name in sorted({*before, *now} - {"sources", "time", "windows"}):
         decided = _NOTHING if name == "partitions" else _ALL_ROWS
         found += _decided(before.get(name), now.get(name), name, decided)
@@ -155,33 +175,86 @@ def changes_between(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[C
 
 def renamed_windows(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """Return the windows that a spec calls otherwise than the one before: the old name by the new one."""
-    there, here = ([str(one["name"]) for one in spec.get("windows", [])] for spec in (before, now))
-    was = {str(one["name"]): str(one["was"]) for one in now.get("windows", []) if "was" in one}
+    return _renames("windows", before, now)
+
+
+def renamed_sources(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sources that a spec calls otherwise than the one before: the old name by the new one."""
+    return _renames("sources", before, now)
+
+
+def _renames(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    there, here = ([str(one["name"]) for one in spec.get(part, [])] for spec in (before, now))
+    was = {str(one["name"]): str(one["was"]) for one in now.get(part, []) if "was" in one}
     return {name: old for name, old in was.items() if old in there and name not in there and old not in here}
 
 
-def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return a spec whose windows have new names, and that says what they were.
+def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return the names that sources have in the last of some specs, by their names in the others.
+
+    A name is of one source only: `changes_between` refuses one that another source had.
+
+    Args:
+        specs: The canonical JSON of each spec that the log was processed with, in order.
+    """
+    found: dict[str, str] = {}
+    for before, now in pairwise(specs):
+        new_of = {old: new for new, old in renamed_sources(before, now).items()}
+        found = {old: new_of.get(name, name) for old, name in found.items()} | new_of
+    return {old: name for old, name in found.items() if old != name}
+
+
+def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str = "windows") -> Mapping[str, Any]:
+    """Return a spec whose windows, or sources, have new names, and that says what they were.
 
     Args:
         spec: Its canonical JSON.
         names: The old names by the new ones.
+        part: Of the windows or of the sources.
     """
-    new_of = {old: new for new, old in names.items()}
-    windows = []
-    for one in spec.get("windows", []) if names else []:
-        window = dict(one)
-        if window["name"] in new_of:
-            window |= {"name": new_of[window["name"]], "was": window["name"]}
-        if "from" in window:
-            window["from"] = new_of.get(window["from"], window["from"])
-        windows.append(window)
-    return {**spec, "windows": sorted(windows, key=lambda one: str(one["name"]))} if names else spec
+    if not names:
+        return spec
+    new_of, found = {old: new for new, old in names.items()}, []
+    taken = {new.lower() for new in names}
+    for one in spec.get(part, []):
+        renamed = {key: value for key, value in one.items() if key != "was" or str(value).lower() not in taken}
+        if one["name"] in new_of:
+            renamed |= {"name": new_of[one["name"]], "was": one["name"]}
+        if "from" in one:
+            renamed["from"] = new_of.get(one["from"], one["from"])
+        found.append(renamed)
+    return {**spec, part: sorted(found, key=lambda one: str(one["name"])) if part == "windows" else found}
 
 
 def _renamed(name: str, old: str) -> Change:
     effect = "its tables go on under the new name"
     return Change(f"windows[{name}].was", None, old, _FROM_HERE_ON, effect, sentence=f"`{old}` is `{name}` now")
+
+
+def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) -> Change:
+    """Return the change of a name; rows for which expressions use the name would be others."""
+    time, windows = spec.time, [window for window in spec.windows if _names_sources(window)]
+    meaning, effect, needed = _FROM_HERE_ON, "what was read of it goes on under the new name", tuple[str, ...]()
+    if former.get(name, old) != old:
+        meaning, effect = Meaning.REFUSED, _taken(name, former[name])
+    elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
+        meaning, effect = Meaning.NEEDS_THE_PAST, "`time` goes by `_source`: all tables are to be computed anew"
+    elif windows:
+        needed = with_readers([window.name for window in windows], spec)
+        shown = " and ".join(f"`{window.name}`" for window in windows)
+        meaning, effect = Meaning.NEEDS_THE_PAST, f"{shown} goes by `_source`: its rows are to be computed anew"
+    needed = () if spec.closes_by_silence else needed
+    sentence = f"`{old}` is `{name}` now"
+    return Change(f"sources[{name}].was", None, old, meaning, effect, needed, sentence=sentence)
+
+
+def _taken(name: str, heir: str) -> str:
+    return f"`{heir}` was called `{name}` before, and the log has that name of its records: choose another one"
+
+
+def _names_sources(window: WindowSpec) -> bool:
+    texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions))
+    return any(mentions(text, "_source") for text in (*texts, window.where or "", window.having or ""))
 
 
 def _judges(path: str, *, windows_close: bool) -> bool:
@@ -229,13 +302,15 @@ def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
     return _COUNTED if name == "idle" else _OF_TIME.get(name, _NEW_RECORDS)
 
 
-def _of_sources(before: list[dict[str, Any]], now: list[dict[str, Any]], one: Spec, other: Spec) -> Iterator[Change]:
+def _of_sources(
+    before: list[dict[str, Any]], now: list[dict[str, Any]], former: Mapping[str, str], one: Spec, other: Spec
+) -> Iterator[Change]:
     """Return the changes of sources, which are known by their names."""
     old, new = ({str(source["name"]): source for source in side} for side in (before, now))
     for name in new:
         if name not in old:
             again = next((known for known, source in old.items() if _reads_the_same(source, new[name])), None)
-            yield _new_source(name, None if again in new else again, other)
+            yield _new_source(name, None if again in new else again, former.get(name), other)
     for name in old:
         if name not in new:
             effect = (
@@ -253,16 +328,33 @@ def _reads_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("kind", "path", "topics", "topic_pattern"))
 
 
-def _new_source(name: str, again: str | None, spec: Spec) -> Change:
-    """Return a source that joins, unless it is another one under a new name."""
+def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> Change:
+    """Return a source that joins, unless it is another one under a new name, or has the former name of another."""
     path = f"sources[{name}]"
-    if again is not None:
-        effect = f"it would read again what `{again}` has read: keep that name"
+    if again is not None or heir is not None:
+        said = f"it would read again what `{again}` has read: write `was: {again}` beside the new name"
+        effect = said if heir is None else _taken(name, heir)
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
     source = next(one for one in spec.sources if one.name == name)
     since = "when each of its splits has had an event" if source.splits else "when it has had an event"
     effect = f"it is read from here on; the watermark heeds it {since}"
     return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
+
+
+def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Spec) -> str:
+    """Say what becomes of input that was read where a source is elsewhere now; splits of topics stay."""
+    effect = _MOVED[now["kind"], key]
+    if key not in ("topics", "topic_pattern") or "split" in now:
+        return effect
+    kept, pattern = now.get("topics", ()), now.get("topic_pattern") or "(?!)"
+    left = [one for one in before.get("topics", ()) if one not in kept and not re.fullmatch(pattern, one)]
+    if not left and "topic_pattern" not in before:
+        return effect
+    which = " and ".join(f"`{name}`" for name in left) or "topics that do not fit any more"
+    splits = "hold the watermark for ever, unless `idle: {timeout: …, advance: exclude_split}` lets them go"
+    if _of_split(spec)[0] is not Meaning.REFUSED:
+        splits = "leave the watermark when they are idle"
+    return f"{effect}; the partitions of {which} get no more records, and {splits}"
 
 
 def _of_split(spec: Spec) -> Decision:
@@ -282,6 +374,8 @@ def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spe
         decision = _OF_SOURCE.get(name, (Meaning.REFUSED, why))
         if name == "split":
             decision = _of_split(spec)
+        if (now["kind"], name) in _MOVED:
+            decision = _FROM_HERE_ON, _moved(before, now, name, spec)
         yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
 
 

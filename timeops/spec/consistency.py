@@ -37,6 +37,28 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
             found = "`splits` has no effect without `split`"
             remedy = "set `split` to the expression that has these values, or leave `splits` out"
             yield Problem(found, remedy=remedy, at=(*at, "splits"))
+    yield from former_names("source", {at: (source.name, source.was) for at, source in enumerate(sources)})
+
+
+def former_names(of: str, parts: Mapping[int, tuple[str, str | None]]) -> Iterable[Problem]:
+    """Find what is wrong with `was`: it must not name a part that is there, nor lead one past to two parts.
+
+    Args:
+        of: What the parts are: source or window.
+        parts: The name and the former name of each, by position.
+    """
+    names = {name.lower() for name, _ in parts.values()}
+    seen: set[str] = set()
+    for position, (_, was) in parts.items():
+        if was is None:
+            continue
+        at = (f"{of}s", position, "was")
+        if was.lower() in names:
+            yield Problem(f"`{was}` is the name of a {of} of this spec", "a name that is free now", at=at)
+        elif was.lower() in seen:
+            expected = "one that goes on with " + ("its tables" if of == "window" else "what was read")
+            yield Problem(f"two {of}s were `{was}`", expected, at=at)
+        seen.add(was.lower())
 
 
 def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:

@@ -5,7 +5,7 @@ Here: the top level of the file, and what one part asks of another. Not here: re
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -17,6 +17,7 @@ from tidemark.timeops.spec.any_source import AnySource
 from tidemark.timeops.spec.automation import Alerts, Owner, Schedule, Tags
 from tidemark.timeops.spec.consistency import (
     between_sources,
+    former_names,
     goes_by_clock,
     has_event_time,
     live_problems,
@@ -254,21 +255,7 @@ def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
             found = f"found a second window called `{window.name}`"
             yield Problem(found, "distinct names (in any case)", at=("windows", position, "name"))
         seen.add(window.name.lower())
-    yield from _former_names(windows, seen)
-
-
-def _former_names(windows: Mapping[int, WindowSpec], names: Collection[str]) -> Iterable[Problem]:
-    """Find what is wrong with `was`: it must not name a window that is there, nor lead one past to two windows."""
-    seen: set[str] = set()
-    for position, window in windows.items():
-        if window.was is None:
-            continue
-        at, was = ("windows", position, "was"), window.was.lower()
-        if was in names:
-            yield Problem(f"`{window.was}` is the name of a window of this spec", "a name that is free now", at=at)
-        elif was in seen:
-            yield Problem(f"two windows were `{window.was}`", "one that goes on with its tables", at=at)
-        seen.add(was)
+    yield from former_names("window", {at: (window.name, window.was) for at, window in windows.items()})
 
 
 def _lateness_problems(

@@ -93,6 +93,12 @@ class Source(SpecModel):
     """The arrival times that its records have by themselves."""
 
     name: Name = Field(description="Name of the source, the value of `_source`.")
+    was: Name | None = Field(
+        default=None,
+        description="The source's name until now: what was read of it goes on under the new one. It may stay in the "
+        "spec.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     kind: str
     columns: Text = Field(alias="schema", description="Columns as Spark DDL; other columns are left out.")
     rename: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
