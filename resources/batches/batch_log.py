@@ -148,7 +148,7 @@ class BatchLog:
 
     def has_any(self, kind: Kind) -> bool:
         """Return whether a batch of a kind was committed; only the index is read."""
-        return self._known().committed(kind).num_rows > 0
+        return len(self._known().committed(kind)) > 0
 
     def last_rebuild(self) -> Plan | None:
         """Return the last rebuild of all tables, None if there was none."""

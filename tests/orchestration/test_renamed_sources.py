@@ -32,6 +32,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.settings import Settings
 from tidemark.timeops.errors import SpecError
 
+CASES = 1
 FILES = """\
   - name: {name}
     kind: files
@@ -40,9 +41,11 @@ FILES = """\
     schema: "id STRING, at STRING, got STRING, k STRING"
     arrival_time: got
     settle: 0 s
+"""
+ALIGNED = """\
     max_files: 1
     split: k
-    alignment: {{group: g, max_drift: 20 s}}
+    alignment: {group: g, max_drift: 20 s}
 """
 TABLE = """\
   - name: {name}
@@ -71,11 +74,19 @@ NEW = ("quick", "steady", "sales")
 
 
 def made(
-    base: Path, warehouse: str, names: tuple[str, ...], time: str = TIMES[0], *, more: str = "", was: bool = False
+    base: Path,
+    warehouse: str,
+    names: tuple[str, ...],
+    *,
+    time: str = TIMES[0],
+    source: str = "",
+    more: str = "",
+    was: bool = False,
 ) -> Made:
     """A pipeline of two folders and a table that are its sources, under some names."""
     said = [f"{new}\n    was: {old}" if was else new for new, old in zip(names, OLD, strict=True)]
-    sources = [FILES.format(name=said[0], folder="in_fast"), FILES.format(name=said[1], folder="in_slow")]
+    folders = zip(said, ("in_fast", "in_slow"), strict=False)
+    sources = [FILES.format(name=name, folder=folder) + source for name, folder in folders]
     path = base / f"{warehouse}.yaml"
     path.write_text(
         f"name: twins\nsources:\n{''.join(sources)}{TABLE.format(name=said[2])}time: {time}\n{WINDOWS}{more}"
@@ -132,48 +143,42 @@ def items(made: Made, kind: str) -> list[Mapping[str, Any]]:
 def test_sources_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them_so(
     spark: SparkSession, tmp_path: Path, dice: Dice
 ) -> None:
-    time, runs, most = dice.choice(TIMES), dice.choice((1, 2, 3, 4)), dice.choice((7, 20, 1_000))
-    before, always = made(tmp_path, "renamed", OLD, time), made(tmp_path, "always", NEW, time)
+    time, runs, most = dice.choice(TIMES), dice.choice((1, 2, 3)), dice.choice((20, 1_000))
+    end = dice.choice(("hold", "flush"))
+    before = made(tmp_path, "renamed", OLD, time=time, source=ALIGNED)
+    always = made(tmp_path, "always", NEW, time=time, source=ALIGNED)
     land(tmp_path, 0, dice.seed(1))
     with DagsterInstance.ephemeral() as instance:
         for one in (before, always):
             for _ in range(runs):
                 one_run(one, instance, most)
-        now, is_rebuilt = made(tmp_path, "renamed", NEW, time, was=True), dice.choice((False, True))
+        now = made(tmp_path, "renamed", NEW, time=time, source=ALIGNED, was=True)
         planned = json.loads(asked(now, "plan", "--json").output.splitlines()[-1])
         assert [change["meaning"] for change in planned["changes"]] == ["from here on"] * 3, planned
         assert planned["changes"][0]["sentence"] == "`fast` is `quick` now"
-        if is_rebuilt:
-            assert rebuild(now).exit_code == 0
         for one in (now, always):
             one_run(one, instance, most)
         assert largest_times(workspace_of(now)) == largest_times(workspace_of(always))
         assert len(items(now, "wait")) == len(items(always, "wait"))
         land(tmp_path, 1, dice.seed(2))
         for one in (now, always):
-            go(one, instance, RunOptions(max_events_per_batch=most))
+            go(one, instance, RunOptions(end_of_input=end))
         assert_as_always(now, always, but_source=True)
         assert asked(now, "plan").output.startswith("twins: nothing changed since")
         assert "by hand" not in asked(now, "status").output
         done = rebuild(now)
         assert done.exit_code == 0, done.output
-        assert_as_always(now, always, but_source=False)
-        land(tmp_path, 2, dice.seed(3))
-        for one in (now, always):
-            go(one, instance, RunOptions(end_of_input="flush"))
     assert_as_always(now, always, but_source=False)
     assert {row["_source"] for row in committed(now, "raw_events")} == {*OLD, *NEW}
 
 
-@pytest.mark.parametrize("at", ["log_control", "batches"])
+@pytest.mark.parametrize("at", [pytest.param("log_control", marks=pytest.mark.long), "batches"])
 def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    before, always = made(tmp_path, "renamed", OLD), made(tmp_path, "always", NEW)
     land(tmp_path, 0, 1)
     with DagsterInstance.ephemeral() as instance:
-        for one in (before, always):
-            go(one, instance)
+        go(made(tmp_path, "renamed", OLD), instance)
         now = made(tmp_path, "renamed", NEW, was=True)
         land(tmp_path, 1, 2)
         with monkeypatch.context() as patched:
@@ -181,12 +186,10 @@ def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
             with pytest.raises(Exception, match="dies here"):
                 go(now, instance)
         assert "`tidemark run` goes on with it" in asked(now, "status").output
-        for one in (made(tmp_path, "renamed", OLD), always):
-            go(one, instance)
-        land(tmp_path, 2, 3)
-        for one in (made(tmp_path, "renamed", NEW, was=True), always):
-            go(one, instance)
-        assert_as_always(now, always, but_source=True)
+        go(made(tmp_path, "renamed", OLD), instance)
+        now = made(tmp_path, "renamed", NEW, was=True)
+        go(now, instance)
+        assert len({row["id"] for row in committed(now, "raw_events")}) == len(committed(now, "raw_events")) == 100
         with pytest.raises(SpecError, match="it would read again what `quick` has read: write `was: quick`"):
             go(made(tmp_path, "renamed", OLD), instance)
 
@@ -222,7 +225,6 @@ def test_a_window_that_goes_by_the_name_is_made_anew_and_goes_on(spark: SparkSes
         done = rebuild(now, "--window", "shares")
         assert done.exit_code == 0, done.output
         land(tmp_path, 1, 2)
-        land(tmp_path, 2, 3)
         for one in (now, always):
             go(one, instance, RunOptions(end_of_input="flush"))
     assert_as_always(now, always, but_source=True)
@@ -234,7 +236,7 @@ def test_a_window_that_goes_by_the_name_is_made_anew_and_goes_on(spark: SparkSes
 def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    source = FILES.split("    split", maxsplit=1)[0].replace("    arrival_time: got\n", "")
+    source = FILES.replace("    arrival_time: got\n", "")
 
     def plain(*sources: str) -> Made:
         path = tmp_path / "plain.yaml"

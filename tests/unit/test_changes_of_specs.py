@@ -274,6 +274,8 @@ def test_a_name_that_another_source_had_is_refused_and_the_own_one_is_not() -> N
     told = {one.path: one for one in changes_between(before, canonical(taken), {"tills": "counters"})}
     assert told["sources[tills].was"].meaning is REFUSED
     assert "`counters` was called `tills` before" in told["sources[tills].was"].effect
+    unsaid = SPEC.replace("time:", f"{SECOND}time:")
+    assert "write `was: counters`" in changes_between(before, canonical(unsaid), {"tills": "counters"})[0].effect
     back = SPEC.replace("name: tills", "name: tills\n    was: counters").replace("time:", f"{SECOND}time:")
     [found] = changes_between(before, canonical(back), {"tills": "counters"})
     assert (found.path, found.meaning) == ("sources[tills].was", HERE)

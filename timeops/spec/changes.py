@@ -333,7 +333,7 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     path = f"sources[{name}]"
     if again is not None or heir is not None:
         said = f"it would read again what `{again}` has read: write `was: {again}` beside the new name"
-        effect = said if heir is None else _taken(name, heir)
+        effect = said if heir in (None, again) else _taken(name, str(heir))
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
     source = next(one for one in spec.sources if one.name == name)
     since = "when each of its splits has had an event" if source.splits else "when it has had an event"
