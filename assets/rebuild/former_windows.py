@@ -7,6 +7,7 @@ Folders of tables are not renamed: no store does that in one step. The tables of
 and columns of the old ones, as in a rebuild. One commit names them. The old ones stay as they were.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -74,8 +75,13 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     names, sources = renamed(workspace), sources_renamed(workspace)
     if not names and not sources:
         return
-    of_windows = {RENAMED: names, WINDOWS: [*names]} if names else {}
-    plan = _begin(workspace, run_id, of_windows | ({RENAMED_SOURCES: sources} if sources else {}))
+    spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
+    spec = with_new_names(spec, sources, "sources")
+    said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    given = {RENAMED: names, WINDOWS: [*names]} if names else {}
+    given |= {RENAMED_SOURCES: sources} if sources else {}
+    # Not that of the spec before: a run by that one must not take the tables for its own.
+    plan = _begin(workspace, run_id, given, hashlib.sha256(said.encode()).hexdigest())
     with at_work(workspace, plan):
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
@@ -87,9 +93,6 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         if names:
             _rename_in_marks(workspace, plan, names)
             _rename_in_letters(workspace, plan, names)
-        spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
-        spec = with_new_names(spec, sources, "sources")
-        said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         why = ", ".join(f"{old} is {new} now" for new, old in [*names.items(), *sources.items()])
         item = item_of(SPEC, why, plan) | {"argument": said, "_after_seq": (plan.end_seq or 0) - 1}
         write_items(workspace, plan, [item])
@@ -98,7 +101,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         workspace.batches.commit(plan, _counts(workspace, names), versions, now, reason=why)
 
 
-def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any]) -> Plan:
+def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any], fingerprint: str | None = None) -> Plan:
     last, end = workspace.batches.last_commit(), workspace.processed_end()
     assert last is not None  # there is a spec that the log was processed with, or a table of a window
     return workspace.batches.begin(
@@ -109,7 +112,8 @@ def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any]) -> Plan:
         first_seq=end,
         end_seq=end,
         input=given,
-        fingerprint=last.plan.fingerprint,  # the next batch applies all else that the spec has changed
+        fingerprint=fingerprint
+        or last.plan.fingerprint,  # the next batch gives the tables what else the spec has changed
     )
 
 
