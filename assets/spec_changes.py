@@ -213,7 +213,7 @@ def _refuse_two_meanings(workspace: Workspace) -> None:
 
 
 def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
-    """Return the specs that the log was processed with, in their order; sources have the names that the last one has."""
+    """Return the specs that the log was processed with, in their order; sources have the names of the last one."""
     specs = [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
     names = names_of_sources(_every_spec(workspace))
     if not names:

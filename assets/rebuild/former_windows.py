@@ -80,7 +80,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     given = {RENAMED: names, WINDOWS: [*names]} if names else {}
     given |= {RENAMED_SOURCES: sources} if sources else {}
-    # Not that of the spec before: a run by that one must not take the tables for its own.
+    # The fingerprint is not that of the spec before: a run by that one must not find its tables prepared.
     plan = _begin(workspace, run_id, given, hashlib.sha256(said.encode()).hexdigest())
     with at_work(workspace, plan):
         workspace.prepare(plan)
@@ -112,8 +112,8 @@ def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any], fingerpr
         first_seq=end,
         end_seq=end,
         input=given,
-        fingerprint=fingerprint
-        or last.plan.fingerprint,  # the next batch gives the tables what else the spec has changed
+        # Of a spec before this one: the next batch applies all else that the spec has changed.
+        fingerprint=fingerprint or last.plan.fingerprint,
     )
 
 
