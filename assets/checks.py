@@ -38,6 +38,7 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation,
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import refused as refused_in
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.spec import Spec
 
@@ -220,28 +221,33 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     for row in counted:
         if row["stage"] == "window":
             of_windows[row["window_name"]] += row["n"]
-    before = timelines_before(workspace, workspace.position())
-    fresh = _one_row(recount_of_batch(batch, dead_letters, before))
     inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")
-    return [
-        check(RECOUNT, recounted(by_reason, fresh)),
-        check(CONSERVATION, _accounts(batch, fresh["records"], sum(by_reason.values()), of_windows)),
-        check(
-            CONSISTENT_DEAD_LETTERS,
-            [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
-            lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
-        ),
-    ]
+    consistent = check(
+        CONSISTENT_DEAD_LETTERS,
+        [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
+        lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
+    )
+    if workspace.windows_alone:  # the records were recounted when the pipeline judged them
+        refused = sum(refused_in(workspace.counts_of(batch.plan.batch_id)).values())
+        return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
+    before = timelines_before(workspace, workspace.position())
+    fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())
+    accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
+    return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]
 
 
-def _accounts(batch: Batch, in_log: int, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
-    """Count what came in, and what the tables hold of it."""
-    workspace, records = batch.workspace, _records_of(batch)
+def _accounts(batch: Batch, in_log: int, refused: int) -> list[Measured]:
+    """Count what came in, and what the tables of events hold of it."""
+    records = _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]
-    if workspace.spec.outputs.ordered_events:
-        accounts += _released_accounts(batch, refused)
+    return accounts + (_released_accounts(batch, refused) if batch.workspace.spec.outputs.ordered_events else [])
+
+
+def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
+    """Count what came to each window of events, and what became of it."""
+    workspace, records, accounts = batch.workspace, _records_of(batch), list[Measured]()
     counts = workspace.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))

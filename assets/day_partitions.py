@@ -7,7 +7,7 @@ Dagster keeps the list in its instance. Runs add the days that they write. An in
 because it is new or of an older version. The next run, or look for work, adds the days of the table.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import date
 
 from dagster import DagsterInstance, DynamicPartitionsDefinition
@@ -26,10 +26,14 @@ def days_of(spec: Spec, window: str) -> DynamicPartitionsDefinition:
     return DynamicPartitionsDefinition(name=f"{spec.name}/{tables.window_table(window)}")
 
 
+def shown_days(instance: DagsterInstance, spec: Spec, window: str) -> Sequence[str]:
+    """Return the days of a window that Dagster shows."""
+    return instance.get_dynamic_partitions(_name(spec, window))
+
+
 def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable[str]) -> None:
     """Add days of a window, in the order of the calendar: by this order Dagster takes a range of partitions."""
-    name = _name(spec, window)
-    shown = instance.get_dynamic_partitions(name)
+    name, shown = _name(spec, window), shown_days(instance, spec, window)
     new = sorted({day for day in days if _may_be_shown(spec, day)}.difference(shown))
     if not new:
         return
@@ -40,9 +44,9 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
         _add(instance, name, sorted([*new, *after]))
 
 
-def show_days_held(instance: DagsterInstance, workspace: Workspace) -> None:
-    """Let Dagster show exactly the days for which the tables hold results as of the last commit."""
-    for window in workspace.spec.windows:
+def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collection[str] | None = None) -> None:
+    """Let Dagster show the days of which the tables hold results as of the last commit; by default of all windows."""
+    for window in (one for one in workspace.spec.windows if only is None or one.name in only):
         held = _held(workspace, window.name)
         name = _name(workspace.spec, window.name)
         _remove(instance, name, [day for day in instance.get_dynamic_partitions(name) if day not in held])
@@ -52,7 +56,7 @@ def show_days_held(instance: DagsterInstance, workspace: Workspace) -> None:
 def show_days_first(instance: DagsterInstance, workspace: Workspace) -> None:
     """Add the days of the tables where an instance has none yet: it is new, or of a version that kept no list."""
     for window in workspace.spec.windows:
-        if not instance.get_dynamic_partitions(_name(workspace.spec, window.name)):
+        if not shown_days(instance, workspace.spec, window.name):
             show_days(instance, workspace.spec, window.name, _held(workspace, window.name))
 
 

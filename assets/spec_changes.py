@@ -237,15 +237,25 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     """Return the remedy for tables that cannot go on with a changed spec."""
     if any(one.meaning is Meaning.REFUSED for one in changes):
         return _OTHER_NAME
-    name, undecided = file.in_command, [one for one in changes if one.needs_decision]
-    what, options = "the tables", ""
-    if all(one.windows for one in undecided) and not any(one.judges for one in changes):
-        windows = dict.fromkeys(window for one in undecided for window in one.windows)
-        what, options = "these windows", "".join(f" --window {window}" for window in windows)
+    name, windows = file.in_command, _windows_alone(changes)
+    what, options = "these windows" if windows else "the tables", "".join(f" --window {one}" for one in windows)
     return (
-        f"make {what} anew from the log with `tidemark rebuild {name}{options}`, or take the change back; "
-        f"`tidemark plan {name}` shows which rows would be others"
+        f"make {what} anew from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
+        f"`{file.spec.name}_rebuild`), or take the change back; `tidemark plan {name}` shows which rows would be "
+        "others"
     )
+
+
+def windows_to_make_anew(workspace: Workspace) -> tuple[str, ...]:
+    """Return the windows that are to be made anew before live runs go on; none where that is none, or not enough."""
+    return _windows_alone(changes_of_spec(workspace))
+
+
+def _windows_alone(changes: Sequence[Change]) -> tuple[str, ...]:
+    undecided = [one for one in changes if one.needs_decision]
+    if any(one.judges for one in changes) or not all(one.windows for one in undecided):
+        return ()
+    return tuple(dict.fromkeys(window for one in undecided for window in one.windows))
 
 
 def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:

@@ -135,17 +135,18 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
 
 
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:
-    """Write the dead letters of a batch, if there are any.
+    """Write the dead letters of a batch, if there are any; of a rebuild of windows alone only those of windows.
 
     Returns:
         How many, by reason.
     """
-    windows = [window.name for window in batch.workspace.spec.windows]
-    reasons = dead_letters_by_reason(batch.workspace.counts_of(batch.plan.batch_id), windows)
+    counts, alone = batch.workspace.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
+    counts = {name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))}
+    reasons = dead_letters_by_reason(counts, [window.name for window in batch.workspace.spec.windows])
     for unfit in batch.outcome.unfit_results():
         reasons += Counter(bad_expression=unfit.count())
     if reasons:
-        rows = batch.outcome.dead_letters(payload_of(batch.workspace).names)
+        rows = batch.outcome.dead_letters(payload_of(batch.workspace).names, of_windows_alone=alone)
         rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
         # One file, or files of a full size; not one task, which would go through all records of a large batch.
         few = batch.is_moderate and reasons.total() <= FEW_ROWS

@@ -102,7 +102,7 @@ def rebuild_pipeline(
     else:
         commit, taken = rejudge(workspace, own_id, decision)
     spec, lake = file.spec, workspace.lake
-    show_days_held(instance, workspace)
+    show_days_held(instance, workspace, commit.plan.input[WINDOWS] if names else None)
     made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
     made = [tables.DEAD_LETTERS] if names else made
     for name in (*made, tables.BATCHES):

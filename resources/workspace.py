@@ -144,6 +144,7 @@ class Workspace:
         tell: Reports the current work to an operator who waits for it.
         memory: Rows that were read before, shared by all that look at the same pipeline in one run.
         log_of: The pipeline whose log it judges, if it makes the tables of that one anew; None if it has its own log.
+        windows_alone: Whether it makes only some windows of that one anew, whose tables hold what is refused earlier.
         decided: Control items of this log in addition to `log_control`.
         clocks: The clocks of the log with these items; None if they are as stored.
     """
@@ -156,6 +157,7 @@ class Workspace:
     tell: Callable[[str], None] = silent
     memory: Memory = field(default_factory=Memory, repr=False)
     log_of: "Workspace | None" = field(default=None, repr=False)
+    windows_alone: bool = False
     decided: Sequence[Mapping[str, Any]] = ()
     clocks: Mapping[str, Any] | None = None
 

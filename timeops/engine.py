@@ -235,13 +235,14 @@ class Outcome:
         found = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
         return [frame for frame in found if frame is not None]
 
-    def dead_letters(self, payload: Sequence[str]) -> DataFrame:
+    def dead_letters(self, payload: Sequence[str], *, of_windows_alone: bool = False) -> DataFrame:
         """Return every record that is refused, by a rule of time or by a window.
 
         Args:
             payload: The columns of a record that a dead letter holds.
+            of_windows_alone: Only those that windows refuse; there is a window that may refuse one.
         """
-        frames = [time_letters(self.judged.refused, payload, self.judged.rules)]
+        frames = [] if of_windows_alone else [time_letters(self.judged.refused, payload, self.judged.rules)]
         frames += [window_letters(self.late_for(window), payload, window) for window in self.may_be_late_for]
         for window in (window for window in self.windows if window.input is None):
             unfit = unfit_letters(self.judged.accepted, payload, window)

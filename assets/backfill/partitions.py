@@ -1,11 +1,12 @@
 """`windows/<name>` as Dagster assets with day partitions.
 
-Here: the materialization of chosen days, which is a backfill from the log. Not here: which days there are
-(../day_partitions.py), the live run, which reports the days it touched (../live.py).
+Here: the materialization of chosen days, which is a backfill from the log, and of all days after a change of the
+window, which makes it anew. Not here: which days there are (../day_partitions.py), the live run, which reports the
+days it touched (../live.py).
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from dagster import (
@@ -24,11 +25,15 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch.batch import BatchWriter
-from tidemark.assets.day_partitions import days_of, ensure_day, show_days
+from tidemark.assets.day_partitions import days_of, ensure_day, show_days, shown_days
 from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
-from tidemark.assets.windows import days_of_batch
+from tidemark.assets.spec_changes import windows_to_make_anew
+from tidemark.assets.windows import days_of_batch, rows_by_day
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec, WindowSpec
 
 
@@ -74,15 +79,18 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
             ensure_day(day)
         first, last = date.fromisoformat(min(asked)), date.fromisoformat(max(asked))
         chosen = days_of_zone(first, last, zone)
-        plan = rebuild_days(workspace, window, *chosen, context.run.run_id).plan
+        plan, written = _compute(context, workspace, window, asked, chosen)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
-        rows = days_of_batch(BatchWriter(workspace, plan)).get(window.name, {})
+        rows = written.pop(window.name, {})
         for day in asked:  # each has its own metadata
             n = rows.get(day, 0)  # all of its rows: the days are written whole
             context.add_asset_metadata({**show.day(n), **show.rows_written(n)}, partition_key=day)
-        for day in rows.keys() - set(asked):  # between them, and without results until now
-            of_day = {**show.day(rows[day]), **show.rows_written(rows[day])}
-            context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
+        between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
+        for name, days in (written | {window.name: between}).items():
+            for day, n in days.items():
+                of_day, asset_key = {**show.day(n), **show.rows_written(n)}, key(spec, tables.window_table(name))
+                context.log_event(AssetMaterialization(asset_key, partition=day, metadata=of_day))
+            show_days(context.instance, spec, name, days)
         show_days(context.instance, spec, window.name, rows)
         yield MaterializeResult(
             metadata={
@@ -93,3 +101,23 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         )
 
     return window_days
+
+
+def _compute(
+    context: AssetExecutionContext,
+    workspace: Workspace,
+    window: WindowSpec,
+    asked: Sequence[str],
+    chosen: tuple[date, date],
+) -> tuple[Plan, dict[str, Mapping[str, int]]]:
+    """Compute days of a window; with all of its days, windows that a change of the spec asks for, whole.
+
+    Returns:
+        The batch, and the rows of each day that it wrote, by window.
+    """
+    run_id, anew = context.run.run_id, windows_to_make_anew(workspace)
+    if window.name in anew and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
+        plan = rebuild(workspace, run_id, "all days in Dagster", anew).plan
+        return plan, {name: rows_by_day(workspace, tables.window_table(name)) for name in anew}
+    plan = rebuild_days(workspace, window, *chosen, run_id).plan
+    return plan, {**days_of_batch(BatchWriter(workspace, plan))}

@@ -229,7 +229,7 @@ class Batch(BatchWriter):
             computed,  # rather than a cache: what follows is planned from its rows, not from their plan
             counts=True,
             keeps_records=self._keeps_records,
-            few=lambda seqs: some_records(workspace, plan.first_seq, plan_end(plan), seqs),
+            few=None if workspace.windows_alone else self._some_records,
             written=self._results_of_batch,
         )
         judged = advance(self.items, start, rules, place_of(workspace, segment, before), execution)
@@ -243,6 +243,9 @@ class Batch(BatchWriter):
         )
         self._outcomes.append(Outcomes.of(judged.judged))
         return replace(judged, judged=replace(judged.judged, told=None), before=stored), after
+
+    def _some_records(self, seqs: Array) -> DataFrame | None:
+        return some_records(self.workspace, self.plan.first_seq, plan_end(self.plan), seqs)
 
     @property
     def _keeps_records(self) -> bool:

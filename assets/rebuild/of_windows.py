@@ -20,25 +20,32 @@ from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import refused
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import WindowSpec
 
 
 def ensure_judged_alike(shadow: Shadow) -> None:
-    """Check that the shadow has come to where the pipeline is.
+    """Check that the shadow has come to where the pipeline is, and has refused as many records on the way.
 
     Raises:
         LakeError: It has not: the log is judged in another way now.
     """
     here, there = (replace(one.position(), released=0) for one in (shadow.workspace, shadow.tables))
-    if here != there:
+    if here != there or _refused(shadow.workspace) != _refused(shadow.tables):
         raise LakeError(
             f"The log of {shadow.workspace.spec.name} is judged in another way than when it was processed.",
-            expected="the watermark and the clock that the tables have",
+            expected="the watermark, the clock and the refused records that the tables have",
             remedy="Make all tables anew: `tidemark rebuild SPEC`. The tables are as they were",
         )
+
+
+def _refused(workspace: Workspace) -> Counter[str]:
+    """Return how many records the batches refused before windows, by reason."""
+    return sum((Counter(refused(commit.counts)) for commit in workspace.batches.counted()), Counter())
 
 
 def own_tables(windows: Sequence[WindowSpec]) -> list[str]:

@@ -4,7 +4,8 @@ Here: which columns, and the one commit that fills them. Not here: the value of 
 (resources/sources/rescued.py), judging the log (shadow.py).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -26,24 +27,52 @@ _FITS, _HAS = "__tm_fits_", "__tm_has_"  # and a number
 Kept = Sequence[tuple[Source, StructField]]
 
 
+def keeps_unknown(workspace: Workspace) -> bool:
+    """Return whether the log keeps values of columns that no `schema` names."""
+    return RESCUED in workspace.lake.columns(tables.RAW_EVENTS)
+
+
 def fill_from_rescued(workspace: Workspace, first_seq: int, begin: Callable[[], Plan]) -> None:
     """Fill columns of the log that `schema` names now and did not when the records were read, in one commit.
 
-    A value that does not fit the type of its column stays in `_rescued`, and the column null.
+    Other runs wait only while it is written. What they read before that is left.
 
     Args:
         workspace: The pipeline; its log has the columns.
         first_seq: Look at the records from this one on.
         begin: Takes on a batch of the pipeline.
     """
-    if RESCUED not in workspace.lake.columns(tables.RAW_EVENTS):
-        return
+    found = _to_fill(workspace, first_seq)
+    if found is not None:
+        plan = begin()
+        with at_work(workspace, plan):
+            _commit(workspace, plan, found)
+
+
+def fill_all_from_rescued(workspace: Workspace, first_seq: int, plan: Plan) -> None:
+    """Do so while no other run is at work, so that nothing is left; commit the batch."""
+    with at_work(workspace, plan):
+        _commit(workspace, plan, _to_fill(workspace, first_seq))
+
+
+@dataclass(frozen=True)
+class _ToFill:
+    """Columns to fill, the records from the first to the last that have values for them, and how many have."""
+
+    kept: Kept
+    span: Filters
+    counts: Mapping[str, int]
+
+
+def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
+    """Return what is to be filled, and say it; None where it is nothing."""
+    if not keeps_unknown(workspace):
+        return None
     kept = _kept(workspace, first_seq)
     filled = _filled(workspace, _records(workspace, [(c.SEQ, ">=", first_seq)]), kept)
     found = _counted(filled, kept) if kept else {}
     if not found.get("any"):
-        return
-    span: Filters = [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])]
+        return None
     counts: dict[str, int] = {}
     for number, (_, field) in enumerate(kept):
         fits, has = found[f"{_FITS}{number}"], found[f"{_HAS}{number}"]
@@ -52,13 +81,19 @@ def fill_from_rescued(workspace: Workspace, first_seq: int, begin: Callable[[], 
             f"; {has - fits:,} are no {field.dataType.simpleString().upper()} and stay there" if has > fits else ""
         )
         workspace.tell(f"{field.name}: {fits:,} values of records before are taken from {RESCUED}{wrong}")
-    plan = begin()
-    with at_work(workspace, plan):
-        rows = _filled(workspace, _records(workspace, span), kept)
+    return _ToFill(kept, [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])], counts)
+
+
+def _commit(workspace: Workspace, plan: Plan, found: _ToFill | None) -> None:
+    """Write the records with their values, and commit the batch."""
+    counts, versions = dict[str, int](), dict[str, int]()
+    if found is not None:
+        rows = _filled(workspace, _records(workspace, found.span), found.kept)
         rows = rows.select([f"`{name}`" for name in workspace.lake.columns(tables.RAW_EVENTS)])
-        expect = workspace.ready(tables.RAW_EVENTS, plan)
-        done = workspace.lake.replace(tables.RAW_EVENTS, rows, where=span, attempt=plan.attempt, expect=expect)
-        workspace.batches.commit(plan, counts, {tables.RAW_EVENTS: done.version}, workspace.clock.now())
+        expect, attempt = workspace.ready(tables.RAW_EVENTS, plan), plan.attempt
+        done = workspace.lake.replace(tables.RAW_EVENTS, rows, where=found.span, attempt=attempt, expect=expect)
+        counts, versions = {**found.counts}, {tables.RAW_EVENTS: done.version}
+    workspace.batches.commit(plan, counts, versions, workspace.clock.now())
 
 
 def _records(workspace: Workspace, part: Filters) -> DataFrame:

@@ -24,7 +24,7 @@ from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, input_of
 from tidemark.assets.rebuild.casts import ensure_all_fit, with_types_of_log
 from tidemark.assets.rebuild.replay import REPLAYED_KINDS, Piece, pieces_left
-from tidemark.assets.rebuild.rescued import fill_from_rescued
+from tidemark.assets.rebuild.rescued import fill_all_from_rescued, fill_from_rescued, keeps_unknown
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
 from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, ensure_windows_rebuildable
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
@@ -73,7 +73,7 @@ class Shadow:
         """The pipeline beside it."""
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace)
-        made = replace(made, decided=self.items)
+        made = replace(made, windows_alone=bool(self.windows), decided=self.items)
         made = replace(made, clocks=log_clocks(made)) if items_of(made) else made
         return replace(made, file=replace(made.file, spec=self._spec_of_windows)) if self.windows else made
 
@@ -210,6 +210,22 @@ class Shadow:
         if free < wanted:
             plan = self._reserve(wanted)
             self.workspace.batches.commit(plan, {}, {}, self.workspace.clock.now())
+
+    def fill_rest(self) -> int | None:
+        """Fill columns of what is not judged yet, from `_rescued`: the last piece is judged as it is then.
+
+        Returns:
+            The end of the log up to which all is filled; None where no more of it needs to be.
+        """
+        workspace, last = self.workspace, self.tables.batches.last_commit()
+        if self.windows or not keeps_unknown(workspace):
+            return None
+        end, judged = workspace.log_end(), plan_end(last.plan) if last else 0
+        if end > judged:
+            plan = self._reserve(_SPARE)
+            end = workspace.log_end()  # what came while it waited
+            fill_all_from_rescued(workspace, judged, plan)
+        return end
 
     def _reserve(self, numbers: int) -> Plan:
         """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""

@@ -66,12 +66,12 @@ def rebuild(
         BusyError: Another rebuild is at work.
     """
     planned = None
-    while planned is None:  # otherwise the log was corrected while it was judged
+    while planned is None:  # otherwise the log was corrected while it was judged, or is to be filled further
         shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
         shadow.begin()
         shadow.catch_up()
         shadow.keep_numbers()
-        planned = when_free(workspace, partial(_plan, shadow))
+        planned = when_free(workspace, partial(_plan, shadow, shadow.fill_rest()))
     plan, broken = planned
     with at_work(workspace, plan):
         shadow.catch_up(is_last=True)
@@ -81,11 +81,15 @@ def rebuild(
     return committed
 
 
-def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]] | None:
+def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
 
+    Args:
+        shadow: The rebuild.
+        filled: The end of the log up to which columns are filled from `_rescued`; None where none are.
+
     Returns:
-        None where the log is another one than when the rebuild began.
+        None where the log is another one than when the rebuild began, or has records that are not filled.
 
     Raises:
         BusyError: A run is at work.
@@ -99,7 +103,7 @@ def _plan(shadow: Shadow) -> tuple[Plan, Mapping[str, LakeError]] | None:
             expected="one spec until a rebuild ends",
             remedy="Run `tidemark rebuild SPEC` again: it begins anew. The tables are as they were",
         )
-    if shadow.is_outdated:
+    if shadow.is_outdated or (filled is not None and workspace.log_end() > filled):
         return None
     broken = workspace.broken_tables()
     # Tables whose log is gone or cannot be read begin in an empty folder.

@@ -241,7 +241,7 @@ def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
 def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
     """Return a BOOLEAN, never null: false only for records of the batch that are before every open window."""
     watermark_us = batch.after.watermark_us
-    if watermark_us is None or batch.flushes:
+    if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are no records
         return F.lit(True)
     return batch.may_reach(min(kind_of(window).needed_from(watermark_us) for window in windows))
 

@@ -1,16 +1,18 @@
 """Pipelines whose tables are made anew, and what they are compared with.
 
-Here: the command, changes of a spec, rows as of the last commit. Not here: what is tried.
+Here: the command, changes of a spec, what comes meanwhile, rows as of the last commit. Not here: what is tried.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner, Result
 
+from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -69,3 +71,15 @@ def assert_same(made: Made, fresh: Made) -> None:
     assert committed(made, "raw_events") == committed(fresh, "raw_events"), "two logs cannot be compared"
     for name in public_tables(fresh):
         assert committed(made, name) == committed(fresh, name), name
+
+
+def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Do something once when a rebuild has caught up with live runs, before it switches."""
+    catch_up, left = Shadow.catch_up, [act]
+
+    def catching_up(shadow: Shadow, *, is_last: bool = False) -> None:
+        catch_up(shadow, is_last=is_last)
+        if left and not is_last:
+            left.pop()()
+
+    monkeypatch.setattr(Shadow, "catch_up", catching_up)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, build_sensor_context
 
+from tests.orchestration.rebuilt import assert_same, elsewhere, workspace_of
 from tests.orchestration.running import ON_INPUT, backfill, go
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
@@ -134,3 +135,34 @@ def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
         assert shown(instance) == ["2026-01-09"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_all_days_of_a_window_that_was_changed_make_it_anew_and_some_name_the_job(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    over = "  - {name: monthly, kind: tumbling, size: 30 days, from: hourly, aggregates: {n: sum(n)}}\n"
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        made[0].path.write_text((SPEC + over).replace("size: 1 hour", "size: 20 minutes").replace("n > 1", "n > 0"))
+        now = read_spec(made[0].path), made[1]
+        job = build_definitions(now[1], [now[0]]).resolve_implicit_global_asset_job_def()
+        tags = {
+            "dagster/asset_partition_range_start": "2026-01-03",
+            "dagster/asset_partition_range_end": "2026-01-03",
+        }
+        some = job.execute_in_process(
+            instance=instance, asset_selection=[HOURLY], tags=tags, partition_key=None, raise_on_error=False
+        )
+        assert not some.success
+        assert "--window monthly --window hourly` (in Dagster with the job `gaps_rebuild`)" in str(some.all_events)
+        materialize(now, instance, "2026-01-03", "2026-01-09")
+        assert filled(instance) == ["2026-01-03", "2026-01-09"]
+        assert filled(instance, AssetKey(["gaps", "windows", "monthly"])) == ["2025-12-08", "2026-01-07"]
+        assert go(now, instance).batches == 0
+        fresh = elsewhere(now)
+        go(fresh, instance)
+    assert_same(now, fresh)
+    last = workspace_of(now).batches.last_commit()
+    assert last is not None
+    assert (last.plan.kind, last.reason) == ("rebuild", "all days in Dagster")

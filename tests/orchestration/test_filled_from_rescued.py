@@ -14,12 +14,24 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
+from tests.orchestration.rebuilt import (
+    Made,
+    assert_same,
+    at_the_end,
+    changed,
+    committed,
+    elsewhere,
+    rebuild,
+    workspace_of,
+)
 from tests.orchestration.running import go
+from tidemark.assets.ingestion import ingest
+from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
 
 SPEC = """\
 name: shop
@@ -144,3 +156,36 @@ def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkS
         "d": (None, None, None),
     }
     assert {row["id"]: row["v"] for row in committed(made, "held_events")} == dict.fromkeys("acd") | {"b": 3}
+
+
+def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what they have read and not processed, and what comes while the rest is filled."""
+    made, rng = pipeline(tmp_path, "json"), random.Random(6)
+    as_json(tmp_path / "in" / "a.json", records(0, 20, rng))
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        now = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
+
+        def lives() -> None:
+            as_json(tmp_path / "in" / "b.json", records(20, 10, rng))
+            go(made, instance)
+
+        at_the_end(monkeypatch, lives)
+        filled = Shadow.fill_rest
+
+        def filling(shadow: Shadow) -> int | None:
+            end = filled(shadow)
+            if not (tmp_path / "in" / "c.json").exists():
+                as_json(tmp_path / "in" / "c.json", records(30, 10, rng))
+                ingest(Workspace(made[0], made[1].warehouse, lambda: spark), "live")
+            return end
+
+        monkeypatch.setattr(Shadow, "fill_rest", filling)
+        done = rebuild(now)
+        assert done.exit_code == 0, done.output
+        go(now, instance)
+        fresh = elsewhere(now)
+        go(fresh, instance)
+    assert_same(now, fresh)
