@@ -45,7 +45,7 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
 
 
 def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collection[str] | None = None) -> None:
-    """Let Dagster show the days of which the tables hold results as of the last commit; by default of all windows."""
+    """Let Dagster show the days with results as of the last commit, and no other; by default of all windows."""
     for window in (one for one in workspace.spec.windows if only is None or one.name in only):
         held = _held(workspace, window.name)
         name = _name(workspace.spec, window.name)

@@ -240,7 +240,7 @@ class Outcome:
 
         Args:
             payload: The columns of a record that a dead letter holds.
-            of_windows_alone: Only those that windows refuse; there is a window that may refuse one.
+            of_windows_alone: Only the records that windows refuse. At least one window may refuse some.
         """
         frames = [] if of_windows_alone else [time_letters(self.judged.refused, payload, self.judged.rules)]
         frames += [window_letters(self.late_for(window), payload, window) for window in self.may_be_late_for]
