@@ -85,6 +85,7 @@ def _dies(_workspace: object) -> None:
     raise KeyboardInterrupt
 
 
+@pytest.mark.long
 def test_the_first_value_that_does_not_fit_is_named_and_may_be_taken_out(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

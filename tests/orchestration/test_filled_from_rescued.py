@@ -103,7 +103,9 @@ def pipeline(base: Path, form: str) -> Made:
     return read_spec(path), Settings(base / "warehouse", base, base / "home")
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "form", ["json", *(pytest.param(form, marks=pytest.mark.long) for form in ("csv", "parquet"))]
+)
 def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkS
     assert {row["id"]: row["v"] for row in committed(made, "held_events")} == dict.fromkeys("acd") | {"b": 3}
 
 
+@pytest.mark.long
 def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,6 +253,7 @@ def test_rows_that_any_table_updates_or_deletes_are_no_part_of_the_log(
     assert log_of(tmp_path, "at_once") == log_of(tmp_path, "as_it_came")
 
 
+@pytest.mark.long
 def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -282,6 +283,7 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     assert "nothing new" in run(tmp_path, "killed").output
 
 
+@pytest.mark.long
 def test_a_correction_of_a_flushed_pipeline_needs_no_reopening_unless_it_adds_records(
     spark: SparkSession, tmp_path: Path
 ) -> None:

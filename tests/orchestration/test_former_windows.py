@@ -80,10 +80,9 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
 @pytest.mark.parametrize(
     "at",
     [
-        "windows/minutes",
         *(
             pytest.param(one, marks=pytest.mark.long)
-            for one in ("_state/session_events", "dead_letters", "log_control")
+            for one in ("windows/minutes", "_state/session_events", "dead_letters", "log_control")
         ),
         "batches",
     ],
@@ -133,6 +132,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
     patched.setattr(former_windows, "_begin", begin)
 
 
+@pytest.mark.long
 def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
     spark: SparkSession, made: Made
 ) -> None:

@@ -174,7 +174,8 @@ def test_sources_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
     assert {row["_source"] for row in committed(now, "raw_events")} == {*OLD, *NEW}
 
 
-@pytest.mark.parametrize("at", [pytest.param("log_control", marks=pytest.mark.long), "batches"])
+@pytest.mark.parametrize("at", ["log_control", "batches"])
+@pytest.mark.long
 def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
@@ -211,6 +212,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
         patched.setattr(former_windows, "end_tables", dies)
 
 
+@pytest.mark.long
 def test_a_window_that_goes_by_the_name_is_made_anew_and_goes_on(spark: SparkSession, tmp_path: Path) -> None:
     before, always = made(tmp_path, "renamed", OLD, more=BY_SOURCE), made(tmp_path, "always", NEW, more=BY_SOURCE)
     land(tmp_path, 0, 1)
@@ -271,6 +273,7 @@ def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
         go(plain(named("d"), named("e", folder="in_slow")), instance)
 
 
+@pytest.mark.long
 def test_what_was_read_and_not_processed_keeps_its_name_until_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
