@@ -77,16 +77,8 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
     assert "no result changes" in asked(without, "plan").output
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        *(
-            pytest.param(one, marks=pytest.mark.long)
-            for one in ("windows/minutes", "_state/session_events", "dead_letters", "log_control")
-        ),
-        "batches",
-    ],
-)
+@pytest.mark.parametrize("at", ["windows/minutes", "_state/session_events", "dead_letters", "log_control", "batches"])
+@pytest.mark.long
 def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
     spark: SparkSession, made: Made, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:

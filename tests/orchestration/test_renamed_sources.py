@@ -237,6 +237,7 @@ def test_a_window_that_goes_by_the_name_is_made_anew_and_goes_on(spark: SparkSes
     assert shares
 
 
+@pytest.mark.long
 def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 import random
 from pathlib import Path
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
@@ -47,6 +48,7 @@ def step(base: Path, rng: random.Random, number: int) -> str:
     return what
 
 
+@pytest.mark.long
 def test_whatever_is_changed_in_a_table_its_reader_has_what_is_there_now(
     spark: SparkSession, tmp_path: Path, dice: Dice
 ) -> None:
