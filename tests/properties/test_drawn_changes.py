@@ -32,7 +32,7 @@ sources:
      keep_unknown: true, schema: "id STRING, at STRING, got STRING{columns}"}}
 time: {time}
 windows:
-  - {{name: stays, kind: tumbling, size: 30 s, aggregates: {{n: count(*)}}}}
+  - {{name: stays, kind: tumbling, size: 30 s, {stays}aggregates: {{n: count(*)}}}}
 """
 
 
@@ -61,7 +61,8 @@ class Drawn:
         group = "group_by: [k], " if "k" in known else ""
         rows = f"{group}aggregates: {{n: count(*)}}}}\n"
         name = "named, was: w" if "renamed" in done else "w"
-        text = SPEC.format(columns=columns, time=self.times["time" in done])
+        stays = "" if "filled" in self.what else "group_by: [k], "
+        text = SPEC.format(columns=columns, time=self.times["time" in done], stays=stays)
         text += f"  - {{name: {name}, {self.kind}, {rows}"
         text += "" if "removed" in done else f"  - {{name: gone, kind: session, gap: 8 s, {rows}"
         return text + (f"  - {{name: added, kind: sliding, size: 10 s, {rows}" if "added" in done else "")
