@@ -7,19 +7,17 @@ Folders of tables are not renamed: no store does that in one step. The tables of
 and columns of the old ones, as in a rebuild. One commit names them. The old ones stay as they were.
 """
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from tidemark.assets.log_control import SPEC, recorded, write_items
 from tidemark.assets.planning import at_work
-from tidemark.assets.rebuild.shadow import when_free
+from tidemark.assets.rebuild.shadow import begin_without_records, when_free
 from tidemark.assets.rebuild.switch import item_of
 from tidemark.assets.schemas import end_tables, payload_of
 from tidemark.assets.spec_changes import renamed, sources_renamed
@@ -32,7 +30,6 @@ from tidemark.resources.batches.plans import (
     WINDOWS,
     Commit,
     Plan,
-    this_process,
 )
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.places.place import remove_tree
@@ -40,6 +37,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec.changes import with_new_names
+from tidemark.timeops.spec.pipeline import canonical, digest
 
 _OF_WINDOW = (
     tables.window_table,
@@ -77,11 +75,11 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         return
     spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
     spec = with_new_names(spec, sources, "sources")
-    said = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    said = canonical(spec)
     given = {RENAMED: names, WINDOWS: [*names]} if names else {}
     given |= {RENAMED_SOURCES: sources} if sources else {}
     # The fingerprint is not that of the spec before: a run by that one must not find its tables prepared.
-    plan = _begin(workspace, run_id, given, hashlib.sha256(said.encode()).hexdigest())
+    plan = begin_without_records(workspace, run_id, given, digest(said))
     with at_work(workspace, plan):
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
@@ -99,22 +97,6 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
         end_tables(workspace)
         versions, now = workspace.outputs(plan), workspace.clock.now()
         workspace.batches.commit(plan, _counts(workspace, names), versions, now, reason=why)
-
-
-def _begin(workspace: Workspace, run_id: str, given: Mapping[str, Any], fingerprint: str | None = None) -> Plan:
-    last, end = workspace.batches.last_commit(), workspace.processed_end()
-    assert last is not None  # there is a spec that the log was processed with, or a table of a window
-    return workspace.batches.begin(
-        "rebuild",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=last.batch_id,
-        first_seq=end,
-        end_seq=end,
-        input=given,
-        # Of a spec before this one: the next batch applies all else that the spec has changed.
-        fingerprint=fingerprint or last.plan.fingerprint,
-    )
 
 
 def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -201,8 +183,7 @@ def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason
                 remedy=did_you_mean(name, ended),
             )
     gone = [table(name) for name in names for table in _OF_WINDOW]
-    begin = partial(_begin, workspace, run_id, {DROPPED: [*names]})
-    plan = when_free(workspace, begin)
+    plan = when_free(workspace, partial(begin_without_records, workspace, run_id, {DROPPED: [*names]}))
     with at_work(workspace, plan):
         now = workspace.clock.now()
         committed = workspace.batches.commit(plan, {}, {}, now, reason=reason, dropped=gone)

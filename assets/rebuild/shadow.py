@@ -8,7 +8,6 @@ its last commit. The numbers of its batches are reserved for it in the pipeline'
 has them: rows lead by them to their batch, and the newest row of state is the one with the highest number.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +41,7 @@ from tidemark.resources.workspace import Workspace, plan_end
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.changes import with_readers
+from tidemark.timeops.spec.pipeline import digest
 from tidemark.timeops.spec.window import inputs_of
 
 _SPARE = 8
@@ -115,7 +115,7 @@ class Shadow:
     @property
     def _taken(self) -> str:
         """A digest of the items that change the log: corrections come while a rebuild is at work."""
-        return _digest(json.dumps([[item["kind"], item["argument"]] for item in items_of(self.tables)]))
+        return digest(json.dumps([[item["kind"], item["argument"]] for item in items_of(self.tables)]))
 
     @property
     def is_outdated(self) -> bool:
@@ -130,7 +130,7 @@ class Shadow:
             return True
         now = recorded(self.workspace, SPEC)[-1]["argument"]
         first = next(plan for plan in begun if plan.batch_id == self.numbers[0][0] - 1)
-        return bool(now != self.workspace.spec.canonical_json() and first.input[_UNDER] != _digest(now))
+        return bool(now != self.workspace.spec.canonical_json() and first.input[_UNDER] != digest(now))
 
     def begin(self) -> None:
         """Begin, or go on with what was begun; throw away what another rebuild has left.
@@ -229,24 +229,9 @@ class Shadow:
 
     def _reserve(self, numbers: int) -> Plan:
         """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""
-        under = _digest(recorded(self.workspace, SPEC)[-1]["argument"])
+        under = digest(recorded(self.workspace, SPEC)[-1]["argument"])
         given = {RESERVES: numbers, _WHAT: self._what, _UNDER: under}
-        return when_free(self.workspace, lambda: self._plan(given))
-
-    def _plan(self, given: dict[str, Any]) -> Plan:
-        workspace = self.workspace
-        last, end = workspace.batches.last_commit(), workspace.processed_end()
-        assert last is not None  # something was processed
-        return workspace.batches.begin(
-            "rebuild",
-            this_process(self.run_id),
-            workspace.clock.now(),
-            after=last.batch_id,
-            first_seq=end,
-            end_seq=end,
-            input=given,
-            fingerprint=last.plan.fingerprint,
-        )
+        return when_free(self.workspace, partial(begin_without_records, self.workspace, self.run_id, given))
 
     def _left(self) -> Sequence[Piece]:
         """Return the pieces of the log that the pipeline has processed and its shadow has not."""
@@ -315,10 +300,40 @@ class Shadow:
         return found
 
 
+def begin_without_records(
+    workspace: Workspace, run_id: str, given: Mapping[str, Any], fingerprint: str | None = None
+) -> Plan:
+    """Take on a batch of kind `rebuild` that judges no record.
+
+    Args:
+        workspace: The pipeline.
+        run_id: The id of the run or command.
+        given: The input of its plan.
+        fingerprint: By default that of the last batch, so that the next one applies all that the spec has changed.
+    """
+    last, end = workspace.batches.last_commit(), workspace.processed_end()
+    assert last is not None  # something was processed, or there is a table of a window
+    return workspace.batches.begin(
+        "rebuild",
+        this_process(run_id),
+        workspace.clock.now(),
+        after=last.batch_id,
+        first_seq=end,
+        end_seq=end,
+        input=given,
+        fingerprint=fingerprint or last.plan.fingerprint,
+    )
+
+
+def _last_rebuild(workspace: Workspace) -> Commit | None:
+    """Return the last commit of a rebuild, begun or ended; to drop tables is none."""
+    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
+    return done[-1] if done else None
+
+
 def discard_left_over(workspace: Workspace) -> None:
     """Remove the tables of a rebuild that has switched and died before it removed them."""
-    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
-    last = done[-1] if done else None
+    last = _last_rebuild(workspace)
     folder = workspace.folder / tables.REBUILD
     left = Lake(folder / workspace.spec.name)
     if last is None or _WHAT in last.plan.input or not left.exists(tables.BATCHES):
@@ -331,17 +346,13 @@ def discard_left_over(workspace: Workspace) -> None:
 def begun(workspace: Workspace) -> str:
     """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
     left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
-    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
-    if not done or _WHAT not in done[-1].plan.input or not left.exists(tables.BATCHES):
+    rebuilt = _last_rebuild(workspace)
+    if rebuilt is None or _WHAT not in rebuilt.plan.input or not left.exists(tables.BATCHES):
         return ""
-    last, what = BatchLog(left).last_commit(), done[-1].plan.input[_WHAT]
+    last, what = BatchLog(left).last_commit(), rebuilt.plan.input[_WHAT]
     of = " and ".join(what["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
     return f"of {of}, {judged:,} of {workspace.processed_end():,} records judged anew"
-
-
-def _digest(spec: str) -> str:
-    return hashlib.sha256(spec.encode()).hexdigest()
 
 
 def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> None:

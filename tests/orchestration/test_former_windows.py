@@ -13,6 +13,7 @@ from tests.orchestration.landing import LINES, SHIFTS, land
 from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
 from tests.orchestration.running import go
 from tidemark.assets.rebuild import former_windows
+from tidemark.assets.rebuild.shadow import begin_without_records
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -109,7 +110,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
 
         patched.setattr(BatchLog, "commit", commit)
         return
-    begun = former_windows._begin
+    begun = begin_without_records
     committed_here = Lake._committed
 
     def after(lake: Lake, table: str, version: int) -> None:
@@ -121,7 +122,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
         patched.setattr(Lake, "_committed", after)
         return begun(*given)  # type: ignore[arg-type]
 
-    patched.setattr(former_windows, "_begin", begin)
+    patched.setattr(former_windows, "begin_without_records", begin)
 
 
 @pytest.mark.long

@@ -197,11 +197,21 @@ class Spec(SpecModel):
             if "delimiter" in options:
                 options["sep"] = options.pop("delimiter")
         data.get("windows", []).sort(key=lambda window: window["name"])
-        return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return canonical(data)
 
     def fingerprint(self) -> str:
         """Return the SHA-256 of the canonical JSON in hexadecimal."""
-        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+        return digest(self.canonical_json())
+
+
+def canonical(spec: Mapping[str, Any]) -> str:
+    """Return the data of a spec as the one text that it has in `log_control`."""
+    return json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a text in hexadecimal; of a canonical text it is the fingerprint of the spec."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def rules_between_parts(
