@@ -50,13 +50,18 @@ def _of_names_now(workspace: Workspace, item: dict[str, Any]) -> dict[str, Any]:
     return {**item, "argument": json.dumps(waiters_to_json(waiters))}
 
 
-def write_items(workspace: Workspace, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add items after the existing ones."""
+def rows_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return items as rows of the table, with the numbers after the existing ones."""
     there = workspace.base_rows(tables.LOG_CONTROL).num_rows
-    items = [{**row, "_control_seq": there + number} for number, row in enumerate(rows)]
+    rows = [{**item, "_control_seq": there + number} for number, item in enumerate(items)]
+    return pa.Table.from_pylist(rows, schema=tables.LOG_CONTROL_SCHEMA)
+
+
+def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
+    """Add items after the existing ones."""
     workspace.lake.append_rows(
         tables.LOG_CONTROL,
-        pa.Table.from_pylist(items, schema=tables.LOG_CONTROL_SCHEMA),
+        rows_of(workspace, items),
         expect=workspace.ready(tables.LOG_CONTROL, plan),
         attempt=plan.attempt,
     )

@@ -22,6 +22,7 @@ from tidemark.assets.log_control import (
     TICK,
     WAIT,
     follows_waits,
+    rows_of,
     waits_before,
 )
 from tidemark.assets.planning import LogSegment, segment_of
@@ -156,7 +157,7 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
 
 def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     """Return the control items before a batch's segment of the log, and after it."""
-    version, segment = workspace.base_of(tables.LOG_CONTROL), segment_of(plan)
+    segment = segment_of(plan)
     front, behind = segment.first_seq - 1, segment.end_seq - 1
     items = []
     if segment.reopens is not None:
@@ -175,9 +176,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
     if segment.flushes:
         argument = json.dumps("flush")
         items.append(_item(behind, END_OF_INPUT, "end_of_input: flush", clock_us=after.clock_us, argument=argument))
-    number = workspace.lake.rows(tables.LOG_CONTROL, version, columns=["_control_seq"]).num_rows
-    rows = [item | {"_control_seq": number + i, "_batch_id": plan.batch_id} for i, item in enumerate(items)]
-    return pa.Table.from_pylist(rows, schema=tables.LOG_CONTROL_SCHEMA)
+    return rows_of(workspace, [item | {"_batch_id": plan.batch_id} for item in items])
 
 
 def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]]:
