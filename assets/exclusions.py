@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
+from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.queries import pieces
 from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
 from tidemark.timeops import columns as c
@@ -35,6 +36,9 @@ from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
 
 Numbers = NDArray[np.int64]
+FEW_BYTES = 256_000_000
+"""Records of no more bytes are read by this process for Spark."""
+
 _NONE = np.iinfo(np.int64).min
 _FEW = 1_000  # numbers that a condition may name
 _CLOCK = "__tm_clock"
@@ -171,8 +175,7 @@ def as_it_is(workspace: Workspace, out: Excluded, first_seq: int, end_seq: int) 
 
 def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """Return records as they were read, from one number on and before another; files without any are not opened."""
-    records = workspace.read_base(tables.RAW_EVENTS, filters=[(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)])
-    return _as_of_now(workspace, records)
+    return _as_of_now(workspace, workspace.read_base(tables.RAW_EVENTS, filters=_part(first_seq, end_seq)))
 
 
 def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
@@ -200,10 +203,27 @@ def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataF
     return _with_clock(workspace, as_it_is(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
 
 
-def as_judged(workspace: Workspace, records: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
-    """Return records that were read of a part of the log, in which no place is taken, as they are judged."""
+def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbers) -> DataFrame | None:
+    """Return some of these records, which Arrow finds in a fraction of the time that Spark takes.
+
+    None where they are too large for the memory of this process, or others have taken the places of some.
+    """
     out = excluded(workspace)
-    kept = without(workspace, _as_of_now(workspace, records), out.between(first_seq, end_seq))
+    if out.is_taken(first_seq, end_seq):
+        return None
+    lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
+    version = workspace.base_of(table)
+    schema: pa.Schema = lake.dataset(table, version).schema
+    found, size = list[pa.RecordBatch](), 0
+    for piece in pieces(lake, table, version, schema.names, _part(first_seq, end_seq)) if len(wanted) else ():
+        own = piece[c.SEQ].to_numpy()
+        is_wanted = wanted[np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)] == own
+        found.append(piece.filter(pa.array(is_wanted)))
+        size += found[-1].nbytes
+        if size > FEW_BYTES:
+            return None
+    records = _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(found, schema)))
+    kept = without(workspace, records, out.between(first_seq, end_seq))
     return _with_clock(workspace, kept, out, first_seq, end_seq)
 
 
@@ -284,5 +304,9 @@ def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) 
 
 
 def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> Iterator[pa.RecordBatch]:
-    version, part = workspace.base_of(tables.RAW_EVENTS), [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
-    return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *more], part)
+    version = workspace.base_of(tables.RAW_EVENTS)
+    return pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, *more], _part(first_seq, end_seq))
+
+
+def _part(first_seq: int, end_seq: int) -> Filters:
+    return [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]

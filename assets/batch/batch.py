@@ -10,14 +10,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch.clocks import clocks_behind, place_of
-from tidemark.assets.exclusions import as_judged, excluded, records_between
+from tidemark.assets.exclusions import records_between, some_records
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
@@ -28,7 +27,6 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.lake.filters import Filters
 from tidemark.resources.lake.once import Written
-from tidemark.resources.lake.queries import pieces
 from tidemark.resources.lake.reading import unreadable_file
 from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.session import tuned_for_few_rows
@@ -45,9 +43,6 @@ FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
 BASE_EVERY = 16  # batches
-
-FEW_BYTES = 256_000_000
-"""Up to so many bytes of records, this process reads them for Spark."""
 
 MODERATE_RECORDS = 500_000
 """The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
@@ -285,25 +280,3 @@ class Batch(BatchWriter):
         """Return the final results that the batch has written of a window, for windows over it."""
         of_batch = [(c.BATCH, "=", self.plan.batch_id), ("_is_final", "=", True)]
         return self.workspace.lake.read(tables.window_table(window), filters=of_batch)
-
-
-def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Array) -> DataFrame | None:
-    """Return some of these records, which Arrow finds in a fraction of the time that Spark takes.
-
-    None where they are too large for the memory of this process, or others have taken the places of some.
-    """
-    if excluded(workspace).is_taken(first_seq, end_seq):
-        return None
-    lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
-    version = workspace.base_of(table)
-    schema: pa.Schema = lake.dataset(table, version).schema
-    segment: Filters = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", end_seq)]
-    found, size = list[pa.RecordBatch](), 0
-    for piece in pieces(lake, table, version, schema.names, segment) if len(wanted) else ():
-        own = piece[c.SEQ].to_numpy()
-        is_wanted = wanted[np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)] == own
-        found.append(piece.filter(pa.array(is_wanted)))
-        size += found[-1].nbytes
-        if size > FEW_BYTES:
-            return None
-    return as_judged(workspace, lake.frame(table, pa.Table.from_batches(found, schema)), first_seq, end_seq)

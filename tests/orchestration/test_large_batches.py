@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import go, pipeline
+from tidemark.assets import exclusions
 from tidemark.assets.batch import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -31,13 +32,15 @@ time: {timestamp_by: at, out_of_orderness: 10 s}
 """
 
 
-@pytest.mark.parametrize("policy", ["drop", "adjust", pytest.param("keep", marks=pytest.mark.long)])
-def test_a_log_in_large_batches_gives_the_oracles_tables(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
-) -> None:
-    assert spark
+@pytest.fixture(autouse=True)
+def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("FEW_RECORDS", "MODERATE_RECORDS", "MATERIALIZED_RECORDS"):
         monkeypatch.setattr(batch_at_work, bound, 0)
+
+
+@pytest.mark.parametrize("policy", ["drop", "adjust", pytest.param("keep", marks=pytest.mark.long)])
+def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    assert spark
     file, settings = made = pipeline(tmp_path, f"large_{policy}", policy, sessions=True)
     land(tmp_path / f"in_large_{policy}", 600, seed=7)
     with DagsterInstance.ephemeral() as instance:
@@ -54,9 +57,7 @@ def test_a_refused_record_of_a_large_batch_has_the_values_of_its_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
     assert spark
-    for bound in ("FEW_RECORDS", "MODERATE_RECORDS", "MATERIALIZED_RECORDS"):
-        monkeypatch.setattr(batch_at_work, bound, 0)
-    monkeypatch.setattr(batch_at_work, "FEW_BYTES", most_bytes)
+    monkeypatch.setattr(exclusions, "FEW_BYTES", most_bytes)
     late = {"n": 2, "d": "0001-01-03", "m": 1234567890123456.0125, "b": "AP8=", "l": [0.1, None], "t": None}
     late |= {"s": {"x": "é", "y": "9999-12-31T23:59:59.999999Z"}, "p": {"a": 1.5}, "z": "2026-03-29T02:30:00.000001"}
     records = [{"at": "2026-01-01T10:00:00Z", "n": 1}, {"at": "2026-01-01T09:00:00Z", **late}, {"at": None, "n": 3}]
