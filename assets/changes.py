@@ -1,14 +1,14 @@
 """Changes of rows by other programs, such as a DELETE that was asked for: kept or taken back, in one commit.
 
 Here: the decision of an operator as a batch of its own. Not here: how such changes are found
-(resources/lake/undoing.py).
+(resources/delta/integrity.py).
 """
 
 from collections.abc import Sequence
 
 from tidemark.assets.planning import at_work
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.lake.undoing import Change, foreign_changes, keep_foreign, take_back
+from tidemark.resources.delta.integrity import Change, foreign_changes, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 

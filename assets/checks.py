@@ -32,8 +32,8 @@ from tidemark.assets.recount.window_checks import (
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import plan_end, records_in

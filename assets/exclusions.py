@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted

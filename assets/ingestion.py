@@ -26,7 +26,7 @@ from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.lake.data_files import Piece
+from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_rows import read_before, read_versions, reading_place
 from tidemark.resources.sources.files import (

@@ -13,8 +13,8 @@ from datetime import timedelta
 from tidemark.assets.batch.batch import BatchWriter
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused

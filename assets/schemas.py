@@ -15,9 +15,7 @@ from pyspark.sql.types import DataType, DateType, LongType, StringType, StructFi
 
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
-from tidemark.resources.lake.migration import old_columns
-from tidemark.resources.lake.reshaping import fit
-from tidemark.resources.lake.table_columns import OtherColumnsError
+from tidemark.resources.delta.columns import OtherColumnsError, fit, old_columns
 from tidemark.resources.sources.files import payload_schema, split_of
 from tidemark.resources.sources.lines import RESCUED
 from tidemark.resources.spark.frames import empty_frame, small_frame
@@ -260,7 +258,7 @@ def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_
 
 
 def fit_tables(workspace: Workspace) -> None:
-    """Add the columns of this spec to tables that were made for an earlier one, see `reshaping.fit`.
+    """Add the columns of this spec to tables that were made for an earlier one, see `columns.fit`.
 
     A batch does so as soon as it has prepared the tables: undoing an unfinished batch also takes back columns
     that came after it.

@@ -33,7 +33,7 @@ from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.lake import FEW_ROWS
+from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import LOST, Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (

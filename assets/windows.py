@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from tidemark.assets.batch.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import may_close_between

@@ -17,7 +17,7 @@ from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import RENAMED, RENAMED_SOURCES, Commit, Plan
-from tidemark.resources.lake.undoing import foreign_error
+from tidemark.resources.delta.integrity import foreign_error
 from tidemark.resources.places.place import Place
 from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Position, Workspace

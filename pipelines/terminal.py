@@ -24,8 +24,8 @@ from rich.text import Text
 
 from tidemark.pipelines.values import in_a_line, is_number, number, plain, plural
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import python_rows
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.counts import dead_letters_by_reason, of_windows, refused

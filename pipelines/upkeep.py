@@ -1,7 +1,7 @@
 """Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old pages of checks, no old runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
-the job. Not here: a table (resources/lake/upkeep.py), the command's words (commands/operating.py).
+the job. Not here: a table (resources/delta/files.py), the command's words (commands/operating.py).
 """
 
 from collections.abc import Callable, Iterable
@@ -30,8 +30,8 @@ from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import key
 from tidemark.resources import tables
-from tidemark.resources.lake.undoing import same_rows
-from tidemark.resources.lake.upkeep import Size, compact, size_of, vacuum
+from tidemark.resources.delta.files import Size, compact, size_of, vacuum
+from tidemark.resources.delta.integrity import same_rows
 from tidemark.resources.quality.data_docs import forget_pages
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent

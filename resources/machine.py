@@ -1,7 +1,7 @@
 """Failures of machines in the operator's words: a full disk, a Spark that went away.
 
 Here: recognizing them among all failures. Not here: where files are written, tables that cannot be read
-(lake/reading.py), starting another Spark (spark/choice.py).
+(delta/versions.py), starting another Spark (spark/choice.py).
 """
 
 import os

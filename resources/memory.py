@@ -1,6 +1,6 @@
 """The part of a pipeline's tables that a run has read, and need not read again: a version never changes.
 
-Here: what is kept, and until when. Not here: opened tables (lake/opened.py), questions to them (workspace.py).
+Here: what is kept, and until when. Not here: opened tables (delta/versions.py), questions to them (workspace.py).
 """
 
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tidemark.resources.batches.batch_log import BatchMemory
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.opened import Opened
-from tidemark.resources.lake.undoing import same_rows
+from tidemark.resources.delta.integrity import same_rows
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.versions import Opened
 from tidemark.resources.places.place import Place
 from tidemark.resources.tables import WATERMARKS
 

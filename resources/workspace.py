@@ -20,18 +20,19 @@ import pyarrow.compute as pc
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.migration import migrate
-from tidemark.resources.lake.reading import without_spark
-from tidemark.resources.lake.undoing import outputs, prepare, take_back
-from tidemark.resources.lake.whole import (
+from tidemark.resources.delta.columns import migrate
+from tidemark.resources.delta.integrity import (
     broken_tables,
     ensure_log_is_not_older,
     ensure_none_is_left,
     ensure_whole,
     half_made,
+    outputs,
+    prepare,
+    take_back,
 )
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.versions import Filters, without_spark
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place

@@ -29,7 +29,7 @@ from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, this_process
 from tidemark.resources.catalog import keep_names
-from tidemark.resources.lake.filters import Filters, sql_condition
+from tidemark.resources.delta.versions import Filters, sql_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError, SpecError

@@ -2,7 +2,7 @@
 
 Here: from what is stored to the engine, the position after it, and appending and replacing rows of any table as one
 attempt: each write is one commit of a table, stamped, counted, and safe to repeat. Not here: the rules
-(timeops/engine.py), which rows a stage writes (../), how a commit is made safe (resources/lake/).
+(timeops/engine.py), which rows a stage writes (../), how a commit is made safe (resources/delta/).
 """
 
 from collections.abc import Iterator
@@ -25,9 +25,8 @@ from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.once import Written
-from tidemark.resources.lake.reading import unreadable_file
+from tidemark.resources.delta.lake import Written
+from tidemark.resources.delta.versions import Filters, unreadable_file
 from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Position, Workspace, plan_end, records_in

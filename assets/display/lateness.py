@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Position
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.rules import TimeRules

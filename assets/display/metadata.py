@@ -12,7 +12,7 @@ from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 from tidemark.assets.time_adjustment import Met
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 Metadata = dict[str, Any]
 

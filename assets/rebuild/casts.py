@@ -1,7 +1,7 @@
 """Columns of the log that get a type which is not wider: their values are cast where all of them fit.
 
 Here: which columns, the first value that does not fit, and the log with the other types. Not here: the value as
-another type (schemas.py), wider types (resources/lake/reshaping.py).
+another type (schemas.py), wider types (resources/delta/columns.py).
 
 Until the switch the log keeps its types, as live runs write it. A rebuild casts what it reads of it.
 """
@@ -17,7 +17,7 @@ from tidemark.assets.exclusions import excluded, without
 from tidemark.assets.schemas import as_declared, log_schema, payload_of, value_as
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.table_columns import delta_columns, differences
+from tidemark.resources.delta.columns import delta_columns, differences
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError

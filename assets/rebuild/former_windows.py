@@ -31,7 +31,7 @@ from tidemark.resources.batches.plans import (
     Commit,
     Plan,
 )
-from tidemark.resources.lake.filters import Filters
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError

@@ -19,7 +19,7 @@ from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.filters import Filters
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused

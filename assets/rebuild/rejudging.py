@@ -21,7 +21,7 @@ from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import OPEN_END, rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.lake.queries import numbers_where
+from tidemark.resources.delta.queries import numbers_where
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField
 from tidemark.assets.planning import at_work
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.lake.filters import Filters
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.sources.files import schema_in_input
 from tidemark.resources.sources.lines import RESCUED
 from tidemark.resources.sources.rescued import FITS, HAS, with_column

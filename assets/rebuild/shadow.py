@@ -31,9 +31,8 @@ from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import DROPPED, REPLAYED, RESERVES, Commit, Plan, this_process
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.reshaping import fit
-from tidemark.resources.lake.table_columns import delta_columns, differences
+from tidemark.resources.delta.columns import delta_columns, differences, fit
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.stopping import ensure_not_stopped

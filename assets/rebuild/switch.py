@@ -31,7 +31,7 @@ from tidemark.assets.schemas import end_tables, fit_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
 from tidemark.resources.catalog import keep_names
-from tidemark.resources.lake.opened import Version
+from tidemark.resources.delta.versions import Version
 from tidemark.resources.workspace import CLOCKS, LOST_TABLES, Workspace
 from tidemark.timeops.errors import LakeError
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.log_control import last_flush
 from tidemark.resources import tables
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import pieces
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.aggregates import SUMS, calls_of

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.frames import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c

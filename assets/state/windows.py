@@ -29,8 +29,8 @@ from tidemark.assets.schemas import (
     stored_groups,
 )
 from tidemark.resources import tables
-from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
-from tidemark.resources.lake.lake import FEW_ROWS, MOST_FILES
+from tidemark.resources.delta.lake import FEW_ROWS, MOST_FILES
+from tidemark.resources.delta.versions import Filters, arrow_condition, sql_condition
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing

@@ -1,7 +1,7 @@
 """Commands that look at pipelines and start no Spark: `tidemark status`, `tidemark show`, `tidemark report`.
 
 Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
-(../status.py), the query (resources/lake/queries.py), layouts (../terminal.py), the page (../report/).
+(../status.py), the query (resources/delta/queries.py), layouts (../terminal.py), the page (../report/).
 """
 # ruff: noqa: PLC0415 - Delta and matplotlib take a second to import, so each command imports what it needs
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidemark.pipelines.status import Status
-    from tidemark.resources.lake.queries import Order
+    from tidemark.resources.delta.queries import Order
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile, Workspace
 
@@ -223,7 +223,7 @@ def show(
     nothing is committed yet.
     """
     from tidemark.pipelines.terminal import write_rows
-    from tidemark.resources.lake.queries import select
+    from tidemark.resources.delta.queries import select
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], ())
@@ -274,7 +274,7 @@ def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None
 
 def _order(columns: "dict[str, str]") -> "list[Order]":
     """Return the order that shows the newest rows first, by the columns that a table has for it."""
-    from tidemark.resources.lake.queries import Order
+    from tidemark.resources.delta.queries import Order
 
     for by in (
         ("window_start", "window_end"),

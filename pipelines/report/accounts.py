@@ -17,7 +17,7 @@ from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, RENAMED_SOURCES, WINDOWS, Commit, Plan
-from tidemark.resources.lake.queries import newest_rows, pieces
+from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import POSITIONS, plan_end

@@ -1,7 +1,7 @@
 """The log of batches: plan, outputs, checks, commit. It turns writes to several Delta tables into one batch.
 
-Here: who may work on which batch, and what is committed. Not here: the outputs (see lake/lake.py), what the tables
-may hold (lake/undoing.py), and the checks.
+Here: who may work on which batch, and what is committed. Not here: the outputs (see delta/lake.py), what the tables
+may hold (delta/integrity.py), and the checks.
 
 A row is written only if the table is still at the version on which the decision was made; otherwise the decision is
 made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
@@ -38,9 +38,8 @@ from tidemark.resources.batches.plans import (
     plan_of,
     row_of,
 )
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.once import ConflictError
+from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.settings import Clock
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FORMAT_VERSION

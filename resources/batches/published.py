@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, relative
 from tidemark.resources.tables import BATCHES, LOG_CONTROL, RAW_EVENTS
 

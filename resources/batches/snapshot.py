@@ -8,7 +8,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place, in_delta, place_of
 from tidemark.resources.tables import BATCHES, pipeline_folder

@@ -1,7 +1,7 @@
 """Usable places: no file is in the place of a folder, and a store answers and refuses the second writer.
 
 Here: one check for each process, and failures of stores in the operator's words. Not here: options (credentials.py),
-files that are missing or damaged (sources/, lake/).
+files that are missing or damaged (sources/, delta/).
 """
 
 import re

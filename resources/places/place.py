@@ -7,6 +7,7 @@ A place on the file system is a plain `Path`.
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -247,6 +248,11 @@ def spark_url(place: Place) -> str:
         return f"s3a{str(place)[2:]}"
     is_plain = place.root.startswith("abfss://") and address_of(place.root).startswith("http://")
     return f"abfs{str(place)[5:]}" if is_plain else str(place)
+
+
+def without_wildcards(url: str) -> str:
+    """Return a URL without wildcards for Spark's readers, which treat others as globs."""
+    return re.sub(r"([\[\]{}*?\\])", r"\\\1", url)
 
 
 def relative(place: Place, folder: Place) -> str:

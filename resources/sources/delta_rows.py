@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
+from tidemark.resources.delta.log import LOG, DataFile, Layout
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
-from tidemark.resources.sources.delta_log import LOG, DataFile, Layout
 from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
 from tidemark.resources.sources.fitness import names_there
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table

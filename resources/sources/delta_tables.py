@@ -14,17 +14,17 @@ from itertools import count
 from pathlib import Path
 from types import MappingProxyType
 
-from tidemark.resources.places.place import Place, is_url, place_of
-from tidemark.resources.sources.delta_log import (
+from tidemark.resources.delta.log import (
     Commit,
     Layout,
-    Opened,
+    OpenedTable,
     check_readable,
     commit_of,
     entries_of,
     entry_path,
     open_table,
 )
+from tidemark.resources.places.place import Place, is_url, place_of
 from tidemark.resources.sources.discovery import Discovery, HeldBack
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.known_versions import How, TableVersion, last_of, path_of
@@ -100,12 +100,12 @@ def _stat_of(folder: Place, version: int) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4)
-def _opened(folder: Place, _newest: int, _entry: tuple[int, int]) -> Opened:
+def _opened(folder: Place, _newest: int, _entry: tuple[int, int]) -> OpenedTable:
     """Return a table as of now, opened once for each newest entry."""
     return open_table(folder)
 
 
-def _check_same(folder: Place, now: Opened, last: FileState | None) -> None:
+def _check_same(folder: Place, now: OpenedTable, last: FileState | None) -> None:
     """Check that a table is the one that was read, and was not set back.
 
     Raises:
@@ -153,7 +153,7 @@ class _Walk:
     source: DeltaSource
     folder: Place
     versions: tuple[int, ...]
-    now: Opened
+    now: OpenedTable
     last: FileState | None
     held: Mapping[str, HeldBack]
 

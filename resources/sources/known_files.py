@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tidemark.resources.places.place import Place, RemotePath, place_of
+from tidemark.resources.places.place import Place, RemotePath, place_of, without_wildcards
 from tidemark.resources.sources.fitness import WITH_A_HALF, check_fits, patience_with
 from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.local_files import (
@@ -28,7 +28,6 @@ from tidemark.resources.sources.local_files import (
     is_compressed,
     name_of,
     read_content,
-    without_wildcards,
 )
 from tidemark.resources.sources.unknown_columns import Columns
 from tidemark.timeops.errors import InputError

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from tidemark.resources.delta.log import DataFile, Layout, entry_path
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_log import DataFile, Layout, entry_path
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.errors import InputError
 

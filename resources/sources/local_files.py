@@ -9,7 +9,6 @@ import glob
 import gzip
 import hashlib
 import os
-import re
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,6 +27,7 @@ from tidemark.resources.places.place import (
     place_of,
     relative,
     spark_url,
+    without_wildcards,
 )
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.locations import odd_part, parts_of_url
@@ -389,11 +389,6 @@ def check_unchanged(path: str, size_bytes: int, modified_us: int) -> None:
 def spark_path(path: str) -> str:
     """Return the path or URL for Spark's readers: a URL whatever the default file system is, and not a glob."""
     return without_wildcards(spark_url(place_of(path)))
-
-
-def without_wildcards(url: str) -> str:
-    """Return a URL without wildcards for Spark's readers, which treat others as globs."""
-    return re.sub(r"([\[\]{}*?\\])", r"\\\1", url)
 
 
 def path_of_url(url: str) -> str:

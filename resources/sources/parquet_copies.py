@@ -1,7 +1,7 @@
 """Parquet files whose rows need no SQL: Arrow copies them into the log, several files at a time.
 
 Here: finding these files, and turning their rows into rows of the log. Not here: all other files (parquet_files.py),
-their order (order.py), the commit (lake/lake.py).
+their order (order.py), the commit (delta/lake.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

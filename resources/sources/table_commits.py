@@ -1,14 +1,14 @@
 """One version of a Delta table as it is read: the effect of its commits on rows, and the spec's decision on it.
 
-Here: judging commits, and the files and columns for reading them. Not here: entries of the log (delta_log.py), the
+Here: judging commits, and the files and columns for reading them. Not here: entries of the log (delta/log.py), the
 choice of versions (delta_tables.py).
 """
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 
+from tidemark.resources.delta.log import Commit, DataFile, Layout, place_of
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_log import Commit, DataFile, Layout, place_of
 from tidemark.resources.sources.fitness import check_names, names_there
 from tidemark.resources.sources.known_versions import Before, How, TableVersion, path_of
 from tidemark.timeops.errors import InputError

@@ -27,7 +27,7 @@ from tidemark.pipelines.rebuilding import rebuild_pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config

@@ -16,7 +16,7 @@ from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake import lake
+from tidemark.resources.delta import lake
 from tidemark.resources.machine import FullDiskError, full_disk
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings

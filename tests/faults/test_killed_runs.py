@@ -16,8 +16,8 @@ from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
-from tidemark.resources.lake import upkeep as table_upkeep
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta import files as table_upkeep
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import java_gone
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace

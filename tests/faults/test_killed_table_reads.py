@@ -10,7 +10,7 @@ from tests.faults.killed import Death, Gateway, run_and_die
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle
 from tests.orchestration.running import log_of, run
 from tests.orchestration.test_delta_sources import add, made, rows
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 DEATHS = ("plan to ingest", "raw_events", "_state/files", "commit of ingest")
 KILLED = -9

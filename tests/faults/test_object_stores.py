@@ -19,7 +19,7 @@ from tests.s3 import S3Server
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import place_of
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.timeops.errors import BusyError

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests import oracle
 from tests.properties.logs import give_results_over, rules_of, shape_of
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.spec import Spec, TimeSpec

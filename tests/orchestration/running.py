@@ -14,7 +14,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile
 

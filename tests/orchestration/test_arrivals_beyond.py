@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Topic
 from tests.orchestration.running import command, log_of, over_source, run
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 MICROSECONDS, NANOSECONDS = 1_767_225_600_000_000, 1_767_225_600_000_000_000
 COLUMNS = 'schema: "id STRING, at STRING, k STRING, v INT"'

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from tests.orchestration.landing import LINES, land
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 SPEC = (
     f"name: shop\n{LINES}"

@@ -18,7 +18,7 @@ from tests.orchestration.running import go
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError

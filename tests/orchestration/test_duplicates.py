@@ -11,7 +11,7 @@ from tests.orchestration.landing import assert_tables_equal_the_oracle, land, ta
 from tests.orchestration.running import go, materialize_days, pipeline
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.errors import SpecError
 
 DUPLICATES = "deduplicate_by: [k, v]\n  within: 20 s"

@@ -21,7 +21,7 @@ from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import NUMBERS
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 
 FIRST = (

@@ -18,7 +18,7 @@ from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, l
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.lake.migration import old_columns
+from tidemark.resources.delta.columns import old_columns
 from tidemark.resources.workspace import SpecFile, Workspace
 
 SPEC = (

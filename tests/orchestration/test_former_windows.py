@@ -18,7 +18,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 
 NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}

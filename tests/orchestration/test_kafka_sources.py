@@ -21,7 +21,7 @@ from tidemark.assets.pending_work import look, signature
 from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 

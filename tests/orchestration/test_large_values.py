@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from tests.kafka import Topic
 from tests.orchestration.running import over_source, run
 from tests.orchestration.test_kafka_sources import MakeTopic
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.sources.local_files import LONGEST_LINE
 
 AT = "2026-01-01T10:00:00Z"

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.running import command, over_source, run
 from tidemark.resources.batches.snapshot import consistent
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.tables import OF_THE_LOG
 
 COLUMNS = 'schema: "id STRING, at STRING, k STRING, v INT"'

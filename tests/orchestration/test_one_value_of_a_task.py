@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from tidemark.pipelines.cli import main
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 SPEC = """
 name: maps

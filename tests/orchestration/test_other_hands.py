@@ -15,8 +15,8 @@ from tests.orchestration.landing import START, assert_tables_equal_the_oracle, l
 from tests.orchestration.running import pipeline
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.cli import main
-from tidemark.resources.lake import upkeep as table_upkeep
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta import files as table_upkeep
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 
 ORDERED = "ordered_events"

@@ -20,7 +20,7 @@ from tests.orchestration.rebuilt import assert_same, changed, elsewhere, rebuild
 from tests.orchestration.running import go
 from tidemark.assets.batch import batch
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 
 SPEC = (

@@ -9,7 +9,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.orchestration.running import command, log_of, over_source, run
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 
 SIGNS = "\u2028\u2029\x85"
 COLUMNS = 'schema: "id STRING, at STRING, k STRING, v INT"'

@@ -11,11 +11,10 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.feeds import between, changes, net, net_by_spark, rows_at
-from tidemark.resources.lake.filters import Filters
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.once import ConflictError
-from tidemark.resources.lake.undoing import take_back
-from tidemark.resources.lake.upkeep import vacuum
+from tidemark.resources.delta.files import vacuum
+from tidemark.resources.delta.integrity import take_back
+from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.versions import Filters
 
 T = "windows/all"
 SCHEMA = "k BIGINT, v STRING, at TIMESTAMP, tally MAP<STRING, DOUBLE>, parts ARRAY<STRUCT<a: INT>>, _batch_id BIGINT"

@@ -12,8 +12,8 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
 
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.upkeep import size_of, vacuum
+from tidemark.resources.delta.files import size_of, vacuum
+from tidemark.resources.delta.lake import Lake
 
 T = "windows/all"
 TYPES = {

@@ -26,9 +26,8 @@ from pyspark.sql.types import (
 )
 
 import tidemark as tm
-from tidemark.resources.lake import lake as lake_module
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.once import ConflictError
+from tidemark.resources.delta import lake as lake_module
+from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.spark.delta_jars import delta_package
 from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from tests.seeds import Dice
 from tidemark.assets.schemas import log_schema
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.sources import parquet_copies
 from tidemark.resources.sources.files import payload_schema, read_files, schema_in_input
 from tidemark.resources.sources.known_files import FileRange

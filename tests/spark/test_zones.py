@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import tidemark as tm
 from tidemark.pipelines.cli import main
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import python_rows
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import python_rows
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.zones import first_difference, java_release
 

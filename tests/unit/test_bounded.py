@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import newest_rows, pieces, python_rows
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import newest_rows, pieces, python_rows
 from tidemark.timeops.utc import Instant
 
 T = "t"

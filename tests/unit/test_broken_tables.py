@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.queries import select
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import select
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.timeops.errors import LakeError
 

@@ -15,7 +15,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import FullDiskError
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.timeops.errors import LakeError, SpecError

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.reshaping import fit
-from tidemark.resources.lake.undoing import same_rows, take_back
+from tidemark.resources.delta.columns import fit
+from tidemark.resources.delta.integrity import same_rows, take_back
+from tidemark.resources.delta.lake import Lake
 
 BEFORE = pa.schema(
     {

@@ -15,7 +15,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FILES, FILES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError

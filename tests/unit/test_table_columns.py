@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tidemark.resources.lake.table_columns import sql_types_of
+from tidemark.resources.delta.columns import sql_types_of
 
 
 def test_types_are_written_as_in_spark_sql(tmp_path: Path) -> None:

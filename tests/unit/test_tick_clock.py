@@ -12,7 +12,7 @@ from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import FixedClock
 from tidemark.resources.workspace import Position, SpecFile, Workspace
 from tidemark.timeops.errors import BusyError

@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.once import ConflictError
-from tidemark.resources.lake.undoing import (
+from tidemark.resources.delta.integrity import (
     ForeignChangeError,
     foreign_changes,
     keep_foreign,
@@ -20,6 +18,7 @@ from tidemark.resources.lake.undoing import (
     same_rows,
     take_back,
 )
+from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.timeops.errors import FencedError, LakeError
 
 T = "events"
@@ -155,8 +154,8 @@ LATE = """
 import sys
 from pathlib import Path
 import pyarrow as pa
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.undoing import take_back
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.integrity import take_back
 from tidemark.timeops.errors import LakeError
 lake = Lake(Path(sys.argv[1]))
 expect = take_back(lake, "events", 3, 4)

@@ -8,7 +8,7 @@ import pytest
 
 from tidemark.assets.recount import written_windows
 from tidemark.assets.recount.written_windows import Look, most_windows, stand_once
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec import WindowSpec
 
 _INSTANT = pa.timestamp("us", "UTC")

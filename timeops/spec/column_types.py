@@ -1,7 +1,7 @@
 """Types of columns as their words in DDL say them.
 
 Here: one spelling for each type, and which types hold all values of another. Not here: what Spark makes of DDL
-(resources/sources/files.py), writing a table with another type (resources/lake/reshaping.py).
+(resources/sources/files.py), writing a table with another type (resources/delta/columns.py).
 """
 
 import re

@@ -15,7 +15,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
-from tidemark.resources.lake.lake import Lake
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

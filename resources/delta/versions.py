@@ -1,33 +1,146 @@
-"""The tables that this process has opened: each version is opened once, and the newest goes on from commit to commit.
+"""The versions of tables that this process has opened, and their rows.
 
-Here: which version is the newest, the known content of a version, tables whose log cannot be read. Not here: reading
-rows (reading.py), writing them (lake.py).
+Here: which version is the newest, its files, and reading it with Arrow, or with Spark as the Parquet files that it
+consists of; conditions on rows. Not here: writing (lake.py), reading within bounded memory (queries.py).
 
 To open a table is to read its log, in a store with at least one request for each commit. A version never changes, so
 all that was read of it stays true. The newest version is looked up each time, except while a run holds the lease of a
 batch. Then only this run writes, and the log refuses a commit on a version that is no longer the newest.
 """
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
+from datetime import datetime
+from functools import reduce
+from operator import and_
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
+import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from tidemark.resources.lake.filters import files_of
+from tidemark.resources.delta.log import entry_path, unreadable_log
 from tidemark.resources.places.checks import failure_of_store
-from tidemark.resources.places.place import Place, RemotePath, delta_place
-from tidemark.resources.sources.delta_log import actions_in
+from tidemark.resources.places.credentials import arrow_files
+from tidemark.resources.places.place import (
+    Place,
+    RemotePath,
+    delta_place,
+    path_in_store,
+    spark_url,
+    without_wildcards,
+)
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
+from tidemark.timeops.utc import Instant, us_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+Filters = Sequence[tuple[str, str, Any]]
+"""Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are
+aware datetimes, or of type Instant, which has all years."""
+
+
+def arrow_condition(filters: Filters) -> pc.Expression:
+    """Return the filters as Arrow's expression.
+
+    Do not apply it to BOOLEAN columns of a table's files: see `by_statistics`.
+    """
+    each = [
+        pc.field(name).is_null() if value is None else pq.filters_to_expression([(name, symbol, _in_arrow(value))])
+        for name, symbol, value in filters
+    ]
+    return reduce(and_, each)
+
+
+def by_statistics(filters: Filters) -> Filters:
+    """Return the filters by which files can be left out unopened.
+
+    Spark writes no statistics of BOOLEAN columns, and delta-rs treats a file without them as one that holds no value.
+    """
+    return [(name, symbol, value) for name, symbol, value in filters if not isinstance(value, bool)]
+
+
+def sql_condition(filters: Filters) -> str:
+    """Return the filters as Spark SQL; no filters mean all rows."""
+    each = [
+        f"`{name}` IS NULL" if value is None else f"`{name}` {symbol} {_literal(value)}"
+        for name, symbol, value in filters
+    ]
+    return " AND ".join(each) or "true"
+
+
+def _in_arrow(value: Any) -> Any:
+    return pa.scalar(value.us, pa.timestamp("us", tz="UTC")) if isinstance(value, Instant) else value
+
+
+def _literal(value: Any) -> str:
+    if isinstance(value, Instant):
+        return f"timestamp_micros({value.us}L)"
+    if isinstance(value, datetime):
+        return f"timestamp_micros({us_of(value)})"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"'{escaped}'"
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_literal, value))})"
+    return str(value)
+
+
+def python_values(column: pa.ChunkedArray, *, maps: Literal["lossy"] | None = None) -> list[Any]:
+    """Return the values of a column of Arrow as Python's; instants have the type Instant, which has all years.
+
+    Args:
+        column: The column.
+        maps: Maps become dicts, where the last of several entries with one key wins; by default lists of pairs.
+    """
+    numbers = _with_numbers(column.type)
+    if numbers == column.type:
+        return list(column.to_pylist(maps_as_pydicts=maps))
+    return [_with_instants(value, column.type) for value in column.cast(numbers).to_pylist(maps_as_pydicts=maps)]
+
+
+def _with_numbers(kind: pa.DataType) -> pa.DataType:
+    """Return a type with microseconds in place of its instants; instants in maps stay."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None and kind.unit == "us":
+        return pa.int64()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_with_numbers(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_with_numbers(field.type)) for field in kind])
+    return kind
+
+
+def _with_instants(value: Any, kind: pa.DataType) -> Any:
+    if value is None or _with_numbers(kind) == kind:
+        return value
+    if pa.types.is_list(kind):
+        return [_with_instants(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {field.name: _with_instants(value[field.name], field.type) for field in kind}
+    return Instant(value)
+
+
+def files_of(folder: Place) -> SubTreeFileSystem:
+    """Return Arrow's own view of a table's folder.
+
+    The view of delta-rs runs Python: Arrow's threads may still use it when the process ends, and abort the process.
+    """
+    if isinstance(folder, RemotePath):
+        return SubTreeFileSystem(path_in_store(folder), arrow_files(folder.root))
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
+
 
 _DIGITS = re.compile(r"\d{20}")
 _KEPT = 100  # the number of known versions at which all are dropped
@@ -230,11 +343,6 @@ class Opened:
             return _whole(folder, DeltaTable(**delta_place(folder), version=version))
 
 
-def entry_path(folder: Place, version: int) -> Place:
-    """Return the log entry of a table that made a version."""
-    return folder / "_delta_log" / f"{version:020}.json"
-
-
 def _last_entry(folder: Place, since: int) -> int | None:
     """Return the newest version in the log of a table from one on; None if an entry is missing, even that one."""
     log = folder / "_delta_log"
@@ -280,25 +388,76 @@ def _telling(folder: Place) -> Iterator[None]:
         raise unreadable_log(folder, first_line(error)) from error
 
 
-def unreadable_log(folder: Place, why: str) -> LakeError:
-    """Return the error for a table whose log cannot be read, with the entry that is broken if one is."""
-    entries: list[Place] = [*(folder / "_delta_log").glob("*.json")]
-    entries.sort(key=str, reverse=True)
-    broken = next(filter(_is_broken, entries), None)
-    what = f"{broken.name} in it is truncated or damaged" if broken is not None else why
-    for later, entry in pairwise(entries):
-        if broken is None and int(later.stem) != int(entry.stem) + 1:
-            what = f"the entry before {later.name} is missing"
+def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
+    """Return the error for a table that has an unreadable file."""
     return LakeError(
-        f"The log of the table {folder} cannot be read: {what}.",
-        expected="whole entries in `_delta_log`, one for each version with no gap",
-        remedy="move the entry away if it came after the last commit in `batches`, when the machine went down: the "
-        f"next run writes it anew. Else {remedy_of(folder)}",
+        f"A file of the table {place} cannot be read: {first_line(why)}",
+        expected="all files that the table's log names, as they were written",
+        remedy=remedy_of(place),
     )
 
 
-def _is_broken(entry: Place) -> bool:
-    try:
-        return not actions_in(entry.read_text(encoding="utf-8", errors="replace"))
-    except ValueError:
-        return True
+def scan(spark: "SparkSession", version: Version, filters: Filters) -> "DataFrame":
+    """Return rows of a table at a version.
+
+    Args:
+        spark: The session.
+        version: The table.
+        filters: Conditions on the rows. Files that cannot hold such rows, by their statistics, are not opened.
+    """
+    rows = rows_of_files(spark, version, files_with(version, filters))
+    return rows.where(sql_condition(filters)) if filters else rows
+
+
+def files_with(version: Version, filters: Filters) -> list[str]:
+    """Return the files of a table at a version that may hold matching rows, by their statistics."""
+    known = by_statistics(filters)
+    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
+
+
+def files_to_replace(version: Version, where: Filters, stays: Filters | None = None) -> list[str]:
+    """Return the files of a table at a version that are replaced when rows are deleted.
+
+    Args:
+        version: The table.
+        where: Conditions on the rows to delete; no conditions mean all.
+        stays: Files that may hold rows that match these are not replaced; by default all files may be.
+    """
+    if not where:
+        return list(version.sizes)
+    found = files_with(version, where)
+    if stays is not None:
+        left = set(files_with(version, stays))
+        found = [path for path in found if path not in left]
+    if by_statistics(where) == list(where):
+        return found
+    names = list(dict.fromkeys(name for name, _, _ in where))
+    return [path for path in found if arrow_rows_of_files(version, [path], names).filter(arrow_condition(where))]
+
+
+def arrow_rows_of_files(version: Version, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+    """Return all rows of some files of a table at a version, on the driver; by default with all columns."""
+    known = version.dataset
+    # Leave out the bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
+    fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
+    chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+    return chosen.to_table(columns=None if columns is None else list(columns))
+
+
+def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str]) -> "DataFrame":
+    """Return all rows of some files of a table at a version."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
+
+    from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
+
+    schema = StructType.fromJson(json.loads(version.schema.to_json()))
+    if not files:
+        return empty_frame(spark, schema)
+    # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
+    reader = spark.read.schema(schema).option("basePath", spark_url(version.folder))
+    return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
+
+
+def without_spark() -> "SparkSession":
+    """Raise an error in place of a session where none is needed."""
+    raise LakeError("This lake was opened without Spark.", remedy="Pass Lake a callable that returns a session.")

@@ -1,48 +1,335 @@
-"""The only writer of Delta: each write to a pipeline's table is one commit, which is counted and can be repeated.
+"""The tables of a pipeline, and the only writer of Delta: each write is one commit, counted, and can be repeated.
 
-Here: rows of single tables. Not here: making tables (new_tables.py), reading them (reading.py), batches of several
-tables (batches/batch_log.py), repeated writes (once.py), what tables may hold (undoing.py).
+Here: making tables, reading them, and writing rows of single ones. Repeated by its attempt, a write changes nothing,
+and it never follows a foreign one. Not here: opening tables and the rows of a version (versions.py), reading within
+bounded memory (queries.py), batches of several tables (batches/batch_log.py), what tables may hold (integrity.py).
 
-Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see data_files.py, and
-the commit names them. Few rows come into this process, which writes them itself.
+Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see files.py, and the
+commit names them. Few rows come into this process, which writes them itself.
 """
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Field, write_deltalake
+import pyarrow.dataset
+from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidemark.resources.lake.commits import (
+from tidemark.resources.delta.columns import (
+    OtherColumnsError,
+    delta_columns,
+    differences,
+    misfits,
+    missing_fields,
+    sql_types_of,
+    with_columns_of,
+)
+from tidemark.resources.delta.files import (
+    CHANGE_FEED,
+    DataFiles,
+    Piece,
+    RowChanges,
+    has_change_feed,
+    removals,
+    take_files,
+    write_files,
+    write_pieces,
+)
+from tidemark.resources.delta.log import (
     ADDED_ROWS,
     RESHAPING,
     UNDOING,
+    changes_between,
     entry_of,
     mark,
     mark_of_columns,
+    newest_change,
     restored_version,
+    rows_written,
 )
-from tidemark.resources.lake.data_files import DataFiles, Piece, removals, take_files, write_files, write_pieces
-from tidemark.resources.lake.filters import Filters, arrow_condition, sql_condition
-from tidemark.resources.lake.once import TRIES, ConflictError, Once, Written
-from tidemark.resources.lake.opened import Version
-from tidemark.resources.lake.reading import arrow_rows_of_files, files_to_replace, rows_of_files
-from tidemark.resources.lake.row_changes import RowChanges, has_change_feed
-from tidemark.resources.lake.table_columns import (
-    delta_columns,
-    missing_fields,
-    with_columns_of,
+from tidemark.resources.delta.versions import (
+    Filters,
+    Opened,
+    Version,
+    arrow_condition,
+    arrow_rows_of_files,
+    by_statistics,
+    files_to_replace,
+    python_values,
+    rows_of_files,
+    scan,
+    sql_condition,
+    unreadable_file,
+    without_spark,
 )
 from tidemark.resources.machine import writing
-from tidemark.resources.places.place import remove_tree
+from tidemark.resources.places.place import Place, delta_place, remove_tree
+from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
-if TYPE_CHECKING:  # reading control tables must not wait for PySpark
-    from pyspark.sql import DataFrame
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class Tables:
+    """The tables of one pipeline, for reading.
+
+    Args:
+        root: Folder of the pipeline; its name is the pipeline's.
+        session: Returns the Spark session; called only when Spark is needed.
+        known: Its tables that this process has opened before; None for a first look.
+    """
+
+    root: Place
+    session: "Callable[[], SparkSession]" = without_spark
+    known: Opened | None = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def opened(self) -> Opened:
+        """The opened tables of the pipeline."""
+        return self.known or Opened(self.root)
+
+    def path(self, table: str) -> Place:
+        """Return the folder of a table."""
+        return self.opened.place(table)
+
+    def exists(self, table: str) -> bool:
+        """Return whether the table has been created."""
+        return self.opened.exists(table)
+
+    def open(self, table: str, version: int | None = None) -> DeltaTable:
+        """Return a table as of now or as of a version, opened anew."""
+        return self.opened.open(table, version)
+
+    def settled(self) -> AbstractContextManager[None]:
+        """Do not look up the newest versions again during the block, see `Opened.settled`."""
+        return self.opened.settled()
+
+    def version(self, table: str, since: int | None = None) -> int:
+        """Return the table's latest version, without a Spark job; see `Opened.version`."""
+        return self.opened.version(table, since)
+
+    def newest(self, table: str, since: int) -> int:
+        """Return the table's latest version, read from the log, see `Opened.newest`."""
+        return self.opened.newest(table, since)
+
+    def row_count(self, table: str, version: int | None = None) -> int:
+        """Return the number of rows of a table, by default of its latest version, from its log."""
+        return int(pc.sum(self.opened.seen(table, version).actions["num_records"]).as_py() or 0)
+
+    def file_count(self, table: str) -> int:
+        """Return the number of files of a table."""
+        return int(self.opened.seen(table).actions.num_rows)
+
+    def has_files(self, table: str, version: int) -> bool:
+        """Return whether all files of a version are there; VACUUM deletes files that no later version has."""
+        return all((self.path(table) / file).is_file() for file in self.opened.seen(table, version).sizes)
+
+    def schema(self, table: str) -> Schema:
+        """Return the columns of a table."""
+        return self.opened.seen(table).schema
+
+    def columns(self, table: str) -> dict[str, str]:
+        """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
+        return sql_types_of(self.schema(table))
+
+    def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
+        """Return rows of a table, by default of its latest version, as a Spark DataFrame.
+
+        delta-rs finds the files in the table's log. Delta's own reader runs Spark jobs over the log at every read,
+        which cost a micro-batch more than reading its own writes. Files that the filters rule out are not opened.
+        """
+        return scan(self.session(), self.opened.seen(table, version), filters or ())
+
+    def frame(self, table: str, rows: pa.Table) -> "DataFrame":
+        """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
+
+        from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
+
+        known = StructType.fromJson(json.loads(self.opened.seen(table).schema.to_json()))
+        return from_driver(self.session(), rows, StructType([known[name] for name in rows.column_names]))
+
+    def rows(
+        self,
+        table: str,
+        version: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        filters: Filters | None = None,
+    ) -> pa.Table:
+        """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
+        known = by_statistics(filters or ())
+        rest = [one for one in filters or () if one not in known]
+        seen = self.opened.seen(table, version)
+        try:
+            found = seen.dataset.to_table(
+                columns=list(columns) if columns is not None and not rest else None,
+                filter=arrow_condition(known) if known else None,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise unreadable_file(self.path(table), error) from error
+        found = found.filter(arrow_condition(rest)) if rest else found
+        return found if columns is None else found.select(list(columns))
+
+    def dataset(self, table: str, version: int | None) -> pa.dataset.Dataset:
+        """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
+        return self.opened.seen(table, version).dataset
+
+    def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
+        """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
+        files = self.opened.seen(table, version).actions
+        lowest = f"min.{column}"
+        if lowest not in files.column_names:
+            return []
+        pairs = zip(python_values(files[lowest]), files["num_records"].to_pylist(), strict=True)
+        return [(value, rows) for value, rows in pairs if value is not None and rows]
+
+
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    # A batch that fails is undone by going back to the last commit, however long ago that was.
+    "delta.enableExpiredLogCleanup": "false",
+    # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
+    # default delta-rs makes a checkpoint every hundred commits.
+    "delta.checkpointInterval": "10",
+}
+_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
+
+
+class NewTables(Tables):
+    """Reads the tables of one pipeline, and makes new ones."""
+
+    def create(
+        self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
+    ) -> None:
+        """Create an empty table whose columns may all be null, unless it exists.
+
+        Args:
+            table: The table.
+            schema: Its columns.
+            may_grow: An existing table may have other columns, and types that can be widened to the wanted ones. No
+                name may differ in case only: see `columns.fit`.
+            change_feed: A new table has a change feed; for an existing one `set_change_feed` decides.
+
+        Raises:
+            OtherColumnsError: The table exists with other columns.
+        """
+        wanted = delta_columns(schema)
+        ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
+        statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
+        feed = {CHANGE_FEED: "true"} if change_feed else {}
+        with writing(self.path(table)):
+            delta = DeltaTable.create(
+                **delta_place(self.path(table)),
+                schema=Schema.from_json(json.dumps(wanted)),
+                mode="ignore",
+                configuration=_PROPERTIES | statistics | feed,
+            )
+        self.opened.keep(table, delta)
+        wrong = misfits(delta.schema(), wanted) if may_grow else differences(delta.schema(), wanted)
+        if wrong:
+            raise OtherColumnsError(table, self.path(table), wrong)
+
+    def set_change_feed(self, table: str, *, on: bool) -> None:
+        """Switch the change feed of a table on or off from the next commit on, in one commit unless it is so."""
+        if has_change_feed(self.opened.seen(table)) != on:
+            delta = self.opened.take(table)
+            self._committing(table)
+            delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
+            self._committed(table, delta.version())
+            self.opened.keep(table, delta)
+
+    def describe(self, table: str, said: str) -> None:
+        """Set a table's description, which readers see, in one commit of maintenance unless it has it already."""
+        delta = self.opened.take(table)
+        if (delta.metadata().description or "") != said:
+            self._committing(table)
+            delta.alter.set_table_description(said)
+            self._committed(table, delta.version())
+        self.opened.keep(table, delta)
+
+    def _committing(self, table: str) -> None:
+        """Do nothing before every commit: tests of faults override this."""
+
+    def _committed(self, table: str, version: int) -> None:
+        """Do nothing after every commit: tests of faults override this."""
+
+
+TRIES = 20
+"""How often a write is tried again if maintenance of the table is committed at the same moment."""
+
+
+class ConflictError(LakeError):
+    """Another writer has changed a table since this program looked at it."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """One commit: the version that it made and the number of rows that it added."""
+
+    version: int
+    rows: int
+
+
+class Once(NewTables):
+    """Tables that are written once for each attempt."""
+
+    def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
+        """Write unless this attempt has written; try again if maintenance was committed at the same moment."""
+        for _ in range(TRIES):
+            delta = self.opened.take(table, expect)
+            try:
+                written = self._repeated(table, delta, attempt, expect) or write(delta)
+            except CommitFailedError as error:
+                failed = error
+                continue
+            self.opened.keep(table, delta, written.version)
+            return written
+        raise self._moved(table, expect) from failed
+
+    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
+        """Return the earlier write of this attempt; if there is none, check that the table is as expected.
+
+        Maintenance after the expected version leaves the table as expected.
+        """
+        folder, current = self.path(table), delta.version()
+        newest = None if attempt is None else newest_change(folder, current)
+        if newest is not None and attempt is not None:
+            if newest.attempt > attempt:
+                raise FencedError(
+                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
+                    expected="no other run that considers this one dead",
+                    remedy="Nothing was written. Run again.",
+                )
+            if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):
+                return Written(current, rows_written(dict(newest.info)))
+        if self._changes(table, expect, current) != ():
+            raise self._moved(table, expect)
+        return None
+
+    def _changes(self, table: str, after: int, latest: int) -> tuple[int, ...] | None:
+        """Return the versions after one that changed rows, None if the table has not reached that one."""
+        if latest < after:
+            return None
+        return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
+
+    def _moved(self, table: str, expect: int) -> ConflictError:
+        return ConflictError(
+            f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
+            expected=f"version {expect}, and one more with this run's own write",
+            remedy="Run again: the next run goes on from the last commit in `batches`.",
+        )
+
 
 FEW_ROWS = 50_000
 """How many rows this process takes from Spark to write them itself."""
@@ -118,7 +405,7 @@ class Lake(Once):
         return self._save(table, lambda version: write_files(df, version, attempt), None, attempt, expect)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """Append rows of Arrow like `append`, without Spark, see `data_files.write_pieces`.
+        """Append rows of Arrow like `append`, without Spark, see `files.write_pieces`.
 
         Raises:
             pyarrow.ArrowException: The rows cannot be read; nothing was written.
@@ -153,7 +440,7 @@ class Lake(Once):
 
         Only files that hold matching rows are written anew.
 
-        In a table with a change feed only rows that differ are deleted and added, see `row_changes.RowChanges`.
+        In a table with a change feed only rows that differ are deleted and added, see `files.RowChanges`.
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)

@@ -1,6 +1,6 @@
 """Rows of tables of any size without Spark: piece by piece, only the newest, or those of a condition in SQL.
 
-Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (reading.py).
+Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (versions.py).
 """
 
 import re
@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidemark.resources.lake.filters import Filters, arrow_condition, python_values
-from tidemark.resources.lake.lake import Lake
-from tidemark.resources.lake.reading import unreadable_file
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, unreadable_file
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
 
 _PIECE_ROWS = 65_536
 _NAME = "rows_of_table"  # of the table inside the query
@@ -52,7 +52,7 @@ def pieces(
         table: The table.
         version: Its version.
         columns: The columns that are read.
-        filters: Conditions on the rows; not on BOOLEAN columns, see `filters.by_statistics`.
+        filters: Conditions on the rows; not on BOOLEAN columns, see `versions.by_statistics`.
 
     Raises:
         LakeError: A file of the table cannot be read.
@@ -102,7 +102,7 @@ def newest_rows(
 
 
 def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
-    """Return rows of Arrow as Python's, with values as from `filters.python_values`."""
+    """Return rows of Arrow as Python's, with values as from `versions.python_values`."""
     columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 

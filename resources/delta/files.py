@@ -1,7 +1,14 @@
-"""Data files that are written into a table's folder, and their entries for the log: size, rows, bounds.
+"""The data files of a table: written with their entries for the log, joined when they are small, deleted when unread.
 
-Here: files that are not yet part of a version. Not here: the commit that adds them (lake.py), finding files of a
-version (reading.py).
+Here: files of single tables, and the old and new rows of a replacement that a change feed lists. Not here: the commit
+that adds files (lake.py), finding files of a version (versions.py), which tables have upkeep, and which versions have
+to stay (pipelines/upkeep.py).
+
+The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
+files of their own first, by a commit that does not change rows, as OPTIMIZE does.
+
+Upkeep does not change rows, and may go on during a run: Delta keeps the commits of both apart, and the later one
+tries again.
 """
 
 import json
@@ -9,19 +16,20 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
-from tidemark.resources.lake.filters import files_of
-from tidemark.resources.lake.opened import Version
+from tidemark.resources.delta.versions import Filters, Version, files_of, files_with, rows_of_files, sql_condition
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
@@ -31,10 +39,16 @@ from tidemark.resources.places.place import (
     remove_tree,
     spark_url,
 )
+from tidemark.timeops.columns import BATCH
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.utc import instant_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructField
+
+    from tidemark.resources.delta.lake import Lake
+
 
 _PREFIX = "attempt-"
 _TEXT = 32
@@ -270,3 +284,217 @@ def _in_json(value: Any, kind: pa.DataType) -> str | None:
 def _object(values: Mapping[str, str]) -> str:
     """Return a JSON object of values that are JSON already: Python's own writer knows no decimals."""
     return f"{{{','.join(f'{json.dumps(name)}:{value}' for name, value in values.items())}}}"
+
+
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The property of a table that has a change feed."""
+_FILE, _IS_NEW, _NUMBER, _FATE = "__tm_file", "__tm_is_new", "__tm_number", "__tm_fate"
+_GOES, _STAYS, _COMES, _KNOWN = "goes", "stays", "comes", "known"
+
+
+def has_change_feed(version: Version) -> bool:
+    """Return whether a table has a change feed."""
+    return str(version.properties.get(CHANGE_FEED, "false")).lower() == "true"
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """The differences between the matching rows of a table and the rows that are to replace them.
+
+    Rows are compared by all columns but `_batch_id`: a row that comes again is not a change.
+
+    Attributes:
+        session: The session.
+        version: The table.
+        where: The filters.
+        attempt: The attempt that writes.
+        rows: Old and new rows, each with its fate.
+    """
+
+    session: "SparkSession"
+    version: Version
+    where: Filters
+    attempt: int
+    rows: "DataFrame"
+
+    @classmethod
+    def between(cls, version: Version, where: Filters, new: "DataFrame", attempt: int) -> "RowChanges":
+        """Compare the rows of a table with new ones, by one Spark job."""
+        from pyspark.sql import functions as F  # noqa: PLC0415 - see above
+        from pyspark.sql.window import Window  # noqa: PLC0415
+
+        session, files = new.sparkSession, files_with(version, where)
+        held = rows_of_files(session, version, files)
+        name = held.metadataColumn("_metadata")["file_name"] if files else F.lit(None).cast("string")
+        old = held.withColumns({_FILE: name, _IS_NEW: F.lit(False)}).where(sql_condition(where))
+        came = new.to(held.schema).withColumns({_FILE: F.lit(None).cast("string"), _IS_NEW: F.lit(True)})
+        same = [_comparable(field) for field in held.schema if field.name != BATCH]
+        number = F.row_number().over(Window.partitionBy(*same, _IS_NEW).orderBy(F.lit(0)))
+        in_both = F.count("*").over(Window.partitionBy(*same, _NUMBER)) == 2
+        fate = (
+            F.when(F.col(_IS_NEW), F.when(in_both, _KNOWN).otherwise(_COMES)).when(in_both, _STAYS).otherwise(_GOES)
+        )
+        told = old.unionByName(came).withColumn(_NUMBER, number).withColumn(_FATE, fate)
+        return cls(session, version, where, attempt, told.drop(_NUMBER, _IS_NEW).localCheckpoint())
+
+    @cached_property
+    def files(self) -> Sequence[str]:
+        """The files of the table that hold rows to delete, by their names in its log."""
+        names = {row[0] for row in self._of(_GOES, _FILE).select(_FILE).distinct().collect()}
+        found = [path for path in self.version.sizes if _name(path) in names]
+        assert names == set(map(_name, found)), f"{names} are no files of {self.version.folder}"
+        return found
+
+    def coming(self) -> DataFiles:
+        """Write the rows to add."""
+        return self._write(self._of(_COMES))
+
+    def going(self) -> DataFiles:
+        """Write the rows to delete."""
+        return self._write(self._of(_GOES))
+
+    def staying(self) -> DataFiles:
+        """Write the other rows of the files that hold rows to delete."""
+        from pyspark.sql import functions as F  # noqa: PLC0415
+
+        others = rows_of_files(self.session, self.version, self.files)
+        unmatched = others.where(f"NOT coalesce({sql_condition(self.where)}, false)")
+        same = self._of(_STAYS, _FILE).where(F.col(_FILE).isin([_name(path) for path in self.files]))
+        return self._write(unmatched.unionByName(same.drop(_FILE)))
+
+    def _of(self, fate: str, *more: str) -> "DataFrame":
+        from pyspark.sql import functions as F  # noqa: PLC0415
+
+        return self.rows.where(F.col(_FATE) == fate).drop(*({_FATE, _FILE} - {*more}))
+
+    def _write(self, rows: "DataFrame") -> DataFiles:
+        files = write_files(rows, self.version, self.attempt)
+        if not files.rows:
+            files.discard()
+        return files
+
+
+def _name(path: str) -> str:
+    """Return the name of a file, which is unique in the table: Spark and delta-rs put a UUID into it."""
+    return path.rpartition("/")[2]
+
+
+def _comparable(field: "StructField") -> "Column":
+    """Return a column in a form that Spark can compare: maps as text."""
+    from pyspark.sql import functions as F  # noqa: PLC0415
+
+    from tidemark.timeops.expressions.try_expression import as_json  # noqa: PLC0415
+
+    column = F.col(quoted(field.name))
+    return as_json(column) if "map<" in field.dataType.simpleString() else column
+
+
+FILE_BYTES = 64_000_000
+"""Size of a file that is worth having; smaller ones are joined."""
+
+_FEW_FILES = 8  # small files that stay as they are: joining them would cost more than it saves
+_SORTED_BYTES = 256_000_000  # a larger table is not sorted
+_FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
+_TRIES = 5
+
+
+@dataclass(frozen=True)
+class Size:
+    """The space that a table takes.
+
+    Attributes:
+        files: Data files of its latest version.
+        stored: Data files in its folder, of any version.
+        stored_bytes: Bytes of these files.
+        log_bytes: Bytes of its log.
+        live_bytes: Bytes of the data files of its latest version.
+    """
+
+    files: int
+    stored: int
+    stored_bytes: int
+    log_bytes: int
+    live_bytes: int
+
+    @property
+    def in_all(self) -> int:
+        """Bytes of all its files."""
+        return self.stored_bytes + self.log_bytes
+
+    @property
+    def of_old_versions(self) -> int:
+        """Bytes of data files that its latest version no longer has."""
+        return max(self.stored_bytes - self.live_bytes, 0)
+
+
+def size_of(lake: "Lake", table: str) -> Size:
+    """Return the space that a table takes on disk."""
+    folder = lake.path(table)
+    data = stored_bytes(folder)
+    log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
+    live = _file_sizes(lake, table)
+    return Size(len(live), len(data), sum(data), log, sum(live))
+
+
+def compact(lake: "Lake", table: str, by: str | None = None) -> bool:
+    """Join the small files of a table, if there are many, in one commit.
+
+    Files that were written one after the other are joined, so that each has a short range of values that grow with
+    time.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        by: The column by which it is read, if that is another order. A table that is not large is sorted by it.
+
+    Returns:
+        Whether files were joined. A run that is faster every time goes first.
+    """
+    for _ in range(_TRIES):
+        sizes = _file_sizes(lake, table)
+        if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
+            return False
+        optimizer = lake.open(table).optimize
+        try:
+            if by is not None and sum(sizes) <= _SORTED_BYTES:
+                optimizer.z_order([by], target_size=FILE_BYTES)
+            else:
+                optimizer.compact(target_size=FILE_BYTES)
+        except CommitFailedError:
+            continue
+        return True
+    return False
+
+
+def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> int:
+    """Delete the files of a table that have been in no version for some time.
+
+    Args:
+        lake: The tables.
+        table: The table.
+        retain: That time, rounded up to whole hours.
+        keep: Versions whose files stay, however long ago they were the latest.
+
+    Returns:
+        Bytes of the deleted files.
+    """
+    hours = math.ceil(retain / timedelta(hours=1))
+    full = retain >= _FORGOTTEN
+    delta = lake.open(table)
+    versions = sorted(set(keep))
+    folder = lake.path(table)
+    remove_left_over(folder, _FORGOTTEN)
+    old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
+    wanted = set(old)
+    there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
+    if not there:  # it also names deleted ones
+        return 0
+    freed: int = sum(there)
+    with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
+        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
+    return freed
+
+
+def _file_sizes(lake: "Lake", table: str) -> list[int]:
+    files = pa.table(lake.open(table).get_add_actions(flatten=True))
+    return [int(size) for size in files["size_bytes"].to_pylist()]
