@@ -31,8 +31,8 @@ from tidemark.resources.delta.integrity import (
     prepare,
     take_back,
 )
-from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.versions import Filters, without_spark
+from tidemark.resources.delta.lake import Lake, without_spark
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.memory import Memory
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place

@@ -29,7 +29,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
-from tidemark.resources.delta.versions import Filters, Version, files_of, files_with, rows_of_files, sql_condition
+from tidemark.resources.delta.versions import Filters, Version, files_of, sql_condition
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
@@ -103,11 +103,8 @@ def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
         version: The table.
         attempt: The attempt that writes; the folder has its name.
     """
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - committing must not wait for PySpark
-
-    schema = StructType.fromJson(json.loads(version.schema.to_json()))
     with _new_folder(version, attempt) as folder:
-        df.to(schema).write.options(**_COMMITTER).parquet(spark_url(folder))
+        df.to(version.spark_schema).write.options(**_COMMITTER).parquet(spark_url(folder))
         return _files_in(folder, _columns_with_bounds(version))
 
 
@@ -286,15 +283,8 @@ def _object(values: Mapping[str, str]) -> str:
     return f"{{{','.join(f'{json.dumps(name)}:{value}' for name, value in values.items())}}}"
 
 
-CHANGE_FEED = "delta.enableChangeDataFeed"
-"""The property of a table that has a change feed."""
 _FILE, _IS_NEW, _NUMBER, _FATE = "__tm_file", "__tm_is_new", "__tm_number", "__tm_fate"
 _GOES, _STAYS, _COMES, _KNOWN = "goes", "stays", "comes", "known"
-
-
-def has_change_feed(version: Version) -> bool:
-    """Return whether a table has a change feed."""
-    return str(version.properties.get(CHANGE_FEED, "false")).lower() == "true"
 
 
 @dataclass(frozen=True)
@@ -323,8 +313,8 @@ class RowChanges:
         from pyspark.sql import functions as F  # noqa: PLC0415 - see above
         from pyspark.sql.window import Window  # noqa: PLC0415
 
-        session, files = new.sparkSession, files_with(version, where)
-        held = rows_of_files(session, version, files)
+        session, files = new.sparkSession, version.files_with(where)
+        held = version.frame_of(session, files)
         name = held.metadataColumn("_metadata")["file_name"] if files else F.lit(None).cast("string")
         old = held.withColumns({_FILE: name, _IS_NEW: F.lit(False)}).where(sql_condition(where))
         came = new.to(held.schema).withColumns({_FILE: F.lit(None).cast("string"), _IS_NEW: F.lit(True)})
@@ -357,7 +347,7 @@ class RowChanges:
         """Write the other rows of the files that hold rows to delete."""
         from pyspark.sql import functions as F  # noqa: PLC0415
 
-        others = rows_of_files(self.session, self.version, self.files)
+        others = self.version.frame_of(self.session, self.files)
         unmatched = others.where(f"NOT coalesce({sql_condition(self.where)}, false)")
         same = self._of(_STAYS, _FILE).where(F.col(_FILE).isin([_name(path) for path in self.files]))
         return self._write(unmatched.unionByName(same.drop(_FILE)))

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.resources.delta.lake import ConflictError, Lake
-from tidemark.resources.delta.log import Entry, Since, changes_since
+from tidemark.resources.delta.log import Commit, Since, changes_since
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.resources.tables import BATCHES, OF_THE_LOG, remedy_of
 from tidemark.timeops.errors import FencedError, LakeError, first_line
+from tidemark.timeops.utc import instant_of
 
 _TRIES = 20
 
@@ -35,13 +36,14 @@ class Change:
     """
 
     table: str
-    entry: Entry
+    entry: Commit
 
     def __str__(self) -> str:
         """Return the operation, the table and the time in words."""
         entry = self.entry
         rows = "" if entry.deleted is None else f", {entry.deleted:,} row{'' if entry.deleted == 1 else 's'} deleted"
-        return f"{self.table}: version {entry.version}, {entry.operation} at {entry.at:%Y-%m-%d %H:%M:%S} UTC{rows}"
+        at = f"{instant_of(entry.at_us or 0):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self.table}: version {entry.version}, {entry.operation} at {at}{rows}"
 
 
 def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None) -> list[int]:
@@ -124,7 +126,7 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
     """
 
     def choose(since: Since) -> list[int]:
-        if any(entry.has_vectors for entry in since.foreign):
+        if any(file.has_vector for entry in since.foreign for file in entry.added):
             raise LakeError(
                 f"{lake.path(table)} has deletion vectors: deleted rows are still in its files.",
                 expected="a DELETE that writes the files anew, as with `delta.enableDeletionVectors` off",

@@ -9,11 +9,11 @@ commit names them. Few rows come into this process, which writes them itself.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,56 +32,75 @@ from tidemark.resources.delta.columns import (
     with_columns_of,
 )
 from tidemark.resources.delta.files import (
-    CHANGE_FEED,
     DataFiles,
     Piece,
     RowChanges,
-    has_change_feed,
     removals,
     take_files,
     write_files,
     write_pieces,
 )
 from tidemark.resources.delta.log import (
-    ADDED_ROWS,
     RESHAPING,
     UNDOING,
     changes_between,
-    entry_of,
-    mark,
-    mark_of_columns,
+    marks,
+    marks_of_columns,
     newest_change,
-    restored_version,
-    rows_written,
+    own_commit,
 )
-from tidemark.resources.delta.versions import (
-    Filters,
-    Opened,
-    Version,
-    arrow_condition,
-    arrow_rows_of_files,
-    by_statistics,
-    files_to_replace,
-    python_values,
-    rows_of_files,
-    scan,
-    sql_condition,
-    unreadable_file,
-    without_spark,
-)
+from tidemark.resources.delta.versions import CHANGE_FEED, Filters, Opened, Version, arrow_condition, sql_condition
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
 from tidemark.resources.tables import STATISTICS
 from tidemark.timeops.errors import FencedError, LakeError
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+FEW_ROWS = 50_000
+"""How many rows this process takes from Spark to write them itself."""
+
+MOST_FILES = 32
+"""A table of few rows with more files than this is rewritten."""
+
+TRIES = 20
+"""How often a write is tried again if maintenance of the table is committed at the same moment."""
+
+Action = AddAction | RemoveAction
+_FULL_FILE_BYTES = 8_000_000  # the most bytes that joining small files rewrites at a time
+_PROPERTIES = {
+    "delta.enableDeletionVectors": "false",
+    # A batch that fails is undone by going back to the last commit, however long ago that was.
+    "delta.enableExpiredLogCleanup": "false",
+    # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
+    # default delta-rs makes a checkpoint every hundred commits.
+    "delta.checkpointInterval": "10",
+}
+_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
+
+
+class ConflictError(LakeError):
+    """Another writer has changed a table since this program looked at it."""
+
 
 @dataclass(frozen=True)
-class Tables:
-    """The tables of one pipeline, for reading.
+class Written:
+    """One commit: the version that it made and the number of rows that it added."""
+
+    version: int
+    rows: int
+
+
+def without_spark() -> "SparkSession":
+    """Raise an error in place of a session where none is needed."""
+    raise LakeError("This lake was opened without Spark.", remedy="Pass Lake a callable that returns a session.")
+
+
+@dataclass(frozen=True)
+class Lake:
+    """The tables of one pipeline, for reading and writing.
 
     Args:
         root: Folder of the pipeline; its name is the pipeline's.
@@ -124,15 +143,15 @@ class Tables:
 
     def row_count(self, table: str, version: int | None = None) -> int:
         """Return the number of rows of a table, by default of its latest version, from its log."""
-        return int(pc.sum(self.opened.seen(table, version).actions["num_records"]).as_py() or 0)
+        return self.opened.seen(table, version).row_count()
 
     def file_count(self, table: str) -> int:
         """Return the number of files of a table."""
         return int(self.opened.seen(table).actions.num_rows)
 
     def has_files(self, table: str, version: int) -> bool:
-        """Return whether all files of a version are there; VACUUM deletes files that no later version has."""
-        return all((self.path(table) / file).is_file() for file in self.opened.seen(table, version).sizes)
+        """Return whether all files of a version are there, see `Version.has_files`."""
+        return self.opened.seen(table, version).has_files
 
     def schema(self, table: str) -> Schema:
         """Return the columns of a table."""
@@ -148,7 +167,7 @@ class Tables:
         delta-rs finds the files in the table's log. Delta's own reader runs Spark jobs over the log at every read,
         which cost a micro-batch more than reading its own writes. Files that the filters rule out are not opened.
         """
-        return scan(self.session(), self.opened.seen(table, version), filters or ())
+        return self.opened.seen(table, version).frame(self.session(), filters or ())
 
     def frame(self, table: str, rows: pa.Table) -> "DataFrame":
         """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
@@ -156,7 +175,7 @@ class Tables:
 
         from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
 
-        known = StructType.fromJson(json.loads(self.opened.seen(table).schema.to_json()))
+        known = self.opened.seen(table).spark_schema
         return from_driver(self.session(), rows, StructType([known[name] for name in rows.column_names]))
 
     def rows(
@@ -167,47 +186,16 @@ class Tables:
         columns: Sequence[str] | None = None,
         filters: Filters | None = None,
     ) -> pa.Table:
-        """Return rows of a small table, without a Spark job. Files that the filters rule out are not opened."""
-        known = by_statistics(filters or ())
-        rest = [one for one in filters or () if one not in known]
-        seen = self.opened.seen(table, version)
-        try:
-            found = seen.dataset.to_table(
-                columns=list(columns) if columns is not None and not rest else None,
-                filter=arrow_condition(known) if known else None,
-            )
-        except (OSError, pa.ArrowInvalid) as error:
-            raise unreadable_file(self.path(table), error) from error
-        found = found.filter(arrow_condition(rest)) if rest else found
-        return found if columns is None else found.select(list(columns))
+        """Return rows of a small table, by default of its latest version, see `Version.rows`."""
+        return self.opened.seen(table, version).rows(columns=columns, filters=filters)
 
-    def dataset(self, table: str, version: int | None) -> pa.dataset.Dataset:
+    def dataset(self, table: str, version: int | None) -> pyarrow.dataset.Dataset:
         """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
         return self.opened.seen(table, version).dataset
 
     def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
-        """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
-        files = self.opened.seen(table, version).actions
-        lowest = f"min.{column}"
-        if lowest not in files.column_names:
-            return []
-        pairs = zip(python_values(files[lowest]), files["num_records"].to_pylist(), strict=True)
-        return [(value, rows) for value, rows in pairs if value is not None and rows]
-
-
-_PROPERTIES = {
-    "delta.enableDeletionVectors": "false",
-    # A batch that fails is undone by going back to the last commit, however long ago that was.
-    "delta.enableExpiredLogCleanup": "false",
-    # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
-    # default delta-rs makes a checkpoint every hundred commits.
-    "delta.checkpointInterval": "10",
-}
-_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
-
-
-class NewTables(Tables):
-    """Reads the tables of one pipeline, and makes new ones."""
+        """Return the lowest values of a column, see `Version.lowest_by_file`."""
+        return self.opened.seen(table, version).lowest_by_file(column)
 
     def create(
         self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
@@ -240,109 +228,26 @@ class NewTables(Tables):
         if wrong:
             raise OtherColumnsError(table, self.path(table), wrong)
 
+    def make_anew(self, table: str) -> None:
+        """Remove the folder of a table that is lost, so that it can be created again."""
+        remove_tree(self.path(table))
+        self.opened.forget(table)
+
     def set_change_feed(self, table: str, *, on: bool) -> None:
         """Switch the change feed of a table on or off from the next commit on, in one commit unless it is so."""
-        if has_change_feed(self.opened.seen(table)) != on:
+        if self.opened.seen(table).has_change_feed != on:
             delta = self.opened.take(table)
-            self._committing(table)
-            delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
-            self._committed(table, delta.version())
+            with self._commit(table, delta):
+                delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
             self.opened.keep(table, delta)
 
     def describe(self, table: str, said: str) -> None:
         """Set a table's description, which readers see, in one commit of maintenance unless it has it already."""
         delta = self.opened.take(table)
         if (delta.metadata().description or "") != said:
-            self._committing(table)
-            delta.alter.set_table_description(said)
-            self._committed(table, delta.version())
+            with self._commit(table, delta):
+                delta.alter.set_table_description(said)
         self.opened.keep(table, delta)
-
-    def _committing(self, table: str) -> None:
-        """Do nothing before every commit: tests of faults override this."""
-
-    def _committed(self, table: str, version: int) -> None:
-        """Do nothing after every commit: tests of faults override this."""
-
-
-TRIES = 20
-"""How often a write is tried again if maintenance of the table is committed at the same moment."""
-
-
-class ConflictError(LakeError):
-    """Another writer has changed a table since this program looked at it."""
-
-
-@dataclass(frozen=True)
-class Written:
-    """One commit: the version that it made and the number of rows that it added."""
-
-    version: int
-    rows: int
-
-
-class Once(NewTables):
-    """Tables that are written once for each attempt."""
-
-    def _once(self, table: str, attempt: int | None, expect: int, write: Callable[[DeltaTable], Written]) -> Written:
-        """Write unless this attempt has written; try again if maintenance was committed at the same moment."""
-        for _ in range(TRIES):
-            delta = self.opened.take(table, expect)
-            try:
-                written = self._repeated(table, delta, attempt, expect) or write(delta)
-            except CommitFailedError as error:
-                failed = error
-                continue
-            self.opened.keep(table, delta, written.version)
-            return written
-        raise self._moved(table, expect) from failed
-
-    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
-        """Return the earlier write of this attempt; if there is none, check that the table is as expected.
-
-        Maintenance after the expected version leaves the table as expected.
-        """
-        folder, current = self.path(table), delta.version()
-        newest = None if attempt is None else newest_change(folder, current)
-        if newest is not None and attempt is not None:
-            if newest.attempt > attempt:
-                raise FencedError(
-                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
-                    expected="no other run that considers this one dead",
-                    remedy="Nothing was written. Run again.",
-                )
-            if newest.writes_for == attempt and self._changes(table, expect, current) in ((), (newest.version,)):
-                return Written(current, rows_written(dict(newest.info)))
-        if self._changes(table, expect, current) != ():
-            raise self._moved(table, expect)
-        return None
-
-    def _changes(self, table: str, after: int, latest: int) -> tuple[int, ...] | None:
-        """Return the versions after one that changed rows, None if the table has not reached that one."""
-        if latest < after:
-            return None
-        return tuple(entry.version for entry in changes_between(self.path(table), after, latest))
-
-    def _moved(self, table: str, expect: int) -> ConflictError:
-        return ConflictError(
-            f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
-            expected=f"version {expect}, and one more with this run's own write",
-            remedy="Run again: the next run goes on from the last commit in `batches`.",
-        )
-
-
-FEW_ROWS = 50_000
-"""How many rows this process takes from Spark to write them itself."""
-
-MOST_FILES = 32
-"""A table of few rows with more files than this is rewritten."""
-
-Action = AddAction | RemoveAction
-_FULL_FILE_BYTES = 8_000_000  # the most bytes that joining small files rewrites at a time
-
-
-class Lake(Once):
-    """The tables of one pipeline, for reading and writing."""
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
         """Add the columns that a table lacks, in one commit if there are any; its rows hold null in them.
@@ -361,14 +266,11 @@ class Lake(Once):
         Raises:
             ConflictError: Another writer has changed the table.
         """
-        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": mark_of_columns(attempt)})
 
         def add(delta: DeltaTable) -> Written:
-            fields = missing_fields(delta.schema(), delta_columns(schema))
-            if fields:
-                self._committing(table)
-                delta.alter.add_columns(fields, commit_properties=said)
-                self._committed(table, delta.version())
+            if fields := missing_fields(delta.schema(), delta_columns(schema)):
+                with self._commit(table, delta, marks_of_columns(attempt)) as once:
+                    delta.alter.add_columns(fields, commit_properties=once)
             return Written(delta.version(), 0)
 
         return self._once(table, None, expect, add).version
@@ -379,7 +281,47 @@ class Lake(Once):
         Raises:
             ConflictError: Another writer changed the table during every try.
         """
-        self._reshaped(table, lambda delta, said: delta.alter.add_columns(list(fields), commit_properties=said))
+        self._reshaped(table, lambda delta, once: delta.alter.add_columns(list(fields), commit_properties=once))
+
+    def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
+        """Rewrite the rows of a table with other columns, some rows at a time, in one commit.
+
+        The commit is maintenance: it does not change rows. Other maintenance in between goes first.
+
+        Raises:
+            ConflictError: Another writer changed the table during every try.
+        """
+
+        def write(delta: DeltaTable, once: CommitProperties) -> None:
+            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
+            with writing(self.path(table)):
+                write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=once)
+
+        self._reshaped(table, write)
+
+    def _reshaped(self, table: str, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
+        """Change the columns of a table in one commit of maintenance, on its newest version."""
+        for _ in range(TRIES):
+            delta = self.open(table)
+            try:
+                with self._commit(table, delta, {"userMetadata": RESHAPING}) as once:
+                    change(delta, once)
+            except CommitFailedError as error:
+                failed = error
+                continue
+            self.opened.keep(table, delta)
+            return
+        raise self._moved(table, delta.version()) from failed
+
+    def compact(self, table: str) -> None:
+        """Join the files of a small table, whose rows stay. Another write in between goes first."""
+        once = CommitProperties(max_commit_retries=0)
+        delta = self.opened.take(table)
+        try:
+            delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
+        except CommitFailedError:
+            return
+        self.opened.keep(table, delta)
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
@@ -402,15 +344,32 @@ class Lake(Once):
         rows = _few(df) if are_few else None
         if rows is not None:
             return self.append_rows(table, rows, attempt=attempt, expect=expect)
-        return self._save(table, lambda version: write_files(df, version, attempt), None, attempt, expect)
+        return self._save(table, lambda version: write_files(df, version, attempt), attempt, expect)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """Append rows of Arrow like `append`, without Spark, see `files.write_pieces`.
+        """Append rows of Arrow like `append`, without Spark, see `write_pieces`.
 
         Raises:
             pyarrow.ArrowException: The rows cannot be read; nothing was written.
         """
-        return self._save(table, lambda version: write_pieces(pieces, version, attempt), None, attempt, expect)
+        return self._save(table, lambda version: write_pieces(pieces, version, attempt), attempt, expect)
+
+    def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
+        """Append rows to a small table in one commit, without a Spark job. Without rows there is no commit.
+
+        Rows are written only if the table is at version `expect` at that moment. With an attempt it repeats like
+        `append`; without one the caller decides what a repetition means.
+        """
+        if rows.num_rows == 0:
+            return Written(expect, 0)
+
+        def add(delta: DeltaTable) -> Written:
+            with self._commit(table, delta, None if attempt is None else marks(attempt)) as once:
+                whole = with_columns_of(delta.schema(), rows)
+                write_deltalake(delta, whole, mode="append", commit_properties=once)
+            return Written(delta.version(), rows.num_rows)
+
+        return self._once(table, attempt, expect, add)
 
     def replace(
         self,
@@ -444,52 +403,21 @@ class Lake(Once):
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
-        if has_change_feed(self.opened.seen(table)):
+        there = self.opened.seen(table)
+        if there.has_change_feed:
             return self._exchange(table, df, where, attempt, expect)
-        fresh = _few(df) if are_few and self._has_few_beside(table, where, stays) else None
+        old = cache(lambda version: version.files_to_replace(where, stays))
+        fresh = _few(df) if are_few and there.row_count(old(there)) <= FEW_ROWS else None
         if fresh is not None:
-            return self.replace_rows(table, fresh, where=where, attempt=attempt, expect=expect, stays=stays)
+            return self._rewrite(table, fresh, attempt, expect, where=where, old=old)
+        return self._save(
+            table, lambda version: write_files(df, version, attempt), attempt, expect, where=where, old=old
+        )
 
-        def write(version: Version) -> DataFiles:
-            return write_files(df, version, attempt)
-
-        return self._save(table, write, where, attempt, expect, stays=stays)
-
-    def replace_rows(
-        self,
-        table: str,
-        rows: pa.Table,
-        *,
-        where: Filters,
-        attempt: int,
-        expect: int,
-        stays: Filters | None = None,
-    ) -> Written:
+    def replace_rows(self, table: str, rows: pa.Table, *, where: Filters, attempt: int, expect: int) -> Written:
         """Replace rows by others that this process has, as `replace` does."""
-
-        def rewrite(delta: DeltaTable) -> Written:
-            version = self.opened.known(table, delta)
-            old = files_to_replace(version, where, stays)
-            if version.actions.num_rows > MOST_FILES and self.row_count(table, version.number) <= FEW_ROWS:
-                old = list(version.sizes)  # otherwise small files would pile up
-            there = arrow_rows_of_files(version, old)
-            stay = ~arrow_condition(where) if where else pc.scalar(False)
-            kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
-            whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
-            # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
-            made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
-            sizes = version.sizes
-            actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in old})]
-            if not actions:
-                return Written(delta.version(), 0)
-            try:
-                return self._commit_files(table, delta, actions, attempt, rows.num_rows)
-            except CommitFailedError:
-                made.discard()
-                raise
-
-        with writing(self.path(table)):
-            return self._once(table, attempt, expect, rewrite)
+        old = cache(lambda version: version.files_to_replace(where))
+        return self._rewrite(table, rows, attempt, expect, where=where, old=old)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
         """Replace all rows and columns of a table by those of another one, in one commit.
@@ -509,57 +437,20 @@ class Lake(Once):
             if not made:
                 made.append(take_files([other.folder / name for name in other.sizes], here, attempt))
             [files] = made
-            said = {"userMetadata": mark(attempt), ADDED_ROWS: str(files.rows)}
-            once = CommitProperties(max_commit_retries=0, custom_metadata=said)
-            self._committing(table)
-            delta.create_write_transaction([*files.added], "overwrite", other.schema, commit_properties=once)
-            self._committed(table, delta.version() + 1)
+            with self._commit(table, delta, marks(attempt, files.rows)) as once:
+                added: list[Action] = [*files.added]
+                delta.create_write_transaction(added, "overwrite", other.schema, commit_properties=once)
             return Written(delta.version() + 1, files.rows)
 
-        try:
-            with writing(self.path(table)):
-                return self._once(table, attempt, expect, take)
-        except (ConflictError, FencedError):
-            for files in made:
-                files.discard()
-            raise
+        return self._once(table, attempt, expect, take, made)
 
     def empty(self, table: str, *, attempt: int, expect: int) -> Written:
         """Delete all rows of a table, in one commit if there are any; otherwise as `append`."""
 
         def take_away(delta: DeltaTable) -> Written:
-            sizes = self.opened.known(table, delta).sizes
-            return (
-                self._commit_files(table, delta, removals(sizes), attempt) if sizes else Written(delta.version(), 0)
-            )
+            return self._commit_files(table, delta, removals(self.opened.known(table, delta).sizes), attempt)
 
         return self._once(table, attempt, expect, take_away)
-
-    def make_anew(self, table: str) -> None:
-        """Remove the folder of a table that is lost, so that it can be created again."""
-        remove_tree(self.path(table))
-        self.opened.forget(table)
-
-    def _has_few_beside(self, table: str, where: Filters, stays: Filters | None) -> bool:
-        """Return whether the files that a replacement takes away have few rows."""
-        version = self.opened.seen(table)
-        rows = dict(zip(version.actions["path"].to_pylist(), version.actions["num_records"].to_pylist(), strict=True))
-        return bool(sum(rows[path] for path in files_to_replace(version, where, stays)) <= FEW_ROWS)
-
-    def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
-        """Append rows to a small table in one commit, without a Spark job. Without rows there is no commit.
-
-        Rows are written only if the table is at version `expect` at that moment. With an attempt it repeats like
-        `append`; without one the caller decides what a repetition means.
-        """
-        if rows.num_rows == 0:
-            return Written(expect, 0)
-        said = {"userMetadata": mark(attempt)} if attempt is not None else None
-
-        def add(delta: DeltaTable) -> Written:
-            return Written(self._commit_rows(table, delta, rows, "append", said), rows.num_rows)
-
-        return self._once(table, attempt, expect, add)
 
     def restore(self, table: str, version: int, *, expect: int | None = None) -> int:
         """Restore the content of a version in one commit, unless the table has it already; without a Spark job.
@@ -580,13 +471,12 @@ class Lake(Once):
         current: int = delta.version()
         if expect is not None and current != expect:
             raise self._moved(table, expect)
-        if current == version or restored_version(dict(entry_of(self.path(table), current).info)) == version:
+        if current == version or own_commit(self.path(table), current).restores == version:
             self.opened.keep(table, delta)
             return current
-        self._committing(table)
-        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": UNDOING})
         try:
-            delta.restore(version, commit_properties=said)
+            with self._commit(table, delta, {"userMetadata": UNDOING}) as once:
+                delta.restore(version, commit_properties=once)
         except CommitFailedError as error:
             raise self._moved(table, current) from error
         except DeltaError as error:
@@ -596,108 +486,64 @@ class Lake(Once):
                 remedy="Restore the missing files from a backup. `tidemark maintain` keeps what commits name; a "
                 "VACUUM of your own must keep what is younger than any uncommitted batch.",
             ) from error
-        self._committed(table, delta.version())
         self.opened.keep(table, delta)
         return delta.version()
-
-    def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
-        """Rewrite the rows of a table with other columns, some rows at a time, in one commit.
-
-        The commit is maintenance: it does not change rows. Other maintenance in between goes first.
-
-        Raises:
-            ConflictError: Another writer changed the table during every try.
-        """
-
-        def write(delta: DeltaTable, said: CommitProperties) -> None:
-            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
-            with writing(self.path(table)):
-                write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=said)
-
-        self._reshaped(table, write)
-
-    def _reshaped(self, table: str, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
-        """Change the columns of a table in one commit of maintenance, on its newest version."""
-        said = CommitProperties(max_commit_retries=0, custom_metadata={"userMetadata": RESHAPING})
-        for _ in range(TRIES):
-            delta = self.open(table)
-            self._committing(table)
-            try:
-                change(delta, said)
-            except CommitFailedError as error:
-                failed = error
-                continue
-            self._committed(table, delta.version())
-            self.opened.keep(table, delta)
-            return
-        raise self._moved(table, delta.version()) from failed
-
-    def compact(self, table: str) -> None:
-        """Join the files of a small table, whose rows stay. Another write in between goes first."""
-        once = CommitProperties(max_commit_retries=0)
-        delta = self.opened.take(table)
-        try:
-            delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
-        except CommitFailedError:
-            return
-        self.opened.keep(table, delta)
-
-    def _commit_rows(
-        self,
-        table: str,
-        delta: DeltaTable,
-        rows: pa.Table,
-        mode: Literal["append", "overwrite"],
-        said: dict[str, str] | None,
-    ) -> int:
-        """Commit rows on exactly the opened version, without Spark; return the version that the commit makes."""
-        once = CommitProperties(max_commit_retries=0, custom_metadata=said)
-        self._committing(table)
-        with writing(self.path(table)):
-            write_deltalake(delta, with_columns_of(delta.schema(), rows), mode=mode, commit_properties=once)
-        version: int = delta.version()
-        self._committed(table, version)
-        return version
 
     def _save(
         self,
         table: str,
         write: Callable[[Version], DataFiles],
-        where: Filters | None,
         attempt: int,
         expect: int,
         *,
-        stays: Filters | None = None,
+        where: Filters = (),
+        old: "Callable[[Version], list[str]]" = lambda _version: [],
     ) -> Written:
-        """Write files and commit them in place of the files that hold rows to delete."""
-        written: list[DataFiles] = []
+        """Write files and commit them in place of old ones, whose rows that do not match `where` are written anew."""
+        made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
-            if not written:  # if maintenance comes in between, they need not be written again
-                written.append(write(version))
-            [fresh] = written
-            old = [] if where is None else files_to_replace(version, where, stays)
-            kept = self._kept(version, old, where, attempt) if old and where else None
+            if not made:  # if maintenance comes in between, they need not be written again
+                made.append(write(version))
+            [fresh], replaced = made, old(version)
+            kept = [self._kept(version, replaced, where, attempt)] if replaced and where else []
             sizes = version.sizes
-            removed = removals({path: sizes.get(path) for path in old})
-            actions: list[Action] = [*fresh.added, *(kept.added if kept else ()), *removed]
-            if not actions:
-                return Written(delta.version(), 0)
-            try:
+            added = [action for files in (fresh, *kept) for action in files.added]
+            actions: list[Action] = [*added, *removals({path: sizes[path] for path in replaced})]
+            with _discarded_if_overtaken(kept):
                 return self._commit_files(table, delta, actions, attempt, fresh.rows)
-            except CommitFailedError:
-                if kept:
-                    kept.discard()
-                raise
 
-        try:
-            with writing(self.path(table)):
-                return self._once(table, attempt, expect, save)
-        except (ConflictError, FencedError):
-            for files in written:
-                files.discard()
-            raise
+        return self._once(table, attempt, expect, save, made)
+
+    def _rewrite(
+        self,
+        table: str,
+        rows: pa.Table,
+        attempt: int,
+        expect: int,
+        *,
+        where: Filters,
+        old: Callable[[Version], list[str]],
+    ) -> Written:
+        """Commit rows as `_save` does, with the rows of old files that stay, in one file that this process writes."""
+
+        def rewrite(delta: DeltaTable) -> Written:
+            version = self.opened.known(table, delta)
+            replaced, sizes = old(version), version.sizes
+            if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
+                replaced = list(sizes)  # otherwise small files would pile up
+            there = version.rows_of(replaced)
+            stay = ~arrow_condition(where) if where else pc.scalar(False)
+            kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
+            whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
+            # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
+            made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
+            actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in replaced})]
+            with _discarded_if_overtaken([made]):
+                return self._commit_files(table, delta, actions, attempt, rows.num_rows)
+
+        return self._once(table, attempt, expect, rewrite)
 
     def _exchange(self, table: str, df: "DataFrame", where: Filters, attempt: int, expect: int) -> Written:
         """Commit the rows that differ, after a commit that moves the rows to delete into own files, if need be."""
@@ -706,26 +552,24 @@ class Lake(Once):
             changes = RowChanges.between(self.opened.known(table, delta), where, df, attempt)
             sizes = changes.version.sizes
             fresh, gone = changes.coming(), {path: sizes[path] for path in changes.files}
-            if not fresh.rows and not gone:
-                return Written(delta.version(), 0)
             made = [fresh]
-            try:
+            with _discarded_if_overtaken(made):
                 kept = changes.staying() if gone else None
                 if kept and kept.rows:
                     split = changes.going()
                     made += [kept, split]
                     moved: list[Action] = [*kept.moved, *split.moved, *removals(gone, changes=False)]
                     there = self._commit_files(table, delta, moved)
-                    made, gone = [fresh], split.sizes
+                    made[:], gone = [fresh], split.sizes
                     delta = self.open(table, there.version)
                 return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
-            except CommitFailedError:
-                for files in made:
-                    files.discard()
-                raise
 
-        with writing(self.path(table)):
-            return self._once(table, attempt, expect, exchange)
+        return self._once(table, attempt, expect, exchange)
+
+    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
+        """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
+        rows = version.frame_of(self.session(), files).where(f"NOT coalesce({sql_condition(where)}, false)")
+        return write_files(rows, version, attempt)
 
     def _commit_files(
         self,
@@ -735,18 +579,101 @@ class Lake(Once):
         attempt: int | None = None,
         rows: int = 0,
     ) -> Written:
-        """Commit files on exactly the opened version; without an attempt they change no rows."""
-        said = {"userMetadata": mark(attempt), ADDED_ROWS: str(rows)} if attempt is not None else None
-        once = CommitProperties(max_commit_retries=0, custom_metadata=said)
-        self._committing(table)
-        delta.create_write_transaction(list(actions), "append", delta.schema(), commit_properties=once)
-        self._committed(table, delta.version() + 1)
+        """Commit files on exactly the opened version, if there are any; without an attempt they change no rows."""
+        if not actions:
+            return Written(delta.version(), 0)
+        with self._commit(table, delta, None if attempt is None else marks(attempt, rows)) as once:
+            delta.create_write_transaction(list(actions), "append", delta.schema(), commit_properties=once)
         return Written(delta.version() + 1, rows)
 
-    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
-        """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
-        rows = rows_of_files(self.session(), version, files).where(f"NOT coalesce({sql_condition(where)}, false)")
-        return write_files(rows, version, attempt)
+    @contextmanager
+    def _commit(
+        self, table: str, delta: DeltaTable, said: Mapping[str, str] | None = None
+    ) -> Iterator[CommitProperties]:
+        """Make one commit during the block, on exactly the opened version and with the given metadata."""
+        before = delta.version()
+        self._committing(table)
+        yield CommitProperties(max_commit_retries=0, custom_metadata=None if said is None else dict(said))
+        self._committed(table, before + 1)
+
+    def _committing(self, table: str) -> None:
+        """Do nothing before every commit: tests of faults override this."""
+
+    def _committed(self, table: str, version: int) -> None:
+        """Do nothing after every commit: tests of faults override this."""
+
+    def _once(
+        self,
+        table: str,
+        attempt: int | None,
+        expect: int,
+        write: Callable[[DeltaTable], Written],
+        made: Sequence[DataFiles] = (),
+    ) -> Written:
+        """Write unless this attempt has written; try again if maintenance was committed at the same moment.
+
+        Args:
+            table: The table.
+            attempt: The attempt; None if the write is never repeated.
+            expect: The version of the table before.
+            write: Makes the commit on an opened table.
+            made: The files that it has written, which are deleted if another writer has changed the table.
+        """
+        try:
+            with writing(self.path(table)):
+                for _ in range(TRIES):
+                    delta = self.opened.take(table, expect)
+                    try:
+                        written = self._repeated(table, delta, attempt, expect) or write(delta)
+                    except CommitFailedError as error:
+                        failed = error
+                        continue
+                    self.opened.keep(table, delta, written.version)
+                    return written
+                raise self._moved(table, expect) from failed
+        except (ConflictError, FencedError):
+            for files in made:
+                files.discard()
+            raise
+
+    def _repeated(self, table: str, delta: DeltaTable, attempt: int | None, expect: int) -> Written | None:
+        """Return the earlier write of this attempt; if there is none, check that the table is as expected.
+
+        Maintenance after the expected version leaves the table as expected.
+        """
+        folder, current = self.path(table), delta.version()
+        newest = None if attempt is None else newest_change(folder, current)
+        since = [one.version for one in changes_between(folder, expect, current)] if current >= expect else None
+        if newest is not None and attempt is not None:
+            if newest.attempt > attempt:
+                raise FencedError(
+                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
+                    expected="no other run that considers this one dead",
+                    remedy="Nothing was written. Run again.",
+                )
+            if newest.writes_for == attempt and since in ([], [newest.version]):
+                return Written(current, newest.rows)
+        if since != []:
+            raise self._moved(table, expect)
+        return None
+
+    def _moved(self, table: str, expect: int) -> ConflictError:
+        return ConflictError(
+            f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
+            expected=f"version {expect}, and one more with this run's own write",
+            remedy="Run again: the next run goes on from the last commit in `batches`.",
+        )
+
+
+@contextmanager
+def _discarded_if_overtaken(made: Sequence[DataFiles]) -> Iterator[None]:
+    """Delete files if the commit of them in the block fails, as another one came first."""
+    try:
+        yield
+    except CommitFailedError:
+        for files in made:
+            files.discard()
+        raise
 
 
 def _few(df: "DataFrame") -> pa.Table | None:

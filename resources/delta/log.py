@@ -8,10 +8,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -29,6 +28,13 @@ from tidemark.timeops.utc import is_instant
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
 _ELSEWHERE = ("catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview")
+_COLUMNS = "columns of "
+UNDOING = "undoing"
+"""Mark of a commit that takes back what an unfinished attempt wrote."""
+RESHAPING = "renaming columns"
+"""Mark of a commit that changes the columns of a table's rows, and is maintenance."""
+ADDED_ROWS = "tidemark.addedRows"
+"""Number of rows that a commit added, if it also rewrote others."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Commit:
     Attributes:
         version: The version that it made.
         at_us: Its time as recorded in it, microseconds since the epoch; None outside the years 0001 to 9999.
-        operation: The operation, as the writer names it.
+        info: Its metadata.
         added: Files with new rows.
         removed: Files whose rows it removed, as far as the entry lists them.
         feed: Files that list the rows that it changed.
@@ -128,13 +134,85 @@ class Commit:
 
     version: int
     at_us: int | None
-    operation: str
+    info: Mapping[str, Any]
     added: tuple[DataFile, ...]
     removed: tuple[DataFile, ...]
     feed: tuple[DataFile, ...]
     metadata: str | None
     protocol: str | None
     entry: tuple[int, int]
+
+    @property
+    def operation(self) -> str:
+        """The operation, as the writer names it."""
+        return str(self.info.get("operation", "a commit that does not say what it did"))
+
+    @property
+    def attempt(self) -> int:
+        """The attempt of Tidemark that made it, 0 if none did."""
+        return _attempt_in(self._said.removeprefix(_COLUMNS))
+
+    @property
+    def writes_for(self) -> int:
+        """The attempt whose rows it wrote, 0 if it did not write rows of an attempt."""
+        return _attempt_in(self._said)
+
+    @property
+    def is_undoing(self) -> bool:
+        """Return whether it takes back what an unfinished attempt wrote."""
+        return self._said == UNDOING
+
+    @property
+    def changes(self) -> bool:
+        """Return whether it adds or removes rows, or an attempt made it; otherwise it is maintenance."""
+        return self.attempt > 0 or (self._said != RESHAPING and bool(self.added or self.removed))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that it added, from its metrics, which Spark and delta-rs name differently."""
+        if ADDED_ROWS in self.info:
+            return int(self.info[ADDED_ROWS])
+        copied = self._metric("numCopiedRows") or 0
+        return self._metric("num_added_rows") or (self._metric("numOutputRows") or 0) - copied
+
+    @property
+    def deleted(self) -> int | None:
+        """Number of rows that it deleted, None if its metrics do not say."""
+        return self._metric("num_deleted_rows", "numDeletedRows")
+
+    @property
+    def restores(self) -> int | None:
+        """The version that it restored, None if it did not restore one by its number."""
+        target = str(self.info.get("operationParameters", {}).get("version"))
+        return int(target) if self.info.get("operation") == "RESTORE" and target.isdigit() else None
+
+    @property
+    def _said(self) -> str:
+        return str(self.info.get("userMetadata", ""))
+
+    def _metric(self, *names: str) -> int | None:
+        metrics = self.info.get("operationMetrics", {})
+        return next((int(metrics[name]) for name in names if name in metrics), None)
+
+
+def _attempt_in(said: str) -> int:
+    name, _, number = said.partition(" ")
+    return int(number) if name == "attempt" and number.isdigit() else 0
+
+
+def marks(attempt: int, rows: int | None = None) -> dict[str, str]:
+    """Return the metadata by which a commit names the attempt whose rows it writes, and their number.
+
+    Delta's own mark of a writer, an application's transaction, would not do: a table has only the last one of each
+    application, and keeps it when the rows are taken back. Here each commit since the last one in `batches` is looked
+    at, as commits without a mark are another writer's.
+    """
+    return {"userMetadata": f"attempt {attempt}"} | ({} if rows is None else {ADDED_ROWS: str(rows)})
+
+
+def marks_of_columns(attempt: int) -> dict[str, str]:
+    """Return the metadata of a commit that changes the columns of a table before an attempt writes."""
+    return {"userMetadata": f"{_COLUMNS}attempt {attempt}"}
 
 
 def entries_of(folder: Place) -> list[int]:
@@ -169,8 +247,7 @@ def commit_of(folder: Place, version: int) -> Commit:
     """
     path = entry_path(folder, version)
     try:
-        seen = path.stat()
-        return _parsed(path, version, (seen.st_size, seen.st_mtime_ns))
+        return _parsed(path, version, _stat(path))
     except FileNotFoundError:
         raise
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -179,6 +256,31 @@ def commit_of(folder: Place, version: int) -> Commit:
             expected="one JSON object a line, as Delta writes it",
             remedy="restore the entry; nothing after it is read before",
         ) from error
+
+
+def own_commit(folder: Place, version: int) -> Commit:
+    """Read the entry of a version of a pipeline's own table.
+
+    Raises:
+        LakeError: There is no such entry, or it is damaged.
+    """
+    path = entry_path(folder, version)
+    try:  # an entry never changes, and each look at a store is a request
+        return _parsed(path, version, (0, 0) if isinstance(path, RemotePath) else _stat(path))
+    except FileNotFoundError as error:
+        raise LakeError(
+            f"The log of {folder} has no entry of version {version}.",
+            expected="every entry since the last commit in `batches`",
+            remedy="Restore the table's folder from a backup made together with the other tables, and leave "
+            "`delta.enableExpiredLogCleanup` off.",
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise unreadable_log(folder, f"its entry of version {version} is not JSON") from error
+
+
+def _stat(path: Place) -> tuple[int, int]:
+    seen = path.stat()
+    return seen.st_size, seen.st_mtime_ns
 
 
 def actions_in(entry: str) -> list[dict[str, Any]]:
@@ -207,7 +309,7 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
     return Commit(
         version=version,
         at_us=at_us if is_instant(at_us) else None,
-        operation=str(info.get("operation", "a commit that does not say what it did")),
+        info=info,
         added=tuple(_data_file(action) for action in found.get("add", ()) if action.get("dataChange", True)),
         removed=tuple(_removed(action) for action in found.get("remove", ()) if action.get("dataChange", True)),
         feed=tuple(map(_data_file, found.get("cdc", ()))),
@@ -342,110 +444,6 @@ def _is_broken(entry: Place) -> bool:
         return True
 
 
-_COLUMNS = "columns of "
-
-UNDOING = "undoing"
-"""Mark of a commit that takes back what an unfinished attempt wrote."""
-RESHAPING = "renaming columns"
-"""Mark of a commit that changes the columns of a table's rows, and is maintenance."""
-ADDED_ROWS = "tidemark.addedRows"
-"""Number of rows that a commit added, if it also rewrote others."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def mark(attempt: int) -> str:
-    """Return the mark by which a commit names the attempt that made it.
-
-    Delta's own mark of a writer (`txnAppId`, `txnVersion`) does the same, but costs three more Spark jobs a write: to
-    look it up Spark rebuilds the state of the table.
-    """
-    return f"attempt {attempt}"
-
-
-def mark_of_columns(attempt: int) -> str:
-    """Return the mark of a commit that changes the columns of a table before an attempt writes."""
-    return f"{_COLUMNS}{mark(attempt)}"
-
-
-def attempt_of(commit: dict[str, Any], what: Literal["any", "rows"] = "any") -> int:
-    """Return the attempt that made a commit, 0 if it names none.
-
-    Args:
-        commit: Metadata of the commit.
-        what: Consider commits of any kind, or only commits that wrote the attempt's rows.
-    """
-    said = str(commit.get("userMetadata", ""))
-    name, _, number = (said.removeprefix(_COLUMNS) if what == "any" else said).partition(" ")
-    return int(number) if name == "attempt" and number.isdigit() else 0
-
-
-def rows_written(commit: dict[str, Any]) -> int:
-    """Return the number of rows that a commit added, from its metrics, which Spark and delta-rs name differently."""
-    if ADDED_ROWS in commit:
-        return int(commit[ADDED_ROWS])
-    metrics = commit.get("operationMetrics", {})
-    if "num_added_rows" in metrics:
-        return int(metrics["num_added_rows"])
-    return int(metrics.get("numOutputRows", 0)) - int(metrics.get("numCopiedRows", 0))
-
-
-def rows_deleted(commit: dict[str, Any]) -> int | None:
-    """Return the number of rows that a commit deleted, None if its metrics do not say."""
-    metrics = commit.get("operationMetrics", {})
-    for name in ("num_deleted_rows", "numDeletedRows"):
-        if name in metrics:
-            return int(metrics[name])
-    return None
-
-
-def restored_version(commit: dict[str, Any]) -> int | None:
-    """Return the version that a commit restored, None if it did not restore one by its number."""
-    target = str(commit.get("operationParameters", {}).get("version"))
-    return int(target) if commit.get("operation") == "RESTORE" and target.isdigit() else None
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One commit of a table.
-
-    Attributes:
-        version: The version that it made.
-        info: Its metadata.
-        changes: Whether it adds or removes rows, or an attempt of Tidemark made it; otherwise it is maintenance.
-        has_vectors: Whether it marks rows of files as deleted instead of writing the files anew.
-    """
-
-    version: int
-    info: Mapping[str, Any]
-    changes: bool
-    has_vectors: bool
-
-    @property
-    def attempt(self) -> int:
-        """The attempt that made it, 0 if none did."""
-        return attempt_of(dict(self.info))
-
-    @property
-    def writes_for(self) -> int:
-        """The attempt whose rows it wrote, 0 if it did not write rows of an attempt."""
-        return attempt_of(dict(self.info), "rows")
-
-    @property
-    def operation(self) -> str:
-        """The operation, as Delta names it."""
-        return str(self.info.get("operation", "a commit that does not say what it did"))
-
-    @property
-    def at(self) -> datetime:
-        """Time of the commit."""
-        return _EPOCH + timedelta(milliseconds=int(self.info.get("timestamp", 0)))
-
-    @property
-    def deleted(self) -> int | None:
-        """Number of rows that it deleted, None if it does not say."""
-        return rows_deleted(dict(self.info))
-
-
 @dataclass(frozen=True)
 class Since:
     """The history of a table since a version.
@@ -457,20 +455,20 @@ class Since:
     """
 
     latest: int
-    states: Mapping[int, tuple[Entry, ...]]
+    states: Mapping[int, tuple[Commit, ...]]
     lost: frozenset[int]
 
     @property
-    def left(self) -> tuple[Entry, ...]:
+    def left(self) -> tuple[Commit, ...]:
         """The changes in force now."""
         return self.states[self.latest]
 
     @property
-    def foreign(self) -> tuple[Entry, ...]:
+    def foreign(self) -> tuple[Commit, ...]:
         """The changes in force that no attempt of Tidemark made."""
-        return tuple(entry for entry in self.left if not entry.attempt)
+        return tuple(commit for commit in self.left if not commit.attempt)
 
-    def versions_with(self, changes: tuple[Entry, ...] = ()) -> list[int]:
+    def versions_with(self, changes: tuple[Commit, ...] = ()) -> list[int]:
         """Return the versions at which exactly these changes are in force, the newest first."""
         return sorted((version for version, state in self.states.items() if state == changes), reverse=True)
 
@@ -486,69 +484,27 @@ def changes_since(folder: Place, base: int, latest: int) -> Since:
     Raises:
         LakeError: An entry of the log is missing.
     """
-    states: dict[int, tuple[Entry, ...]] = {base: ()}
+    states: dict[int, tuple[Commit, ...]] = {base: ()}
     lost: set[int] = set()
     for version in range(base + 1, latest + 1):
-        entry, before = entry_of(folder, version), states[version - 1]
-        target = restored_version(dict(entry.info))
+        commit, before = own_commit(folder, version), states[version - 1]
+        target = commit.restores
         if target is not None and base <= target < version:
             states[version] = states[target]
-            if entry.info.get("userMetadata") != UNDOING:
+            if not commit.is_undoing:
                 lost |= {one.attempt for one in before if one not in states[target]}
         else:
-            states[version] = (*before, entry) if entry.changes else before
+            states[version] = (*before, commit) if commit.changes else before
     return Since(latest, states, frozenset(lost - {0}))
 
 
-def changes_between(folder: Place, after: int, latest: int) -> list[Entry]:
+def changes_between(folder: Place, after: int, latest: int) -> list[Commit]:
     """Return the commits after a version that are not maintenance, in order."""
-    entries = [entry_of(folder, version) for version in range(after + 1, latest + 1)]
-    return [entry for entry in entries if entry.changes]
+    commits = (own_commit(folder, version) for version in range(after + 1, latest + 1))
+    return [commit for commit in commits if commit.changes]
 
 
-def newest_change(folder: Place, latest: int) -> Entry | None:
+def newest_change(folder: Place, latest: int) -> Commit | None:
     """Return the newest commit that is not maintenance, None if there is none."""
-    for version in range(latest, 0, -1):
-        entry = entry_of(folder, version)
-        if entry.changes:
-            return entry
-    return None
-
-
-def entry_of(folder: Place, version: int) -> Entry:
-    """Return a commit of a table.
-
-    Raises:
-        LakeError: The log has no entry for it.
-    """
-    path = entry_path(folder, version)
-    try:
-        return _fetched(path, version) if isinstance(path, RemotePath) else _entry_in(path, version)
-    except FileNotFoundError as error:
-        raise LakeError(
-            f"The log of {folder} has no entry of version {version}.",
-            expected="every entry since the last commit in `batches`",
-            remedy="Restore the table's folder from a backup made together with the other tables, and leave "
-            "`delta.enableExpiredLogCleanup` off.",
-        ) from error
-    except ValueError as error:
-        raise unreadable_log(folder, f"its entry of version {version} is not JSON") from error
-
-
-@lru_cache(maxsize=2_000)  # an entry never changes, and each look is a request
-def _fetched(path: RemotePath, version: int) -> Entry:
-    return _entry_in(path, version)
-
-
-def _entry_in(path: Place, version: int) -> Entry:
-    text = path.read_text(encoding="utf-8")
-    actions = actions_in(text)
-    info: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-    files = [action[kind] for action in actions for kind in ("add", "remove") if kind in action]
-    return Entry(
-        version,
-        info,
-        changes=attempt_of(info) > 0
-        or (info.get("userMetadata") != RESHAPING and any(file.get("dataChange", True) for file in files)),
-        has_vectors=any("add" in action and action["add"].get("deletionVector") for action in actions),
-    )
+    commits = (own_commit(folder, version) for version in range(latest, 0, -1))
+    return next((commit for commit in commits if commit.changes), None)

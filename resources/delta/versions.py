@@ -45,8 +45,10 @@ from tidemark.timeops.utc import Instant, us_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-
+CHANGE_FEED = "delta.enableChangeDataFeed"
+"""The property of a table that has a change feed."""
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are
 aware datetimes, or of type Instant, which has all years."""
@@ -146,9 +148,18 @@ _DIGITS = re.compile(r"\d{20}")
 _KEPT = 100  # the number of known versions at which all are dropped
 
 
-@dataclass(frozen=True)
+def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
+    """Return the error for a table that has an unreadable file."""
+    return LakeError(
+        f"A file of the table {place} cannot be read: {first_line(why)}",
+        expected="all files that the table's log names, as they were written",
+        remedy=remedy_of(place),
+    )
+
+
+@dataclass(frozen=True, eq=False)
 class Version:
-    """A table as of one version.
+    """A table as of one version, for reading.
 
     Attributes:
         folder: Folder of the table.
@@ -176,18 +187,108 @@ class Version:
     @property
     def sizes(self) -> Mapping[str, int]:
         """Bytes of each of its files, by the names in its log."""
-        return _sizes(self.actions)
+        return _by_file(self.actions, "size_bytes")
+
+    @property
+    def spark_schema(self) -> "StructType":
+        """Its columns as Spark has them."""
+        from pyspark.sql.types import StructType  # noqa: PLC0415 - control tables must not wait for PySpark
+
+        return StructType.fromJson(json.loads(self.schema.to_json()))
+
+    @property
+    def has_change_feed(self) -> bool:
+        """Return whether it has a change feed."""
+        return str(self.properties.get(CHANGE_FEED, "false")).lower() == "true"
+
+    @property
+    def has_files(self) -> bool:
+        """Return whether all its files are there; VACUUM deletes files that no later version has."""
+        return all((self.folder / file).is_file() for file in self.sizes)
+
+    def row_count(self, files: Sequence[str] | None = None) -> int:
+        """Return the number of its rows, or of the rows of some of its files, from its log."""
+        if files is None:
+            return int(pc.sum(self.actions["num_records"]).as_py() or 0)
+        rows = _by_file(self.actions, "num_records")
+        return sum(rows[file] for file in files)
+
+    def lowest_by_file(self, column: str) -> list[tuple[Any, int]]:
+        """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
+        lowest = f"min.{column}"
+        if lowest not in self.actions.column_names:
+            return []
+        pairs = zip(python_values(self.actions[lowest]), self.actions["num_records"].to_pylist(), strict=True)
+        return [(value, rows) for value, rows in pairs if value is not None and rows]
+
+    def files_with(self, filters: Filters) -> list[str]:
+        """Return the files that may hold matching rows, by their statistics."""
+        known = by_statistics(filters)
+        return sorted(file.path for file in self.dataset.get_fragments(arrow_condition(known) if known else None))
+
+    def files_to_replace(self, where: Filters, stays: Filters | None = None) -> list[str]:
+        """Return the files that are replaced when rows are deleted.
+
+        Args:
+            where: Conditions on the rows to delete; no conditions mean all.
+            stays: Files that may hold rows that match these are not replaced; by default all files may be.
+        """
+        if not where:
+            return list(self.sizes)
+        left = set() if stays is None else set(self.files_with(stays))
+        found = [path for path in self.files_with(where) if path not in left]
+        if by_statistics(where) == list(where):
+            return found
+        names = list(dict.fromkeys(name for name, _, _ in where))
+        return [path for path in found if self.rows_of([path], names).filter(arrow_condition(where))]
+
+    def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
+        """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
+        known = by_statistics(filters or ())
+        rest = [one for one in filters or () if one not in known]
+        try:
+            found = self.dataset.to_table(
+                columns=list(columns) if columns is not None and not rest else None,
+                filter=arrow_condition(known) if known else None,
+            )
+        except (OSError, pa.ArrowInvalid) as error:
+            raise unreadable_file(self.folder, error) from error
+        found = found.filter(arrow_condition(rest)) if rest else found
+        return found if columns is None else found.select(list(columns))
+
+    def rows_of(self, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows of some of its files, on the driver; by default with all columns."""
+        known = self.dataset
+        # Leave out the bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
+        fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
+        chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+        return chosen.to_table(columns=None if columns is None else list(columns))
+
+    def frame(self, spark: "SparkSession", filters: Filters) -> "DataFrame":
+        """Return its rows as a DataFrame. Files that cannot hold such rows, by their statistics, are not opened."""
+        rows = self.frame_of(spark, self.files_with(filters))
+        return rows.where(sql_condition(filters)) if filters else rows
+
+    def frame_of(self, spark: "SparkSession", files: Sequence[str]) -> "DataFrame":
+        """Return all rows of some of its files as a DataFrame."""
+        from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415 - see above
+
+        if not files:
+            return empty_frame(spark, self.spark_schema)
+        # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
+        reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
+        return reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
 
 
-def _sizes(actions: pa.Table) -> Mapping[str, int]:
-    return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
+def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:
+    return dict(zip(actions["path"].to_pylist(), actions[column].to_pylist(), strict=True))
 
 
 def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dataset.Dataset:
     """Return the files with their sizes, so that a store need not be asked for them."""
     files = files_of(folder)
     known = delta.to_pyarrow_dataset(filesystem=files)
-    sizes, unread = _sizes(actions), _without_bounds(actions, known.schema)
+    sizes, unread = _by_file(actions, "size_bytes"), _without_bounds(actions, known.schema)
     fragments = [
         known.format.make_fragment(
             one.path,
@@ -386,78 +487,3 @@ def _telling(folder: Place) -> Iterator[None]:
         if isinstance(error, OSError):
             raise
         raise unreadable_log(folder, first_line(error)) from error
-
-
-def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
-    """Return the error for a table that has an unreadable file."""
-    return LakeError(
-        f"A file of the table {place} cannot be read: {first_line(why)}",
-        expected="all files that the table's log names, as they were written",
-        remedy=remedy_of(place),
-    )
-
-
-def scan(spark: "SparkSession", version: Version, filters: Filters) -> "DataFrame":
-    """Return rows of a table at a version.
-
-    Args:
-        spark: The session.
-        version: The table.
-        filters: Conditions on the rows. Files that cannot hold such rows, by their statistics, are not opened.
-    """
-    rows = rows_of_files(spark, version, files_with(version, filters))
-    return rows.where(sql_condition(filters)) if filters else rows
-
-
-def files_with(version: Version, filters: Filters) -> list[str]:
-    """Return the files of a table at a version that may hold matching rows, by their statistics."""
-    known = by_statistics(filters)
-    return sorted(file.path for file in version.dataset.get_fragments(arrow_condition(known) if known else None))
-
-
-def files_to_replace(version: Version, where: Filters, stays: Filters | None = None) -> list[str]:
-    """Return the files of a table at a version that are replaced when rows are deleted.
-
-    Args:
-        version: The table.
-        where: Conditions on the rows to delete; no conditions mean all.
-        stays: Files that may hold rows that match these are not replaced; by default all files may be.
-    """
-    if not where:
-        return list(version.sizes)
-    found = files_with(version, where)
-    if stays is not None:
-        left = set(files_with(version, stays))
-        found = [path for path in found if path not in left]
-    if by_statistics(where) == list(where):
-        return found
-    names = list(dict.fromkeys(name for name, _, _ in where))
-    return [path for path in found if arrow_rows_of_files(version, [path], names).filter(arrow_condition(where))]
-
-
-def arrow_rows_of_files(version: Version, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
-    """Return all rows of some files of a table at a version, on the driver; by default with all columns."""
-    known = version.dataset
-    # Leave out the bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
-    fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
-    chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
-    return chosen.to_table(columns=None if columns is None else list(columns))
-
-
-def rows_of_files(spark: "SparkSession", version: Version, files: Sequence[str]) -> "DataFrame":
-    """Return all rows of some files of a table at a version."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
-
-    from tidemark.resources.spark.frames import empty_frame  # noqa: PLC0415
-
-    schema = StructType.fromJson(json.loads(version.schema.to_json()))
-    if not files:
-        return empty_frame(spark, schema)
-    # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
-    reader = spark.read.schema(schema).option("basePath", spark_url(version.folder))
-    return reader.parquet(*(without_wildcards(spark_url(version.folder / file)) for file in files))
-
-
-def without_spark() -> "SparkSession":
-    """Raise an error in place of a session where none is needed."""
-    raise LakeError("This lake was opened without Spark.", remedy="Pass Lake a callable that returns a session.")
