@@ -16,6 +16,7 @@ from tidemark.resources.workspace import Position, Workspace, records_in
 from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, of_windows, refused
 from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.consistency import has_event_time
 from tidemark.timeops.utc import instant_of
@@ -133,9 +134,9 @@ def _failing(batch: BatchWriter, level: str) -> _Met | None:
     if level == "error":
         return None
     counts, records = workspace.counts_of(plan.batch_id), records_in(plan)
-    failing = of_windows("bad_expression", counts, [window.name for window in workspace.spec.windows])
+    failing = of_windows(Reason.BAD_EXPRESSION, counts, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
-    failing["time of the event"] = refused(counts).get("bad_expression", 0)
+    failing["time of the event"] = refused(counts).get(Reason.BAD_EXPRESSION, 0)
     what, n = max(failing.items(), key=lambda one: one[1])
     allowed = int(records * MOST_FAILING + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
     said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"

@@ -40,6 +40,7 @@ from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused as refused_in
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
+from tidemark.timeops.reasons import Reason, Stage, in_sql
 from tidemark.timeops.spec import Spec
 
 _CHUNK = 65_536  # release numbers are compared in segments of so many, so that no core sorts a whole batch
@@ -86,16 +87,16 @@ CHECKS: Mapping[str, tuple[Expectation, ...]] = {
 }
 """The checks of each asset, in the order in which they run."""
 
-_BY_WATERMARK = """detail IS NULL
-    OR reason NOT IN ('malformed', 'no_arrival_time', 'no_timestamp', 'bad_timestamp', 'bad_expression',
-                      'duplicate', 'early', 'late_arrival', 'out_of_order', 'window_closed')
-    OR (reason IN ('early', 'late_arrival') OR reason IN ('out_of_order', 'window_closed') AND {by_events})
-      <> (lateness_us IS NOT NULL)
+_BY_WATERMARK = f"reason IN {in_sql(reason for reason in Reason if reason.by_watermark)}"
+_BY_ARRIVAL = f"reason IN {in_sql([Reason.EARLY, Reason.LATE_ARRIVAL])}"
+_CONTRADICTS = f"""detail IS NULL
+    OR reason NOT IN {in_sql(Reason)}
+    OR ({_BY_ARRIVAL} OR {_BY_WATERMARK} AND {{by_events}}) <> (lateness_us IS NOT NULL)
     OR lateness_us <= 0
-    OR (reason IN ('out_of_order', 'window_closed')) <> (_watermark IS NOT NULL)"""
-_BY_FLUSH = f"(reason = 'window_closed' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
+    OR ({_BY_WATERMARK}) <> (_watermark IS NOT NULL)"""
+_BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
 # The watermark did not decide it: there may be none, and such a dead letter has no lateness.
-_INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_BY_WATERMARK} END"
+_INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONTRADICTS} END"
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
@@ -216,10 +217,10 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
         .agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent"))
         .collect()
     )
-    by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != "window"}
+    by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != Stage.WINDOW}
     of_windows: Counter[str] = Counter()
     for row in counted:
-        if row["stage"] == "window":
+        if row["stage"] == Stage.WINDOW:
             of_windows[row["window_name"]] += row["n"]
     inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")

@@ -18,6 +18,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused
+from tidemark.timeops.reasons import Stage
 
 _MOST_RECORDS = 5_000_000
 """Sources and values of `over` are counted in the tables, in the newest batches that hold at most so many records."""
@@ -101,7 +102,7 @@ def _first_counted(batch: BatchWriter, done: Sequence[Commit]) -> _First:
 
 def _lost(batch: BatchWriter, by: str, which: Filters) -> Counter[str]:
     """Count records that ingestion or rules 0 to 3 refused, by source or timeline; ingestion knows no timeline."""
-    return _counted(batch, tables.DEAD_LETTERS, by, [*which, ("stage", "in", ["ingest", "time"])])
+    return _counted(batch, tables.DEAD_LETTERS, by, [*which, ("stage", "in", [Stage.INGEST, Stage.TIME])])
 
 
 def _counted(batch: BatchWriter, table: str, by: str, which: Filters) -> Counter[str]:

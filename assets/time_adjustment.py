@@ -47,6 +47,7 @@ from tidemark.timeops.counts import (
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.materialize import computed, from_driver
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
@@ -128,7 +129,7 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
     return {
         name: Met(
             early=found[name, "early"],
-            late=found[name, "late"] + found[name, "late_arrival"],
+            late=found[name, "late"] + found[name, Reason.LATE_ARRIVAL],
             out_of_order=found[name, "out_of_order"] + found[name, KEPT],
         )
         for name in sources
@@ -145,7 +146,7 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     counts = {name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))}
     reasons = dead_letters_by_reason(counts, [window.name for window in batch.workspace.spec.windows])
     for unfit in batch.outcome.unfit_results():
-        reasons += Counter(bad_expression=unfit.count())
+        reasons += Counter({Reason.BAD_EXPRESSION.value: unfit.count()})
     if reasons:
         rows = batch.outcome.dead_letters(payload_of(batch.workspace).names, of_windows_alone=alone)
         rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))

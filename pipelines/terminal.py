@@ -30,6 +30,7 @@ from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS,
 from tidemark.resources.workspace import Position, Workspace
 from tidemark.timeops.counts import dead_letters_by_reason, of_windows, refused
 from tidemark.timeops.printable import json_line, printable
+from tidemark.timeops.reasons import OF_WINDOWS, Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import instant_of
 
@@ -83,7 +84,7 @@ def by_hand(changed: Counts) -> list[str]:
 def windows_in(counts: Counts) -> list[str]:
     """Return the windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
     places = [name.rpartition(".") for name in counts]
-    return list(dict.fromkeys(of for of, _, what in places if of and what in ("window_closed", "bad_expression")))
+    return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,10 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     inputs = {window.name: window.input for window in spec.windows}
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
     lines = []
-    for outcome, why in (("window_closed", "too late for {}"), ("bad_expression", "an aggregate of {} fails")):
+    for outcome, why in (
+        (Reason.WINDOW_CLOSED, "too late for {}"),
+        (Reason.BAD_EXPRESSION, "an aggregate of {} fails"),
+    ):
         before = of_windows(outcome, added, inputs)
         for name, n in of_windows(outcome, in_all, inputs).items():
             lines.append(Line(f"{whats[name]}, {why.format(name)}", before.get(name, 0), n))

@@ -18,11 +18,11 @@ from tidemark.timeops.events.adjustment import (
     EVENT_US,
     KEPT,
     MOVED_BY,
-    REASONS,
     SOURCE_PLACE,
     WHY,
     Adjusted,
 )
+from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.drained import told_of
@@ -40,8 +40,8 @@ PART = 1_000_000
 """Records whose instants are held at once."""
 
 REFUSED = "refused."  # how the count of a reason begins
-_OUT_OF_ORDER = 1 + REASONS.index("out_of_order")
-_PLACES = ("in_windows", "in_gap", "filtered", "bad_expression", "window_closed", "missed_some")
+_OUT_OF_ORDER = 1 + REASONS.index(Reason.OUT_OF_ORDER)
+_PLACES = ("in_windows", "in_gap", "filtered", *OF_WINDOWS, "missed_some")
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
         found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
     for name, late in outcome.late_for_sessions().items():
         found[f"{name}.in_windows"] -= late
-        found[f"{name}.window_closed"] = late
+        found[f"{name}.{Reason.WINDOW_CLOSED}"] = late
     return found
 
 
@@ -239,11 +239,11 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(DRAINED).withColumnsRenamed(names)
         found = _of_window(names)
-        found["bad_expression"] = F.lit(False)
+        found[Reason.BAD_EXPRESSION] = F.lit(False)
         if fails is not None:
             own = f"__tm_unfit{number}"
             placed = placed.withColumn(own, fails)
-            found |= {"bad_expression": F.col(own), "filtered": found["filtered"] & ~F.col(own)}
+            found |= {Reason.BAD_EXPRESSION: F.col(own), "filtered": found["filtered"] & ~F.col(own)}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     return placed, counts
 
@@ -260,7 +260,7 @@ def _of_window(names: dict[str, str]) -> dict[str, Column]:
         "in_windows": inside,
         "in_gap": ~filtered & ~inside & ~missed,
         "filtered": filtered,
-        "window_closed": missed & ~inside,
+        Reason.WINDOW_CLOSED: missed & ~inside,
         "missed_some": missed & inside,
     }
 
@@ -281,6 +281,6 @@ def dead_letters_by_reason(counts: Mapping[str, int], windows: Iterable[str]) ->
     """Count the dead letters of records in all stages, by reason."""
     found = Counter(refused(counts))
     names = tuple(windows)
-    for reason in ("window_closed", "bad_expression"):
-        found[reason] += sum(of_windows(reason, counts, names).values())
+    for reason in OF_WINDOWS:
+        found[reason.value] += sum(of_windows(reason, counts, names).values())
     return +found

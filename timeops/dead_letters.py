@@ -34,6 +34,7 @@ from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
+from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.windows.kinds import kind_of
@@ -59,12 +60,12 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
         payload: Names of the payload columns.
         rules: The rules of time, for the sentences.
     """
-    ingest = F.col(REASON).isin("malformed", "no_arrival_time")
-    behind = F.col(REASON) == "out_of_order"
+    ingest = F.col(REASON).isin(*AT_INGESTION)
+    behind = F.col(REASON) == Reason.OUT_OF_ORDER
     told = refused.withColumn(TIMELINE, F.when(~ingest, F.col(TIMELINE)))  # what was not read belongs to none
     return told.select(
         *_where_from(),
-        F.when(ingest, "ingest").otherwise("time").alias("stage"),
+        F.when(ingest, Stage.INGEST).otherwise(Stage.TIME).alias("stage"),
         F.col(REASON).alias("reason"),
         _time_detail(rules, refused).alias("detail"),
         F.lit(None).cast("string").alias("window_name"),
@@ -102,8 +103,8 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     otherwise = F.when(F.col(BY_FLUSH), F.lit(f"{closed}: {FLUSH_HAD_CLOSED}")).otherwise(by_clock)
     return late.select(
         *_where_from(),
-        F.lit("window").alias("stage"),
-        F.lit("window_closed").alias("reason"),
+        F.lit(Stage.WINDOW).alias("stage"),
+        F.lit(Reason.WINDOW_CLOSED).alias("reason"),
         F.coalesce(by_events, otherwise if BY_FLUSH in late.columns else by_clock).alias("detail"),
         F.lit(window.name).alias("window_name"),
         spans.cast(_SPANS).alias("missed_windows"),
@@ -139,8 +140,8 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
     nothing = F.lit(None)
     return events.where(fails).select(
         *_where_from(),
-        F.lit("window").alias("stage"),
-        F.lit("bad_expression").alias("reason"),
+        F.lit(Stage.WINDOW).alias("stage"),
+        F.lit(Reason.BAD_EXPRESSION).alias("reason"),
         detail.alias("detail"),
         F.lit(window.name).alias("window_name"),
         nothing.cast(_SPANS).alias("missed_windows"),
@@ -202,20 +203,22 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     early = format_duration(time.early.tolerance) if time.early else ""
     late = format_duration(time.late.tolerance) if time.late else ""
     sentences = {
-        "malformed": F.concat(place, _misfit(rules), F.lit(": "), _shortened(F.col(MALFORMED))),
-        "no_arrival_time": F.concat(F.lit("there is no arrival time of the years 0001 to 9999 for "), place),
-        "no_timestamp": F.concat(rule, F.lit(" is null")),
-        "bad_timestamp": F.concat(
+        Reason.MALFORMED: F.concat(place, _misfit(rules), F.lit(": "), _shortened(F.col(MALFORMED))),
+        Reason.NO_ARRIVAL_TIME: F.concat(F.lit("there is no arrival time of the years 0001 to 9999 for "), place),
+        Reason.NO_TIMESTAMP: F.concat(rule, F.lit(" is null")),
+        Reason.BAD_TIMESTAMP: F.concat(
             rule,
             F.lit(" is '"),
             _shortened(_event_text(rules, refused)),
             F.lit("', which is not a time from year 0001 to 9999"),
         ),
-        "bad_expression": F.concat(rule, F.lit(" fails on this record")),
-        "duplicate": F.concat(F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)),
-        "early": F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
-        "late_arrival": F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
-        "out_of_order": behind,
+        Reason.BAD_EXPRESSION: F.concat(rule, F.lit(" fails on this record")),
+        Reason.DUPLICATE: F.concat(
+            F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)
+        ),
+        Reason.EARLY: F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
+        Reason.LATE_ARRIVAL: F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
+        Reason.OUT_OF_ORDER: behind,
     }
     detail = F.lit(None).cast("string")
     for reason, sentence in sentences.items():

@@ -21,6 +21,7 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Position
 from tidemark.timeops.counts import Outcomes
+from tidemark.timeops.reasons import Stage
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 
@@ -250,7 +251,7 @@ def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log
             _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED_OR_KEPT), OUTCOMES.index(ON_TIME)))
             log.moving[at] = _integers(piece, "_timestamp")
             log.watermark[at] = _integers(piece, _WATERMARK)
-    for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", "time")]):
+    for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", Stage.TIME)]):
         has_time = _integers(piece, _TIME) != _NONE
         _put(log, at, piece, np.where(has_time, OUTCOMES.index(REFUSED), -1))
         log.watermark[at] = _integers(piece, _WATERMARK)

@@ -36,6 +36,7 @@ from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.reasons import Stage
 from tidemark.timeops.spec.changes import with_new_names
 from tidemark.timeops.spec.pipeline import canonical, digest
 
@@ -131,7 +132,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
     """Name the windows anew in dead letters: also in their sentences, and in the sentences of windows over them."""
     over = [window.name for window in workspace.spec.chained_windows if window.input in names]
-    theirs: Filters = [("stage", "=", "window"), ("window_name", "in", [*names.values(), *over])]
+    theirs: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names.values(), *over])]
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=theirs)
     if not letters.take(1):
         return

@@ -25,6 +25,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.reasons import Stage
 from tidemark.timeops.spec import WindowSpec
 
 
@@ -67,7 +68,7 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
         sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
         others = [window.name for window in sharing if window.name not in names]
         (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
-    of_windows: Filters = [("stage", "=", "window"), ("window_name", "in", [*names, *_former_names(shadow)])]
+    of_windows: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
     expect = workspace.ready(tables.DEAD_LETTERS, plan)
     workspace.lake.replace(tables.DEAD_LETTERS, letters, where=of_windows, attempt=plan.attempt, expect=expect)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.log_control import waits_of
@@ -21,10 +22,11 @@ from tidemark.resources.recount.records import SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
 
-_JUDGED = ("duplicate", "early", "late_arrival", "out_of_order")  # reasons that the recount distinguishes
+_JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
 
 def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> DataFrame:
@@ -33,7 +35,7 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
         return recount(items, rules, before, are_few=batch.is_moderate)
-    told = dead_letters.where("reason = 'duplicate'").select(c.SEQ)
+    told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
     known = known_first_times(workspace, batch.spans)
     return recount(items, rules, before, told=told, first_times=known, are_few=batch.is_moderate)
 

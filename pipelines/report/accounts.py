@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidemark.pipelines.report.state import State
-from tidemark.pipelines.report.words import REASONS, STAGES
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
@@ -22,6 +21,7 @@ from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import POSITIONS, plan_end
 from tidemark.timeops.counts import dead_letters_by_reason, refused
+from tidemark.timeops.reasons import Reason
 
 MOST_DEAD_LETTERS = 500
 _COLUMNS = (
@@ -94,7 +94,8 @@ def places(state: State) -> list[Place]:
     else:
         found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
     reasons = sorted(refused(counts).items(), key=lambda item: -item[1])
-    return found + [Place(reason, STAGES.get(reason, "time"), n, REASONS.get(reason, "")) for reason, n in reasons]
+    known = {reason.value: reason for reason in Reason}
+    return found + [Place(reason, known[reason].stage, n, known[reason].sentence) for reason, n in reasons]
 
 
 def sources(state: State) -> list[SourceInput]:

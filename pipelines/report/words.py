@@ -14,23 +14,6 @@ from tidemark.timeops.spec import FilesSource, KafkaSource, Source, Spec, TimeSp
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.window import Early
 
-REASONS = {
-    "malformed": "the record does not fit the schema of its source",
-    "no_arrival_time": "nothing says when the record arrived",
-    "no_timestamp": "the record has no event time",
-    "bad_timestamp": "what should be the event time is no time",
-    "bad_expression": "the event time cannot be computed from the record, or an aggregate of a window",
-    "duplicate": "an earlier record is of the same event",
-    "early": "its event time is too far ahead of its arrival",
-    "late_arrival": "it arrived too long after its event time",
-    "out_of_order": "it came behind the watermark: results for its time were final",
-    "window_closed": "all windows of the event had closed; the event itself was accepted",
-}
-"""Why a record is refused, by the reason of its dead letter."""
-
-STAGES = {"malformed": "ingest", "no_arrival_time": "ingest", "window_closed": "window"}
-"""The stage that refuses for a reason, where it is not `time`."""
-
 _OUT_OF_ORDER = {
     "drop": "An event behind the watermark is refused, with a dead letter.",
     "adjust": "An event behind the watermark is moved to it.",

@@ -38,10 +38,11 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.events.duplicates import with_duplicates
-from tidemark.timeops.events.event_time import REFUSED_AT_INGESTION, extract
+from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
+from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE, Array
@@ -58,12 +59,6 @@ from tidemark.timeops.watermark.timelines import (
 )
 
 KEPT = "kept_out_of_order"
-
-REASONS = (
-    *REFUSED_AT_INGESTION,
-    *("no_timestamp", "bad_timestamp", "bad_expression", "duplicate", "early", "late_arrival", "out_of_order"),
-)
-"""The reasons for which ingestion or a rule of time refuses a record."""
 
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
@@ -248,7 +243,7 @@ def _narrow(rules: TimeRules) -> list[Column]:
     """Return the columns of a judged record that the loop asks for."""
     role = F.when(F.col(REASON).isNull(), JUDGED)
     if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
-        role = role.when(~F.col(REASON).isin(*REFUSED_AT_INGESTION), ACTIVE)
+        role = role.when(~F.col(REASON).isin(*AT_INGESTION), ACTIVE)
     found = [F.col(SEQ), F.col(T).alias(T_US), to_us(CLOCK).alias(CLOCK_US)]
     found.append(role.otherwise(OUTSIDE).cast("tinyint").alias(ROLE))
     if rules.time.over:
@@ -322,7 +317,7 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
         if rules.clock_moves:  # no tolerance lets in what the clock has passed
             late = F.when(F.col(W_SET_BY).isNotNull(), late)
         more = {
-            REASON: F.when(behind, "out_of_order").otherwise(F.col(REASON)),
+            REASON: F.when(behind, Reason.OUT_OF_ORDER).otherwise(F.col(REASON)),
             LATENESS: F.when(behind, late).otherwise(F.col(LATENESS)),
         }
     else:
@@ -355,7 +350,7 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     late_us = -ahead - _late_limit(time)
     drops_early = is_early if time.early and time.early.policy == "drop" else F.lit(False)
     drops_late = is_late if time.late and time.late.policy == "drop" else F.lit(False)
-    reason = F.coalesce(REASON, F.when(drops_early, "early").when(drops_late, "late_arrival"))
+    reason = F.coalesce(REASON, F.when(drops_early, Reason.EARLY).when(drops_late, Reason.LATE_ARRIVAL))
     moved = (
         F.when(is_early, floor_to(to_us(ARRIVAL) + _early_limit(time), time.unit_us))
         .when(is_late, F.greatest(F.lit(MIN_US), floor_to(to_us(ARRIVAL) - _late_limit(time), time.unit_us)))

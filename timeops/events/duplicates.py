@@ -33,6 +33,7 @@ from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.try_expression import text_of, type_of
 from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 
@@ -87,7 +88,7 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
     several = _first_of_several(chained.where(has_several), time.within_us)
     found = chained.where(~has_several).unionByName(several).where(~F.col(_IS_KNOWN))
     is_duplicate = F.col(KEY).isNotNull() & (F.col(FIRST) != F.col(SEQ))
-    judged = found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, "duplicate")))
+    judged = found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, Reason.DUPLICATE)))
     return judged.drop(_EVENT_US, _CHAIN, _IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
@@ -107,7 +108,7 @@ def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
 def first_times(accepted: DataFrame, refused: DataFrame) -> DataFrame:
     """Return the first times that a segment adds, FIRST_TIMES_SCHEMA; arguments as of `adjustment.Adjusted`."""
     columns = (F.col(KEY).alias("key"), to_us(EVENT_TIME).alias("event_us"), F.col(SEQ))
-    both = accepted.select(*columns).unionByName(refused.where(F.col(REASON) != "duplicate").select(*columns))
+    both = accepted.select(*columns).unionByName(refused.where(F.col(REASON) != Reason.DUPLICATE).select(*columns))
     return both.where(F.col("key").isNotNull())
 
 

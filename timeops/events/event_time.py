@@ -29,10 +29,8 @@ from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, types_of, with_attempt
 from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
-
-REFUSED_AT_INGESTION = ("malformed", "no_arrival_time")
-"""Reasons of records that belong to no timeline or split and are no activity."""
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
 _TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_raw"
@@ -54,11 +52,11 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         SpecError: An expression of the spec does not fit the columns.
     """
     reason = (
-        F.when(F.col(MALFORMED).isNotNull(), "malformed")
-        .when(F.col(ARRIVAL).isNull(), "no_arrival_time")
-        .when(F.col(FAILED), "bad_expression")
-        .when(F.col(BAD), "bad_timestamp")
-        .when(F.col(US).isNull(), "no_timestamp")
+        F.when(F.col(MALFORMED).isNotNull(), Reason.MALFORMED)
+        .when(F.col(ARRIVAL).isNull(), Reason.NO_ARRIVAL_TIME)
+        .when(F.col(FAILED), Reason.BAD_EXPRESSION)
+        .when(F.col(BAD), Reason.BAD_TIMESTAMP)
+        .when(F.col(US).isNull(), Reason.NO_TIMESTAMP)
     )
     timed = _with_event_time(items, rules).withColumns({REASON: reason, TIMELINE: timeline(items, rules.time.over)})
     usable = F.when(F.col(REASON).isNull(), F.col(US))

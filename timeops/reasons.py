@@ -1,0 +1,74 @@
+"""Why a record is a dead letter: the reasons, what each means, and which function decides it.
+
+Here: the list from which code and SQL take them. Not here: the rows of `dead_letters` (dead_letters.py).
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import Self
+
+
+class Stage(StrEnum):
+    """The stage that refuses a record: column `stage` of `dead_letters`."""
+
+    INGEST = "ingest"
+    TIME = "time"
+    WINDOW = "window"
+
+
+class Reason(StrEnum):
+    """A reason, as column `reason` of `dead_letters` has it; of several the first counts.
+
+    Attributes:
+        stage: The stage that refuses a record for it. A window too does for BAD_EXPRESSION, if an aggregate fails.
+        by_watermark: True if a watermark decides it.
+        sentence: What it means, for people.
+    """
+
+    stage: Stage
+    by_watermark: bool
+    sentence: str
+
+    def __new__(cls, stored: str, stage: Stage, by_watermark: bool, sentence: str) -> Self:
+        """Make a reason of its text, as it is stored, and what is known of it."""
+        made = str.__new__(cls, stored)
+        made._value_ = stored
+        made.stage, made.by_watermark, made.sentence = stage, by_watermark, sentence
+        return made
+
+    # `extract` in events/event_time.py
+    MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
+    NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
+    BAD_EXPRESSION = (  # of a window: `unfit` in windows/membership.py
+        *("bad_expression", Stage.TIME, False),
+        "the event time cannot be computed from the record, or an aggregate of a window",
+    )
+    BAD_TIMESTAMP = ("bad_timestamp", Stage.TIME, False, "what should be the event time is no time")
+    NO_TIMESTAMP = ("no_timestamp", Stage.TIME, False, "the record has no event time")
+    # rule 0: `with_duplicates` in events/duplicates.py
+    DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record is of the same event")
+    # rules 1 and 2: `judge_arrival` in events/adjustment.py
+    EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
+    LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
+    # rule 3: `_judge_order` in watermark/fold.py
+    OUT_OF_ORDER = (
+        *("out_of_order", Stage.TIME, True),
+        "it came behind the watermark: results for its time were final",
+    )
+    # `late_for_windows` in windows/results.py
+    WINDOW_CLOSED = (
+        *("window_closed", Stage.WINDOW, True),
+        "all windows of the event had closed; the event itself was accepted",
+    )
+
+
+REASONS = tuple(Reason)
+AT_INGESTION = tuple(reason for reason in Reason if reason.stage == Stage.INGEST)
+"""Reasons of records that belong to no timeline or split and are no activity."""
+OF_WINDOWS = (Reason.BAD_EXPRESSION, Reason.WINDOW_CLOSED)
+"""The reasons for which a window refuses an event."""
+
+
+def in_sql(reasons: Iterable[Reason]) -> str:
+    """Write reasons as a list of SQL, to follow IN."""
+    return "(" + ", ".join(f"'{reason}'" for reason in reasons) + ")"
