@@ -11,9 +11,6 @@ help: ## list the targets
 setup: ## build the environment in .venv; seconds when it is there already
 	@tools/setup.sh
 
-# Where `make ui` serves the Data Docs: checks of a run that knows it link their pages.
-demo ui: export TIDEMARK_DATA_DOCS ?= http://localhost:3001
-
 demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m tidemark.pipelines.demo
 

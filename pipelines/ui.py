@@ -1,4 +1,4 @@
-"""`python -m tidemark.pipelines.ui`: Dagster's UI and daemon over the specs, and the Data Docs that it links.
+"""`python -m tidemark.pipelines.ui`: Dagster's UI and daemon over the specs.
 
 Here: what `make ui` starts and ends. Not here: what Dagster loads (definitions.py).
 """
@@ -8,14 +8,12 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from tidemark.pipelines.command_line import in_words, settings_of
 from tidemark.pipelines.demo import LANDING, SPEC, land_flights
-from tidemark.resources.quality.data_docs import served
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,12 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 @click.option("--port", default=3000, show_default=True, help="Port of Dagster's UI.")
 def main(port: int) -> None:
     """Opens Dagster's UI over the specs; Ctrl-C ends it."""
-    with in_words(), ExitStack() as until_it_ends:
+    with in_words():
         settings = settings_of()
         if settings.specs.resolve() == SPEC.parent.resolve():  # nothing else was asked for: the demo, with its data
             land_flights(LANDING)
-        if settings.data_docs:
-            until_it_ends.enter_context(served(settings.warehouse, settings.data_docs))
         places = {"TIDEMARK_WAREHOUSE": str(settings.warehouse), "TIDEMARK_SPECS": str(settings.specs)}
         dg = Path(sysconfig.get_path("scripts"), "dg")
         command = [str(dg), "dev", "-w", str(ROOT / "workspace.yaml"), "-p", str(port)]

@@ -1,27 +1,20 @@
 """Data Docs of a pipeline: the results of Great Expectations, a page for each look at an asset of a batch, an index.
 
-Here: writing the pages, forgetting old ones, and serving those of a warehouse to browsers of this machine. Not here:
-the measurements (assets/), the checks (checks.py).
+Here: writing the pages and forgetting old ones. Not here: the measurements (assets/), the checks (checks.py).
 """
 
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from copy import copy
 from datetime import datetime
-from functools import cache, lru_cache, partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path, PurePosixPath
-from threading import Thread
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
-from tidemark.resources.places.place import Place, place_of, relative, write_whole
+from tidemark.resources.places.place import Place, relative, write_whole
 from tidemark.resources.quality.checks import Checked, great_expectations
-from tidemark.timeops.errors import TidemarkError
 
 FOLDER = "_quality"
 """Folder next to a pipeline's tables: `data_docs/index.html`, and the results from which the pages are made."""
@@ -224,91 +217,3 @@ def _in_words(checked: Checked) -> Any:
     shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
     shown.result = {name: n for name, n in checked.result.result.items() if name in _SHOWN}
     return shown
-
-
-@contextmanager
-def served(warehouse: Place, address: str) -> Iterator[None]:
-    """Serve the pages of `<pipeline>` under `<address>/<pipeline>/` during the block.
-
-    Args:
-        warehouse: Folder of all pipelines' tables.
-        address: `http://localhost:<port>`.
-
-    Raises:
-        TidemarkError: The address is not of this machine, or its port is in use.
-    """
-    found = urlsplit(address)
-    if found.scheme != "http" or found.hostname not in {"localhost", "127.0.0.1"} or found.path.strip("/"):
-        raise TidemarkError(
-            f"TIDEMARK_DATA_DOCS is {address}.",
-            expected="an address of this machine, such as http://localhost:3001",
-            remedy="set it to one, or to nothing: checks then name the files of their pages",
-        )
-    port = found.port or 80
-    try:
-        handler = _Pages if isinstance(warehouse, Path) else _PagesOfStore
-        server = _Server(("127.0.0.1", port), partial(handler, directory=str(warehouse)))
-    except OSError as error:
-        raise TidemarkError(
-            f"Port {port}, which Data Docs are served at, cannot be used: {error.strerror}.",
-            expected="a free port",
-            remedy="stop the other program, or name another port, such as TIDEMARK_DATA_DOCS=http://localhost:3101",
-        ) from error
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    """A server that does not report browsers that went away."""
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report other errors."""
-        if not isinstance(sys.exc_info()[1], ConnectionError):
-            super().handle_error(request, client_address)
-
-
-class _Pages(SimpleHTTPRequestHandler):
-    """Serves the files of the Data Docs, and nothing else in the warehouse."""
-
-    def translate_path(self, path: str) -> str:
-        """Return the file of an address; its first part is the pipeline."""
-        warehouse = Path(self.directory)
-        parts = Path(super().translate_path(path)).relative_to(warehouse).parts
-        return str(docs_folder(warehouse / parts[0]).joinpath(*parts[1:])) if parts else ""
-
-    def list_directory(self, path: object) -> None:  # noqa: ARG002
-        """List no folder: pages are reached from the index."""
-        self.send_error(404)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing: requests concern no one."""
-
-
-class _PagesOfStore(SimpleHTTPRequestHandler):
-    """Serves the same for a warehouse in a store."""
-
-    def do_GET(self) -> None:
-        """Send a page."""
-        pipeline, *parts = PurePosixPath(unquote(urlsplit(self.path).path)).parts[1:] or [""]
-        if not parts or ".." in parts or not parts[-1].endswith(".html"):
-            self.send_error(404)
-            return
-        try:
-            page = docs_folder(place_of(self.directory) / pipeline).joinpath(*parts).read_bytes()
-        except OSError:
-            self.send_error(404)
-            return
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html; charset=utf-8")
-        self.send_header("Content-Length", str(len(page)))
-        self.end_headers()
-        self.wfile.write(page)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing: requests concern no one."""

@@ -24,7 +24,7 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     land_flights(LANDING)
     with TemporaryDirectory() as folder:
-        places = Places(Path(folder), SPEC.parent, docs=3001)
+        places = Places(Path(folder), SPEC.parent)
         places.tidemark("run", str(SPEC), "--max-events-per-batch", str(_BATCH))
         with dagster_ui(places) as address, browser_page() as page:
             _take(DagsterUi(page, address, "flights"))

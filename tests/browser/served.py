@@ -25,12 +25,11 @@ _READY = "Serving dagster-webserver"
 
 @dataclass(frozen=True)
 class Places:
-    """The folders of one Tidemark, as the environment names them; the ports are free ones."""
+    """The folders of one Tidemark, as the environment names them; the port is a free one."""
 
     root: Path
     specs: Path
     ui: int = field(default_factory=free_port)
-    docs: int = field(default_factory=free_port)
 
     @property
     def warehouse(self) -> Path:
@@ -44,7 +43,6 @@ class Places:
             "DAGSTER_HOME": str(self.root / "home"),
             "TIDEMARK_SPECS": str(self.specs),
             "TIDEMARK_WAREHOUSE": str(self.warehouse),
-            "TIDEMARK_DATA_DOCS": f"http://localhost:{self.docs}",
         }
 
     def tidemark(self, *words: str) -> None:

@@ -88,12 +88,6 @@ class DagsterUi:
         self.page.get_by_text(name, exact=True).first.click()
         expect(self.page.get_by_text("Latest execution", exact=True)).to_be_visible()
 
-    def open_data_docs(self) -> Page:
-        """The page of Great Expectations that the open check links."""
-        with self.page.expect_popup() as opened:
-            self.page.get_by_role("link", name="/validations/").click()
-        return opened.value
-
     def open_automation(self, name: str) -> None:
         """A sensor or schedule, from the list of all."""
         self.page.get_by_role("link", name="Automation").click()

@@ -1,20 +1,16 @@
-"""Great Expectations' Data Docs: pages of checks, their index, what is kept, and how they are served."""
+"""Great Expectations' Data Docs: pages of checks, their index, and what is kept."""
 
 import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import pytest
 from markupsafe import escape
 
-from tests.ports import free_port
 from tidemark.resources.places.place import relative
 from tidemark.resources.quality import data_docs
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, served, write_page
-from tidemark.timeops.errors import TidemarkError
+from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
 
 EVEN = Expectation("even", holds="every number is even", remedy="add one")
 HOSTILE = '<script>alert("$x ${y}")</script>'
@@ -116,30 +112,3 @@ def test_old_pages_are_forgotten_but_for_the_newest_of_each_asset(tmp_path: Path
 def test_what_measured_nothing_has_no_page(tmp_path: Path) -> None:
     assert write_page(tmp_path, "dead_letters", 1, [Checked(EVEN, ())], START) is None
     assert not (tmp_path / FOLDER).exists()
-
-
-def test_the_pages_are_served_and_nothing_else_of_the_warehouse(tmp_path: Path) -> None:
-    page = write(tmp_path / "shop", 7)
-    (tmp_path / "shop" / "secret.txt").write_text("a table")
-    address = f"http://localhost:{free_port()}"
-    within = relative(page, docs_folder(tmp_path / "shop"))
-    with served(tmp_path, address):
-        assert _get(f"{address}/shop/{within}") == page.read_text()
-        assert "batch-7" in _get(f"{address}/shop/")
-        for path in ("", "shop/secret.txt", "shop/../secret.txt", "shop/../../secret.txt", "shop/validations/", "x/"):
-            with pytest.raises(HTTPError, match="404"):
-                _get(f"{address}/{path}")
-        with pytest.raises(TidemarkError, match=r"Port \d+, .* cannot be used"), served(tmp_path, address):
-            pass
-
-
-@pytest.mark.parametrize("address", ["https://localhost:1", "http://example.com", "http://localhost:1/docs", "3001"])
-def test_an_address_that_cannot_be_served_is_refused(tmp_path: Path, address: str) -> None:
-    with pytest.raises(TidemarkError, match="an address of this machine"), served(tmp_path, address):
-        pass
-
-
-def _get(address: str) -> str:
-    with urlopen(address, timeout=10) as answer:
-        text: str = answer.read().decode()
-        return text
