@@ -11,6 +11,7 @@ from tidemark.pipelines.cli import main
 from tidemark.resources import tables
 from tidemark.timeops import columns
 from tidemark.timeops.expressions.tokens import WORKING
+from tidemark.timeops.reasons import Reason, Stage
 from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
 
@@ -116,16 +117,13 @@ def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
     code = read("timeops/dead_letters.py")
     page = "docs/semantics/dead-letters.md"
     text = section(page, "Reasons") + section(page, "Columns")
-    sentences = re.search(r"sentences = \{(.*?)\n    \}", code, re.DOTALL)
-    assert sentences is not None
-    reasons = re.findall(r'^        "(\w+)":', sentences[1], re.MULTILINE)
-    reasons += re.findall(r'F\.lit\("(\w+)"\)\.alias\("reason"\)', code)
-    assert len(set(reasons)) == 10
+    listed = re.findall(r"^\| `(\w+)` \| (ingest|time|window) \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted([*((one, one.stage) for one in Reason), (Reason.BAD_EXPRESSION, Stage.WINDOW)])
     given = re.findall(r'\.alias\("(\w+)"\)', code)
     carried = re.search(r"def _where_from.*?for name in \((.*?)\)", code, re.DOTALL)
     assert carried is not None
     given += [str(getattr(columns, name)) for name in [*re.split(r",\s*", carried[1]), "EVENT_TIME", "WATERMARK"]]
-    assert set(first_cells(text)) == {*reasons, *given} - {"start", "end"}
+    assert set(first_cells(text)) == {*Reason, *given} - {"start", "end"}
 
 
 def test_the_reference_names_every_check_and_whether_it_blocks() -> None:
