@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, is_remote
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
-from pyspark.sql.utils import is_remote
 
 from tidemark.resources.kafka.broker import Broker
 from tidemark.resources.kafka.connection import Connection

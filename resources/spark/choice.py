@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from threading import Timer
 
 from pyspark.logger import PySparkLogger
-from pyspark.sql import SparkSession
-from pyspark.sql.utils import is_remote
+from pyspark.sql import SparkSession, is_remote
 
 from tidemark.resources.places.credentials import named_roots
 from tidemark.resources.places.hadoop import hadoop_settings

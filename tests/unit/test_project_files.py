@@ -126,6 +126,20 @@ def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
     assert set(first_cells(text)) == {*Reason, *given} - {"start", "end"}
 
 
+DOCUMENTED = r"pyspark(\.errors|\.logger|\.sql(\.(functions|types|window|avro\.functions))?)?"
+
+
+def test_contributing_names_every_module_of_pyspark_that_is_not_documented() -> None:
+    storeys = ("timeops", "resources", "assets", "pipelines")
+    code = "\n".join(path.read_text() for storey in storeys for path in (ROOT / storey).rglob("*.py"))
+    used = set(re.findall(r"^ *from ((?:pyspark|google)[\w.]*) import", code, re.MULTILINE))
+    undocumented = {module for module in used if not re.fullmatch(DOCUMENTED, module)}
+    named = {
+        row.split("`")[1] for row in section("CONTRIBUTING.md", "Ways into PySpark").splitlines() if "| `" in row
+    }
+    assert {module.removesuffix(".retries") for module in undocumented} == named
+
+
 def test_the_reference_names_every_check_and_whether_it_blocks() -> None:
     rows = [row for row in read("docs/reference/checks.md").splitlines() if row.startswith("| `")]
     written = {row.split("`")[1]: row.rstrip(" |").endswith("yes") for row in rows if row.endswith(("yes |", "no |"))}
