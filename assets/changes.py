@@ -44,7 +44,7 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
     found = changes_of(workspace)
     if not found:
         raise LakeError(
-            f"Nobody but Tidemark has changed rows of {workspace.spec.name} since its last commit. Nothing was done.",
+            f"Only Tidemark has changed rows of {workspace.spec.name} since its last commit. Nothing was done.",
             expected="a change such as a DELETE",
             remedy="Make the change first, while no run is at work.",
         )

@@ -60,7 +60,7 @@ class BatchSettings(ConfigurableResource[None]):
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
     end_of_input: str | None = Field(default=None, description="`flush` or `hold`; by default as the spec says.")
     reread: bool = Field(default=False, description="Read files with the same bytes as others that were read, too.")
-    live: bool = Field(default=False, description="Behind the last record write a tick: all input has been read.")
+    live: bool = Field(default=False, description="After the last record write a tick: all input has been read.")
     reopen: str | None = Field(
         default=None, description="Why a flushed pipeline takes new input; it goes on as before."
     )

@@ -181,7 +181,7 @@ def not_flushed(workspace: Workspace) -> LakeError:
     """Return the error of a pipeline that is to be reopened and is open."""
     return LakeError(
         f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
-        expected="a flush behind the last record that was processed",
+        expected="a flush after the last record that was processed",
         remedy="leave `--reopen` (in Dagster `reopen`) out",
     )
 
@@ -195,7 +195,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
     last = workspace.batches.last_commit()
     if segment.tick_us is not None and segment.end_seq != workspace.log_end():
         raise BusyError(
-            "Another run has read more input meanwhile, so a tick would not stand behind it. Nothing was changed.",
+            "Another run has read more input meanwhile, so a tick would come too early. Nothing was changed.",
             remedy="Run again.",
         )
     plan = workspace.batches.begin(

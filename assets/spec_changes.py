@@ -29,7 +29,9 @@ EXPECTED = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
     "rows of two meanings in one table"
 )
-_OTHER_NAME = "take the change back, or give the new spec another name or warehouse, where it reads all input anew"
+_OTHER_NAME = (
+    "take the change back, or choose another name or warehouse for the new spec, where it reads all input anew"
+)
 _NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
@@ -74,8 +76,7 @@ def ensure_one_file(workspace: Workspace) -> None:
             f"{workspace.file.path} and {other} are both called {workspace.spec.name}, and the tables in "
             f"{workspace.lake.root} are those of the second",
             expected="one spec file for the tables of a pipeline",
-            remedy="give this one a `name` of its own, or another warehouse; if it replaces the other, move that one "
-            "away",
+            remedy="choose another `name` or warehouse for this one; if it replaces the other, move that one away",
         )
 
 

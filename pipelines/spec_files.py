@@ -154,7 +154,7 @@ def _called_the_same(name: str, files: Sequence[SpecFile]) -> SpecError:
     return SpecError(
         f"{' and '.join(str(file.path) for file in files)} are {'both' if len(files) == 2 else 'all'} called {name}",
         expected="one spec per name, as the name is the folder of its tables",
-        remedy="give each a `name` of its own, or remove all but one",
+        remedy="choose a `name` of its own for each, or remove all but one",
     )
 
 

@@ -142,7 +142,7 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
         raise SpecError(
             f"{workspace.spec.name}: {retain} is too short: a run or a reader would lose files that it has opened",
             expected="an hour or more",
-            remedy="wait, or give 1 hour",
+            remedy="wait, or choose 1 hour",
         )
     if not workspace.exists:
         return ()

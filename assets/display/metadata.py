@@ -32,7 +32,7 @@ _EVERYWHERE = {
     "_timeline": "The values of `over`, which have a watermark each; [] without it.",
     "_release_seq": "Number of the event in event-time order: 0, 1, 2, …",
     "_adjusted_by": "The rules that moved the event's time.",
-    "_watermark": "The watermark when the event came, where it was behind it.",
+    "_watermark": "The watermark when the event came, where the event was out of order.",
 }
 _OF_DEAD_LETTERS = {
     "stage": "What refused the record: ingest, time or window.",

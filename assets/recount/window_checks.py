@@ -42,14 +42,14 @@ DENSE_REVISIONS = Expectation(
 )
 WINDOW_RECOUNT = Expectation(
     name="window_recount",
-    holds="final results equal what the events in the tables give, computed once more in another way",
+    holds="final results equal those of the events in the tables, computed once more in another way",
     remedy="results are wrong, or the events are: report the rows; `tidemark accept` takes the batch as it is",
     blocking=True,
 )
 HAVING = Expectation(
     name="having_decides",
     holds="`having` can be computed on every result; where it fails, the result is shown",
-    remedy="read the rows, which `having` might leave out; write it so that it gives a value for them",
+    remedy="read the rows, which `having` might leave out; write it so that it has a value for them",
 )
 
 SUM_OVERFLOW = Expectation(

@@ -195,7 +195,7 @@ def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
         yield f"\nTo do: {way_on(found.changes, file)}"
     elif found.changes and found.batch is not None:
         name = file.in_command
-        past = f" `tidemark rebuild {name}` gives the past the same." if found.rebuild is not None else ""
+        past = f" `tidemark rebuild {name}` does the same for the past." if found.rebuild is not None else ""
         yield f"\n`tidemark run {name}` goes on with the spec as it is.{past}"
 
 

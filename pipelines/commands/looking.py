@@ -47,13 +47,13 @@ _FORMATS = ("table", "rows", "json", "csv")
 @click.option("--check", is_flag=True, help="Exit with 1 where something is wrong with a pipeline.")
 @says_errors
 def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool, check: bool) -> None:
-    """Show how each pipeline stands, and what is wrong.
+    """Show the state of each pipeline, and what is wrong.
 
     Records, watermark and its delay, the last batch, and what waits. It only reads, as of the last commit, and starts
     no Spark.
 
     Exit status: 0 done, without --check also when something is wrong with a pipeline; 2 bad spec or usage; 1 a
-    failure, with --check also when something is wrong: what stands under `wrong`, such as input that is held back, a
+    failure, with --check also when something is wrong: what `wrong` lists, such as input that is held back, a
     failed check of the last batch, or a batch that is not committed.
     """
     from tidemark.pipelines.status import status_of
@@ -216,7 +216,7 @@ def show(
 
     The newest come first. TABLE is raw_events, ordered_events, held_events, dead_letters, watermarks, log_control,
     batches or the name of a window. No Spark is started. Conditions are SQL as DuckDB reads it: names of
-    columns as they stand, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'". A field
+    columns as they are, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'". A field
     of a dead letter's payload is "payload ->> 'device' = 'a'".
 
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or

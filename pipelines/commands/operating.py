@@ -162,7 +162,7 @@ def backfill(
     """Compute days of SPEC's window tables anew from the arrival log.
 
     The rows of all windows that start on these days (of `partitions.time_zone`, else UTC) are replaced, in one commit
-    per window, by what the spec gives as it is now: also when its aggregates changed. It is what Materialize does in
+    per window, by the spec as it is now: also when its aggregates changed. It is what Materialize does in
     Dagster with a range of partitions.
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
@@ -217,7 +217,7 @@ def rebuild(
 ) -> None:
     """Make all derived tables of SPEC anew from its log.
 
-    They become what a new pipeline of the spec, as it is now, gives of the same log: use it after a change of the
+    They become those of a new pipeline with the spec as it is now and the same log: use it after a change of the
     spec that needs the past, or where a table was lost or damaged. Needed are `raw_events`, `log_control`, `batches`
     and `_state/files`. It works beside the old tables and switches all of them in one commit. Until then readers see
     the old ones, and runs go on; what they process comes too. Stopped, it goes on where it was. The old state stays
@@ -356,7 +356,7 @@ def changes(
     name = file.spec.name
     if reason is None:
         found = changes_of(workspace)
-        put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by somebody else")
+        put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
     else:
         found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
         last = workspace.batches.last_commit()
@@ -425,8 +425,8 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
     if old:
         put(
             f"{old:,} of these are of old versions, such as files that were joined, and stay readable for "
-            f"{format_duration(retain)}: the same command after {now + retain:%Y-%m-%d %H:%M} UTC deletes those that "
-            "the last commit does not need"
+            f"{format_duration(retain)}: the same command after {now + retain:%Y-%m-%d %H:%M} UTC deletes what the "
+            "last commit does not need"
         )
 
 
@@ -436,7 +436,7 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
 @overrides_option
 @says_errors
 def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tuple[str, ...]) -> None:
-    """Give the tables of pipelines their names in a catalog.
+    """Name the tables of pipelines in a catalog.
 
     It also lets the views show the last commit. Runs do this by themselves where the spec has a `catalog`. Use it
     after a failure, or for a catalog that is new.

@@ -195,7 +195,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
     if plan.kind == "change":
-        done = f"changes of rows by somebody else {plan.input['decision']}: {commit.reason}"
+        done = f"changes of rows by others {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""

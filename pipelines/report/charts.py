@@ -171,7 +171,7 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
         return None, "", "No window has closed yet." if not window.revises else "No window has given a result yet."
     aggregate = next((name for name in window.aggregates if any(is_number(row.get(name)) for row in newest)), None)
     if aggregate is None:
-        return None, "", "None of its aggregates gives numbers, so nothing is drawn."
+        return None, "", "None of its aggregates has numbers, so nothing is drawn."
     instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
     drawn = [row for row in newest if row[by] >= instants[0] and is_number(row[aggregate])]
     name_of = _named(window.group_columns)

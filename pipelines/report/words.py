@@ -69,9 +69,9 @@ def of_window(window: WindowSpec) -> str:
         parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
-        parts.append(f"Gives results before it closes, every {every} in which events came, and the last one then.")
+        parts.append(f"Makes results before it closes, every {every} in which events came, and the last one then.")
     elif window.emit == "on_time":
-        parts.append("Gives a result at its end, and revises it for late events until it closes.")
+        parts.append("Makes a result at its end, and revises it for late events until it closes.")
     return _joined(parts)
 
 
@@ -110,9 +110,12 @@ def _off(by: str, policy: TolerancePolicy) -> str:
 
 def _watermark(spec: Spec) -> Iterator[str]:
     time = spec.time
-    newest = "the newest event of the slowest split" if spec.uses_splits else "the newest event"
-    behind = format_duration(time.out_of_orderness) + " behind" if time.out_of_orderness else "at"
-    yield f"Stays {behind} {newest}; what lies behind it is final."
+    far = (
+        f"{format_duration(time.out_of_orderness)} behind the newest event"
+        if time.out_of_orderness
+        else "at the newest event"
+    )
+    yield f"Stays {far}{' of the slowest split' if spec.uses_splits else ''}; what is older is final."
     if time.over:
         yield Markup("Each {} has a watermark of its own (a timeline).").format(_codes(time.over))
     if isinstance(time.emit, Periodic):

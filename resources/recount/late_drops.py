@@ -81,7 +81,7 @@ def recount(
     Returns:
         One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
         that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
-        `out_of_order` (dropped, BIGINT), `behind` (met by rule 3 under any policy).
+        `out_of_order` (dropped, BIGINT), `below` (met by rule 3 under any policy).
     """
     times = log.select(
         F.col("_arrival_seq").alias("seq"),
@@ -120,13 +120,13 @@ WITH timed AS (
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
 ), {_counts(rules, are_few=are_few)}
-SELECT counts.*, IF({_is(rules.out_of_order)}, behind, 0L) AS out_of_order, behind
+SELECT counts.*, IF({_is(rules.out_of_order)}, below, 0L) AS out_of_order
 FROM counts
 """
 
 
 def _counts(rules: RecountRules, *, are_few: bool) -> str:
-    """Return SQL of `counts`: by outcome, and in `behind` the number of events behind the watermark that they saw."""
+    """Return SQL of `counts`: by outcome, and in `below` the events that were below the watermark that they saw."""
     outcomes = f"""count(*) AS records,
     count_if(untimed) AS untimed,
     count_if(duplicate <> mistaken) AS duplicate,
@@ -135,27 +135,27 @@ def _counts(rules: RecountRules, *, are_few: bool) -> str:
     count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival"""
     follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
     if follows_clock or not (are_few or rules.over):
-        return f"""{_behind(rules)}, outcomes AS (
+        return f"""{_below(rules)}, outcomes AS (
   SELECT {outcomes} FROM judged
 ), counts AS (
-  SELECT outcomes.*, n AS behind FROM outcomes CROSS JOIN behind
+  SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below
 )"""
     # Many timelines share the work among the cores.
     return f"""seen AS (
   SELECT *, {_tolerance(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
 ), counts AS (
-  SELECT {outcomes}, count_if({_is_behind("largest", "computed", rules)}) AS behind
+  SELECT {outcomes}, count_if({_is_below("largest", "computed", rules)}) AS below
   FROM seen LEFT JOIN {{timelines}} ON line = _timeline
 )"""
 
 
-def _behind(rules: RecountRules) -> str:
-    """Return SQL of `behind`: the number of events that were behind the watermark that they saw."""
+def _below(rules: RecountRules) -> str:
+    """Return SQL of `below`: the number of events that were below the watermark that they saw."""
     if rules.emit_every_us is not None and rules.publishes_silences:
         watched = watched_with_watchers(rules.emit_every_us, rules.start_clock_us, rules.start_ended_us)
-        return f"{watched}, {_asked(rules)}, {_behind_asked(rules)}"
+        return f"{watched}, {_asked(rules)}, {_below_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
-        return f"{_asked(rules)}, {_behind_asked(rules)}"
+        return f"{_asked(rules)}, {_below_asked(rules)}"
     blocks = f"""moving AS (
   SELECT *, {_block(rules)} AS block, {_tolerance(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
 ), blocks AS (
@@ -167,17 +167,17 @@ def _behind(rules: RecountRules) -> str:
         known = "moving JOIN blocks USING (line, block) LEFT JOIN {timelines} ON line = _timeline"
         last = _period("clock", rules.emit_every_us)
         before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
-        return f"{blocks}, {_count_if(_is_behind('carried', before, rules), known)}"
+        return f"{blocks}, {_count_if(_is_below('carried', before, rules), known)}"
     # Nearly every event is on time whatever the order in its block was. The others need an order, together with the
-    # events above all earlier blocks: only these can put an event of their block behind the watermark.
+    # events above all earlier blocks: only these can put an event of their block below the watermark.
     return f"""{blocks}, compared AS (
   SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
-    coalesce({_is_behind("greatest(carried, top)", "computed", rules)}, false) AS asked
+    coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
   FROM moving JOIN blocks USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
 ), seen AS (
   SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY line, block {_EARLIER})) AS largest
   FROM compared WHERE asked OR rises
-), {_count_if(f"asked AND {_is_behind('largest', 'computed', rules)}", "seen")}"""
+), {_count_if(f"asked AND {_is_below('largest', 'computed', rules)}", "seen")}"""
 
 
 def _tolerance(rules: RecountRules) -> str:
@@ -186,11 +186,11 @@ def _tolerance(rules: RecountRules) -> str:
 
 
 def _count_if(condition: str, rows: str) -> str:
-    return f"behind AS (SELECT count_if({condition}) AS n FROM {rows})"
+    return f"below AS (SELECT count_if({condition}) AS n FROM {rows})"
 
 
-def _is_behind(largest: str, before: str, rules: RecountRules) -> str:
-    """Return SQL: is an event behind the watermark, by the largest t that it sees and the one before the range?"""
+def _is_below(largest: str, before: str, rules: RecountRules) -> str:
+    """Return SQL: is an event below the watermark, by the largest t that it sees and the one before the range?"""
     by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {FIRST_US}L))"
     return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
 
@@ -223,7 +223,7 @@ def _asked(rules: RecountRules) -> str:
     )
 
 
-def _behind_asked(rules: RecountRules) -> str:
+def _below_asked(rules: RecountRules) -> str:
     if rules.emit_every_us is None:
         seen = f"greatest(computed, max(greatest(before, after)) OVER (PARTITION BY line {_EARLIER}), before)"
     else:
@@ -231,7 +231,7 @@ def _behind_asked(rules: RecountRules) -> str:
         earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
         waiting = f"IF({own} > {_period('clock', rules.emit_every_us)}, computed, NULL)"
         seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
-    return f"""behind AS (
+    return f"""below AS (
   SELECT count_if(t < seen) AS n
   FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
 )"""

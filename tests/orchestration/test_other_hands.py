@@ -104,7 +104,7 @@ def assert_upkeep_leaves_what_readers_need(shared: Shared, spark: SparkSession) 
 
 
 def assert_a_wanted_delete_is_kept(shared: Shared, spark: SparkSession) -> None:
-    assert shared.command("changes").output == "shared: no changes of rows by somebody else\n"
+    assert shared.command("changes").output == "shared: no changes of rows by others\n"
     rows = shared.workspace.lake.row_count(ORDERED)
     deleted = shared.delta(ORDERED).delete("v = 3")["num_deleted_rows"]
     stopped = shared.land_and_run()
@@ -122,4 +122,4 @@ def assert_a_wanted_delete_is_kept(shared: Shared, spark: SparkSession) -> None:
     assert (last.plan.kind, last.reason) == ("change", "erasure request 17")
     assert {one["table"]: one["rows_deleted"] for one in last.plan.input["changes"]}[ORDERED] == deleted
     assert tm.read(spark, shared.workspace.warehouse, NAME, ORDERED).count() == rows - deleted > 0
-    assert shared.command("changes").output == "shared: no changes of rows by somebody else\n"
+    assert shared.command("changes").output == "shared: no changes of rows by others\n"

@@ -37,7 +37,7 @@ windows:
     aggregates: {c: count(*)}
 """
 ANEW = "anew from the log with `tidemark rebuild shop.yaml"
-OTHER = "To do: take the change back, or give the new spec another name or warehouse"
+OTHER = "To do: take the change back, or choose another name or warehouse for the new spec"
 SECOND = "  - {name: v, kind: snapshot, aggregates: {c: count(*)}}\n"
 
 

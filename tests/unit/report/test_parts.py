@@ -224,7 +224,7 @@ windows:
         == "<code>at</code>. Times without a zone are those of Europe/Berlin. Rounded down to the second."
     )
     assert told["Watermark"] == (
-        "Stays 1 minute behind the newest event of the slowest split; what lies behind it is final. "
+        "Stays 1 minute behind the newest event of the slowest split; what is older is final. "
         "Each <code>k</code> has a watermark of its own (a timeline)."
     )
     assert (
