@@ -11,8 +11,9 @@ from datetime import timedelta
 from tidemark.assets.batch.batch import BatchWriter
 from tidemark.assets.rates import rates_of_period
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, of_windows, refused
 from tidemark.timeops.durations import format_duration, roughly
@@ -133,7 +134,7 @@ def _failing(batch: BatchWriter, level: str) -> _Met | None:
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
-    counts, records = workspace.counts_of(plan.batch_id), records_in(plan)
+    counts, records = workspace.progress.counts_of(plan.batch_id), records_in(plan)
     failing = of_windows(Reason.BAD_EXPRESSION, counts, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
     failing["time of the event"] = refused(counts).get(Reason.BAD_EXPRESSION, 0)
@@ -148,7 +149,7 @@ def _age(batch: BatchWriter, level: str) -> _Met | None:
     workspace, plan = batch.workspace, batch.plan
     levels = workspace.spec.alerts.freshness
     oldest: timedelta | None = getattr(levels, level)
-    position = workspace.position_after(plan.batch_id)
+    position = workspace.progress.position_after(plan.batch_id)
     if oldest is None or position.final or position.watermark_us is None:
         return None
     behind = workspace.clock.since(position.watermark_us)
@@ -162,7 +163,7 @@ def _ahead(batch: BatchWriter, level: str) -> _Met | None:
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
-    counts, after = workspace.counts_of(plan.batch_id), workspace.position_after(plan.batch_id)
+    counts, after = workspace.progress.counts_of(plan.batch_id), workspace.progress.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
         ahead = timedelta(microseconds=counts[FURTHEST_US])
         said = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
@@ -180,7 +181,7 @@ def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
     workspace, plan = batch.workspace, batch.plan
     if level == "error":
         return None
-    clock_us = workspace.position_after(plan.batch_id).clock_us
+    clock_us = workspace.progress.position_after(plan.batch_id).clock_us
     ahead = timedelta(0) if clock_us is None else -workspace.clock.since(clock_us)
     if clock_us is None or ahead <= workspace.spec.alerts.far_ahead:
         return _far(batch, ahead, "", than="this machine")

@@ -1,14 +1,14 @@
 """Changes of rows by other programs, such as a DELETE that was asked for: kept or taken back, in one commit.
 
 Here: the decision of an operator as a batch of its own. Not here: how such changes are found
-(resources/delta/integrity.py).
+(resources/delta/undoing.py).
 """
 
 from collections.abc import Sequence
 
 from tidemark.assets.planning import at_work
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.delta.integrity import Change, foreign_changes, keep_foreign, take_back
+from tidemark.resources.delta.undoing import Change, foreign_changes, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 
@@ -48,7 +48,7 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
             expected="a change such as a DELETE",
             remedy="Make the change first, while no run is at work.",
         )
-    last, end = workspace.batches.last_commit(), workspace.processed_end()
+    last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     plan = workspace.batches.begin(
         "change",
         this_process(run_id),

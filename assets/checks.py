@@ -32,11 +32,11 @@ from tidemark.assets.recount.window_checks import (
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline, timelines_before
 from tidemark.resources import tables
+from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
-from tidemark.resources.workspace import plan_end, records_in
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import refused as refused_in
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
@@ -156,7 +156,7 @@ def _are_released_in_order(batch: Batch) -> bool:
     workspace, lake = batch.workspace, batch.workspace.lake
     if workspace.keeps_timelines:
         return False
-    after, of_batch = workspace.position_after(batch.plan.batch_id), [(c.BATCH, "=", batch.plan.batch_id)]
+    after, of_batch = workspace.progress.position_after(batch.plan.batch_id), [(c.BATCH, "=", batch.plan.batch_id)]
     reached_us = c.MIN_US if after.watermark_us is None else after.watermark_us
     ordered = tables.ORDERED_EVENTS
     rows = pieces(lake, ordered, lake.version(ordered), RELEASE_COLUMNS, of_batch)
@@ -169,7 +169,9 @@ def _releases(batch: Batch) -> DataFrame:
     rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
     before, after = _timelines_around(batch)
     behind = (
-        "true" if workspace.position_after(plan.batch_id).final else "coalesce(unix_micros(at) < watermark, false)"
+        "true"
+        if workspace.progress.position_after(plan.batch_id).final
+        else "coalesce(unix_micros(at) < watermark, false)"
     )
     of_line = "PARTITION BY _timeline " if workspace.spec.time.over else ""
     line = "_timeline, " if workspace.spec.time.over else ""  # a key less to sort by, where there is but one
@@ -201,10 +203,10 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
     """Return the state of the timelines before a batch and after it, as the tables have it."""
     workspace = batch.workspace
-    before = timelines_before(workspace, workspace.position())
+    before = timelines_before(workspace, workspace.progress.position())
     if workspace.keeps_timelines:
         return before, batch.written(tables.TIMELINES)
-    return before, one_timeline(workspace, workspace.position_after(batch.plan.batch_id))
+    return before, one_timeline(workspace, workspace.progress.position_after(batch.plan.batch_id))
 
 
 def _check_dead_letters(batch: Batch) -> list[Checked]:
@@ -230,9 +232,9 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
         lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
-        refused = sum(refused_in(workspace.counts_of(batch.plan.batch_id)).values())
+        refused = sum(refused_in(workspace.progress.counts_of(batch.plan.batch_id)).values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    before = timelines_before(workspace, workspace.position())
+    before = timelines_before(workspace, workspace.progress.position())
     fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())
     accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
     return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]
@@ -249,7 +251,7 @@ def _accounts(batch: Batch, in_log: int, refused: int) -> list[Measured]:
 def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
     """Count what came to each window of events, and what became of it."""
     workspace, records, accounts = batch.workspace, _records_of(batch), list[Measured]()
-    counts = workspace.counts_of(batch.plan.batch_id)
+    counts = workspace.progress.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
         found, accepted = placed + of_windows.get(window.name, 0), records - refused

@@ -156,7 +156,7 @@ def _with_places(
     asked = _numbered(gone.withColumn(_KEY, F.col(key)), (_KEY,), (_IDENTITY, _CONTENT)).withColumn(_GONE, F.lit(1))
     out = excluded(workspace)
     everything = Excluded(corrected=out.corrected, places=out.places, records=out.records)  # also excluded records
-    log = as_it_is(workspace, everything, 0, workspace.log_end()).where(F.col(c.SOURCE) == source.name)
+    log = as_it_is(workspace, everything, 0, workspace.progress.log_end()).where(F.col(c.SOURCE) == source.name)
     own = log.select(
         F.col(c.SEQ).alias(PLACE),
         c.to_us(c.ARRIVAL).alias(PLACE_ARRIVAL),
@@ -220,7 +220,7 @@ def item_of(
         "replaced": pairs_of(places, records),
         "records": ranges_of(removed),
         "moved_clock": bool(len(removed)) and moved_clock(workspace, removed),
-        "judged": bool((touched < workspace.processed_end()).any()),
+        "judged": bool((touched < workspace.progress.processed_end()).any()),
     }
     return {
         "_after_seq": end_seq - 1,

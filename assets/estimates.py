@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit
-from tidemark.resources.workspace import Workspace, records_in
+from tidemark.resources.batches.position import records_in
+from tidemark.resources.workspace import Workspace
 
 _MOST_BATCHES = 200
 """Only so many of the newest batches count for how long one takes: machines and specs change."""
@@ -66,7 +67,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     records = [commit.counts.get("records", 0) for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
-    left = workspace.log_end() - workspace.processed_end() if workspace.exists else 0
+    left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0
     reading, judging = Pace.of(by_size), _pace_of_records(workspace)
     count = None if fresh is None else fresh + left
     if reading is None or judging is None or count is None:
@@ -76,7 +77,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
 
 def of_rebuild(workspace: Workspace) -> Work:
     """Estimate the work of judging all of the log that was processed."""
-    records, version = workspace.processed_end(), workspace.base_of(tables.RAW_EVENTS)
+    records, version = workspace.progress.processed_end(), workspace.base_of(tables.RAW_EVENTS)
     sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
     pace = _pace_of_records(workspace)
     return Work(records, len(sizes), sum(sizes.values()), None if pace is None else pace.seconds(records))

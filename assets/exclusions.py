@@ -26,9 +26,10 @@ from pyspark.sql import functions as F
 from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
+from tidemark.resources.batches.position import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.workspace import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import from_driver
@@ -257,7 +258,7 @@ def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
 
 def log_clocks(workspace: Workspace) -> dict[str, Any]:
     """Return the clocks of the whole log as it is without what is excluded, by the names that `Workspace` knows."""
-    out, end, names = excluded(workspace), workspace.log_end(), workspace.source_names
+    out, end, names = excluded(workspace), workspace.progress.log_end(), workspace.source_names
     first: tuple[int, int] | None = None
     last: dict[str, tuple[int, int]] = {}
     for piece in _pieces(workspace, 0, end, c.SOURCE):

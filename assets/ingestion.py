@@ -26,6 +26,14 @@ from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.batches.position import (
+    LAST_ARRIVAL,
+    LAST_SEEN,
+    LOST,
+    POSITIONS,
+    TAKEN,
+    WAITS,
+)
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_rows import read_before, read_versions, reading_place
@@ -49,7 +57,7 @@ from tidemark.resources.sources.parquet_copies import pieces_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import LAST_ARRIVAL, LAST_SEEN, LOST, POSITIONS, TAKEN, WAITS, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
@@ -132,7 +140,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         this_process(run_id),
         workspace.clock.now(),
         after=last.batch_id if last else None,
-        first_seq=workspace.log_end(),
+        first_seq=workspace.progress.log_end(),
         end_seq=None,
         input=_input_of(workspace, found),
         fingerprint=workspace.spec.fingerprint(),
@@ -194,7 +202,7 @@ def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:
     for source in workspace.spec.sources:
         if isinstance(source, KafkaSource):
             own = found.by_source[source.name]
-            before = own.positions[0] if own.positions else workspace.positions_of(source)
+            before = own.positions[0] if own.positions else workspace.progress.positions_of(source)
             if before is not None:
                 behind[source.name] = before.after(own.offsets).to_json()
     return behind
@@ -316,7 +324,7 @@ def _write_log(
         Their number, the first and the last clock of the log if there is one, and the records in places of others.
     """
     spec = workspace.spec
-    before_us, first_us = workspace.log_clock_us(), workspace.first_clock_us()
+    before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()
     stretches = _stretches(workspace, found)
     by_arrival = stretches is not None or (not spec.reads_tables and order_of(spec) == "arrival_time")
     with _numbered(workspace, plan, records, stretches) as log:
@@ -463,7 +471,7 @@ def _last_arrivals(
         by_source = log.frame.groupBy(c.SOURCE).agg(F.max(_A).alias("arrival_us"))
         came = {row[c.SOURCE]: row["arrival_us"] for row in by_source.collect()}
     counts: dict[str, int] = {}
-    for name, before in workspace.last_arrivals().items():
+    for name, before in workspace.progress.last_arrivals().items():
         arrival_us = came.get(name)
         last = before if arrival_us is None else LastArrival(arrival_us, us_of(plan.planned_at))
         if last is not None:

@@ -43,9 +43,10 @@ from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_f
 from tidemark.assets.windows import aggregate_windows, days_of_batch, rows_of_days
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
-from tidemark.resources.workspace import Workspace, plan_end, records_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
@@ -310,7 +311,7 @@ def _not_whole(spec: Spec, found: str) -> TidemarkError:
 def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         results = aggregate_windows(batch)
-    counts = batch.workspace.counts_of(batch.plan.batch_id)
+    counts = batch.workspace.progress.counts_of(batch.plan.batch_id)
     outcomes = {name.replace(".", "_"): n for name, n in counts.items() if "." in name and "refused" not in name}
     return {
         **show.rows_written(sum(results.values())),
@@ -333,7 +334,7 @@ def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
 def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.Metadata:
     workspace, plan = batch.workspace, batch.plan
     spec = workspace.spec
-    counts, versions = workspace.counts_of(plan.batch_id), workspace.outputs(plan)
+    counts, versions = workspace.progress.counts_of(plan.batch_id), workspace.outputs(plan)
     run.committed()
     now = workspace.clock.now()
     workspace.batches.commit(plan, counts, versions, now, reason=batch.accepted_because)
@@ -369,6 +370,6 @@ def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:
     """Describe the duration of a committed batch, and how much of the log is left."""
     records, end = records_in(plan), plan_end(plan)
     rate = records / max((now - plan.planned_at).total_seconds(), 0.001)
-    left = workspace.log_end() - end
+    left = workspace.progress.log_end() - end
     rest = f"{left:,} of {end + left:,} records are left" if left else "no records are left"
     return f"batch {plan.batch_id}: committed, {records:,} records, {rate:,.0f} a second; {rest}"

@@ -104,7 +104,7 @@ def waits_of(workspace: Workspace, plan: Plan) -> Waits:
     """Return the waits of sources while a batch's segment of the log is judged."""
     if not follows_waits(workspace.spec):
         return Waits()
-    return waits_before(workspace).from_here(workspace.position().clock_us, segment_of(plan).waits)
+    return waits_before(workspace).from_here(workspace.progress.position().clock_us, segment_of(plan).waits)
 
 
 def follows_waits(spec: Spec) -> bool:

@@ -127,7 +127,7 @@ def _unprocessed(workspace: Workspace) -> str:
         return f"{' and '.join(names)} is the new name of a source"
     if corrected := due(workspace).sentences:
         return f"corrected, and not computed anew: {corrected[0]}"
-    records = workspace.log_end() - workspace.processed_end()
+    records = workspace.progress.log_end() - workspace.progress.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""
 
 

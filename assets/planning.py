@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.resources.batches.plans import Plan, this_process
-from tidemark.resources.workspace import TAKEN, WAITS, Workspace, plan_end, tick_of, waits_in
+from tidemark.resources.batches.position import (
+    TAKEN,
+    WAITS,
+    plan_end,
+    tick_of,
+    waits_in,
+)
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
 from tidemark.timeops.zones import java_release, zone_problems, zones_of
@@ -95,8 +102,8 @@ def next_segment(
     pending = workspace.batches.pending("process")
     if pending is not None:
         return segment_of(pending)
-    first, end = workspace.processed_end(), workspace.log_end()
-    flushed = workspace.position().final
+    first, end = workspace.progress.processed_end(), workspace.progress.log_end()
+    flushed = workspace.progress.position().final
     if reopen is not None:
         _check_may_reopen(workspace, flushed=flushed)
     if flushed and end > first and reopen is None:
@@ -193,7 +200,7 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
         BusyError: Another run is at work.
     """
     last = workspace.batches.last_commit()
-    if segment.tick_us is not None and segment.end_seq != workspace.log_end():
+    if segment.tick_us is not None and segment.end_seq != workspace.progress.log_end():
         raise BusyError(
             "Another run has read more input meanwhile, so a tick would come too early. Nothing was changed.",
             remedy="Run again.",

@@ -22,8 +22,9 @@ from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import as_declared, payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
 from tidemark.resources.spark.frames import small_frame
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.expressions.tokens import quoted
@@ -111,7 +112,7 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: boo
 def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
     """Judge each piece of the log, from its beginning to what was processed; one piece if nothing cuts it."""
     controls, waits, position = recorded(workspace, *REPLAYED_KINDS), Waits(), Position()
-    pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.processed_end())]
+    pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.progress.processed_end())]
     state = State(small_frame(workspace.spark, [], STATE_SCHEMA))
     for number, piece in enumerate(pieces):
         count = piece.end_seq - piece.first_seq

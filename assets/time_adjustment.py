@@ -33,8 +33,9 @@ from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.position import LOST, Position
 from tidemark.resources.delta.lake import FEW_ROWS
-from tidemark.resources.workspace import LOST, Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
     FURTHEST_US,
@@ -142,7 +143,7 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     Returns:
         How many, by reason.
     """
-    counts, alone = batch.workspace.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
+    counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
     counts = {name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))}
     reasons = dead_letters_by_reason(counts, [window.name for window in batch.workspace.spec.windows])
     for unfit in batch.outcome.unfit_results():
@@ -167,7 +168,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
         why = "the pipeline's first batch" if segment.first_seq == 0 else "the spec file changed"
         why = "the spec of the rebuild" if workspace.log_of else why
         items.append(_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
-    clock_us = workspace.position().clock_us if follows_waits(workspace.spec) else None
+    clock_us = workspace.progress.position().clock_us if follows_waits(workspace.spec) else None
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
         argument = json.dumps(waiters_to_json(segment.waits))
         items.append(_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
@@ -186,7 +187,7 @@ def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]
     if not any(isinstance(source, KafkaSource) and source.on_data_loss == "note" for source in sources):
         return []
     found: list[dict[str, object]] = []
-    for read in workspace.reading.history("ingest"):
+    for read in workspace.progress.read.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
             for name, lost in workspace.by_source(read.plan.input.get(LOST, {})).items():

@@ -131,7 +131,7 @@ def _found(
     """Find the input of a source that the log lacks."""
     folder = workspace.file.folder
     if isinstance(source, KafkaSource):
-        looked = discover_offsets(source, folder, workspace.positions_of(source))
+        looked = discover_offsets(source, folder, workspace.progress.positions_of(source))
         return looked if workspace.spec.time.idle is None else replace(looked, warnings=())
     known, held = known_files(workspace, source), _held_files(workspace, source)
     if isinstance(source, DeltaSource):
@@ -165,7 +165,7 @@ def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
 
 def must_process_first(workspace: Workspace) -> bool:
     """Return whether records of the log must be processed before more is read: alignment judges by processed ones."""
-    return workspace.spec.is_aligned and workspace.log_end() > workspace.processed_end()
+    return workspace.spec.is_aligned and workspace.progress.log_end() > workspace.progress.processed_end()
 
 
 def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:

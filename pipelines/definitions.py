@@ -32,7 +32,7 @@ from tidemark.pipelines.rebuilding import rebuild_job, rejudge_job
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.counted_warehouse import note_code_location
-from tidemark.resources.memory import Memory
+from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session

@@ -53,7 +53,7 @@ def main() -> None:
         file = read_spec(SPEC)
         status = run_all([file], settings, RunOptions())
         workspace = Workspace(file, settings.warehouse)
-        if not workspace.exists or not workspace.processed_end():
+        if not workspace.exists or not workspace.progress.processed_end():
             sys.exit(status)  # the failure is shown above
         _show_busiest_hour(workspace)
         _show_next_steps()

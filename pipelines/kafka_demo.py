@@ -112,7 +112,7 @@ def main() -> None:
 
 
 def _is_done(workspace: Workspace) -> bool:
-    return workspace.exists and workspace.processed_end() > 0
+    return workspace.exists and workspace.progress.processed_end() > 0
 
 
 def _stop_if_failed(status: int) -> None:
@@ -233,7 +233,7 @@ def _results(workspace: Workspace) -> _Results:
     letters = Counter(refused["reason"].to_pylist())
     rows = lake.rows(_WINDOW, workspace.base_of(_WINDOW)).to_pylist()
     return _Results(
-        workspace.processed_end() - letters["no_arrival_time"],
+        workspace.progress.processed_end() - letters["no_arrival_time"],
         letters["out_of_order"],
         {(row["window_start"], row["origin"]): _numbers(row) for row in rows},
     )

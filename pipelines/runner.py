@@ -37,13 +37,14 @@ from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.resources.batches.position import tick_of
 from tidemark.resources.machine import machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.stopping import ensure_not_stopped
-from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent, tick_of
+from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec import FilesSource
 
@@ -192,7 +193,7 @@ def _reopen(workspace: Workspace, options: RunOptions) -> str | None:
 
 
 def _is_flushed(workspace: Workspace) -> bool:
-    return workspace.exists and workspace.position().final
+    return workspace.exists and workspace.progress.position().final
 
 
 def _last_batch(workspace: Workspace) -> int:

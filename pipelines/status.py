@@ -17,10 +17,11 @@ from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import RENAMED, RENAMED_SOURCES, Commit, Plan
-from tidemark.resources.delta.integrity import foreign_error
+from tidemark.resources.batches.position import Position
+from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place
 from tidemark.resources.quality.data_docs import failed_checks
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.utc import instant_of
@@ -80,7 +81,7 @@ def status_of(workspace: Workspace) -> Status:
     workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
     pending = workspace.batches.pending() if workspace.exists else None
-    position = workspace.position() if last else Position()
+    position = workspace.progress.position() if last else Position()
     at_work = pending if pending is not None and not pending.is_left(workspace.clock.now()) else None
     waiting, wrong = _waiting(workspace)
     found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
@@ -88,8 +89,8 @@ def status_of(workspace: Workspace) -> Status:
     return Status(
         name=workspace.spec.name,
         folder=workspace.lake.root,
-        records=workspace.log_end() if last else 0,
-        processed=workspace.processed_end() if last else 0,
+        records=workspace.progress.log_end() if last else 0,
+        processed=workspace.progress.processed_end() if last else 0,
         position=position,
         delay=delay,
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
@@ -123,7 +124,7 @@ def _rows(workspace: Workspace, table: str) -> int:
 
 def _by_hand(workspace: Workspace) -> list[str]:
     base, in_all = workspace.base(), sums(workspace.batches.counted())
-    return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.log_end()))
+    return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.progress.log_end()))
 
 
 def _delay(workspace: Workspace, position: Position) -> timedelta | None:

@@ -24,10 +24,11 @@ from rich.text import Text
 
 from tidemark.pipelines.values import in_a_line, is_number, number, plain, plural
 from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import dead_letters_by_reason, of_windows, refused
 from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.reasons import OF_WINDOWS, Reason
@@ -132,7 +133,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     for line in lines_of(workspace, commits, report.batches):
         table.add_row(line.label, number(line.added), number(line.in_all))
     on.print(table)
-    on.print(f"watermark  {watermark_text(workspace.position())}")
+    on.print(f"watermark  {watermark_text(workspace.progress.position())}")
     on.print(printable(f"tables     {workspace.lake.root}"), soft_wrap=True)
 
 
@@ -159,7 +160,7 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
     ]
     lines += _missed(workspace.spec, added, in_all)
-    changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.log_end())
+    changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.progress.log_end())
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
     for window in workspace.spec.windows:
         table = window_table(window.name)

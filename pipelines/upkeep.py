@@ -31,7 +31,7 @@ from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import key
 from tidemark.resources import tables
 from tidemark.resources.delta.files import Size, compact, size_of, vacuum
-from tidemark.resources.delta.integrity import same_rows
+from tidemark.resources.delta.undoing import same_rows
 from tidemark.resources.quality.data_docs import forget_pages
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent

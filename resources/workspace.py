@@ -1,14 +1,13 @@
-"""The parts that every stage of a pipeline works with: its spec, its tables, its log of batches, and its position.
+"""The parts that every stage of a pipeline works with: its spec, its tables, and the log of its batches.
 
-Here: opening these for one pipeline. Not here: rows that were read and are kept (memory.py), the work of a stage
-(assets/), the rules (timeops/).
+Here: these parts of one pipeline in one warehouse. Not here: whether its tables are whole (opening.py), its position
+(batches/position.py), the work of a stage (assets/), the rules (timeops/).
 """
 
 import json
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -20,53 +19,28 @@ import pyarrow.compute as pc
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.position import Progress
 from tidemark.resources.delta.columns import migrate
-from tidemark.resources.delta.integrity import (
-    broken_tables,
-    ensure_log_is_not_older,
-    ensure_none_is_left,
-    ensure_whole,
-    half_made,
-    outputs,
-    prepare,
-    take_back,
-)
 from tidemark.resources.delta.lake import Lake, without_spark
+from tidemark.resources.delta.undoing import outputs, prepare, take_back
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.memory import Memory
+from tidemark.resources.opening import Memory, Opening
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Clock
-from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
-from tidemark.timeops.rules import TimeRules, Waiter, waiters_from_json
+from tidemark.timeops.rules import TimeRules, Waiter
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
 from tidemark.timeops.spec.changes import names_of_sources
 from tidemark.timeops.spec.yaml_text import read_yaml
-from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.ticks import LastArrival
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 Noted = TypeVar("Noted")
-
-LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
-"""Counts of an ingestion: the clock of the log after it, and at its first timed record."""
-CLOCKS = "clocks"  # of the input of a rebuild's plan: the same if records are excluded, and LAST_ARRIVAL by source
-LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
-"""Counts of an ingestion, with the name of a source after a dot: when its last record arrived, and when it was read
-by the wall clock."""
-
-TAKEN = "taken"  # of the counts of an ingestion: records that replaced others
-
-POSITIONS = "positions"  # of the input of an ingestion's plan: the position of each source of Kafka after it
-LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
-LOST_TABLES = "lost_tables"  # of the input of a rebuild's plan: tables that it makes anew in empty folders
-WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait for others of their alignment group
 
 
 @dataclass(frozen=True)
@@ -199,9 +173,18 @@ class Workspace:
         return BatchLog(self.lake, self.memory.batches)
 
     @property
-    def reading(self) -> BatchLog:
-        """The log of batches that holds the ingestions of the log."""
-        return self.log_of.batches if self.log_of else self.batches
+    def progress(self) -> Progress:
+        """The progress of the pipeline along its log."""
+        read = self.log_of.batches if self.log_of else self.batches
+        names = [source.name for source in self.spec.sources]
+        return Progress(read, self.batches, names, self.by_source, self._watermarks_of, self.clocks)
+
+    def _watermarks_of(self, batch_id: int) -> Mapping[str, Any]:
+        """Return the row of `watermarks` that a batch, committed or at work, wrote for the whole pipeline."""
+        last = self.batches.last_commit()
+        is_committed = last is not None and batch_id <= last.batch_id
+        version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)
+        return self.memory.pipeline_row(self.lake, batch_id, version)
 
     @property
     def spark(self) -> "SparkSession":
@@ -252,48 +235,23 @@ class Workspace:
         Raises:
             LakeError: The log of batches is missing, but other tables are not.
         """
-        if self.lake.exists(tables.BATCHES):
+        if self.batches.exists:
             return True
         if not self.memory.is_looked_at:
-            ensure_none_is_left(self.lake, tables.BATCHES, self.tables)
+            self.opening.ensure_none_is_left()
             self.memory.is_looked_at = True
         return False
 
-    def ensure_whole(self) -> None:
-        """Check, once in a run, that all tables are as the last commit left them.
-
-        Raises:
-            LakeError: A table is missing or older, or a file of it is missing or damaged; or `batches` is older than
-                the others.
-        """
-        if self.memory.is_looked_at or not self.exists:
-            return
-        last = self.batches.last_commit()
-        if lost := self._made_anew():
-            raise half_made(self.lake, lost)
-        ensure_log_is_not_older(self.lake, self.batches.base_versions(self.tables), self.batches.newest_attempt)
-        if last is not None:
-            committed = self._committed
-            base = {name: self._base_of(name, version) for name, version in committed.items()}
-            ensure_whole(self.lake, committed, base | {tables.BATCHES: self.lake.version(tables.BATCHES)})
-        self.memory.is_looked_at = True
-
     @property
-    def _committed(self) -> dict[str, int]:
-        """Version of each table of the spec that the last commit names."""
-        last = self.batches.last_commit()
-        versions = last.table_versions if last else {}
-        return {name: versions[name] for name in self.tables if name in versions}
+    def opening(self) -> Opening:
+        """The tables as a run finds them."""
+        return Opening(self.lake, self.batches, self.tables, self._base_of)
 
-    def _made_anew(self) -> tuple[str, ...]:
-        """Return the lost tables that an unfinished rebuild has begun to make anew."""
-        pending = self.batches.pending("rebuild")
-        return tuple(pending.input.get(LOST_TABLES, ())) if pending else ()
-
-    def broken_tables(self) -> dict[str, LakeError]:
-        """Return the tables that lack what the last commit says, each with its error."""
-        found = broken_tables(self.lake, self._committed, self._base_of)
-        return found | {name: half_made(self.lake, [name]) for name in self._made_anew()}
+    def ensure_whole(self) -> None:
+        """Check, once in a run, that all tables are as the last commit left them; errors as of `Opening`."""
+        if not self.memory.is_looked_at and self.exists:
+            self.opening.ensure_whole()
+            self.memory.is_looked_at = True
 
     @property
     def is_prepared(self) -> bool:
@@ -403,93 +361,15 @@ class Workspace:
             names.get(one, one) if isinstance(one, str) else (names.get(one[0], one[0]), one[1]) for one in found
         )
 
-    def positions_of(self, source: KafkaSource) -> Positions | None:
-        """Return the position of a source of Kafka after the last ingestion; None before its first one."""
-        last = self.reading.last_commit("ingest") if self.exists else None
-        noted = self.by_source(last.plan.input.get(POSITIONS, {})).get(source.name) if last else None
-        return None if noted is None else Positions.from_json(noted)
-
     @property
     def rules(self) -> TimeRules:
         """The rules that decide on the time of events; the partitions of Kafka are known after the first look."""
         splits: dict[str, tuple[str, ...]] = {}
         for source in self.spec.sources:
             if isinstance(source, KafkaSource) and source.split is None:
-                positions = self.positions_of(source)
+                positions = self.progress.positions_of(source)
                 splits[source.name] = positions.first_splits if positions is not None else ()
         return TimeRules.of(self.spec, splits)
-
-    def log_end(self) -> int:
-        """Return the number of records in the log, which is the next `_arrival_seq`."""
-        last = self.reading.last_commit("ingest")
-        return int(last.plan.end_seq or 0) if last else 0
-
-    def log_clock_us(self) -> int | None:
-        """Return the clock after the last record or tick of the log, microseconds; None before a timed record."""
-        processed = self.batches.last_commit("process")
-        clocks = [self._read_clocks.get(LOG_CLOCK), tick_of(processed.plan) if processed else None]
-        return max((us for us in clocks if us is not None), default=None)
-
-    def last_arrivals(self) -> dict[str, LastArrival | None]:
-        """Return the last arrival of each source in the log; None before its first record with one."""
-        last = self.reading.last_commit("ingest")
-        counts: Mapping[str, int] = last.counts if last else {}
-        arrivals, seen = (
-            self.by_source({name.removeprefix(key): us for name, us in counts.items() if name.startswith(key)})
-            for key in (f"{LAST_ARRIVAL}.", f"{LAST_SEEN}.")
-        )
-        if LAST_ARRIVAL in self._read_clocks:
-            arrivals = self.by_source(self._read_clocks[LAST_ARRIVAL])
-        found: dict[str, LastArrival | None] = {}
-        for source in self.spec.sources:
-            arrival_us, seen_us = arrivals.get(source.name), seen.get(source.name)
-            found[source.name] = None
-            if arrival_us is not None and seen_us is not None:
-                found[source.name] = LastArrival(arrival_us, seen_us)
-        return found
-
-    def first_clock_us(self) -> int | None:
-        """Return the clock at the first timed record of the log, microseconds; None before it."""
-        return self._read_clocks.get(FIRST_CLOCK) if self.exists else None
-
-    @property
-    def _read_clocks(self) -> Mapping[str, Any]:
-        """The clocks of the read records, by their names in the counts of an ingestion.
-
-        They change if records were excluded since the last ingestion.
-        """
-        last, rebuilt = self.reading.last_commit("ingest"), self.reading.last_rebuild()
-        if self.clocks is not None:
-            return self.clocks
-        if rebuilt is not None and CLOCKS in rebuilt.input and (last is None or last.batch_id < rebuilt.batch_id):
-            known: Mapping[str, Any] = rebuilt.input[CLOCKS]
-            return known
-        return last.counts if last else {}
-
-    def processed_end(self) -> int:
-        """Return the first `_arrival_seq` that no committed batch has processed."""
-        last = self.batches.last_commit("process")
-        return int(last.plan.end_seq or 0) if last else 0
-
-    def position(self) -> "Position":
-        """Return the state after the last processed batch."""
-        last = self.batches.last_commit("process")
-        return self.position_after(last.batch_id) if last else Position()
-
-    def position_after(self, batch_id: int) -> "Position":
-        """Return the state that the time stage of a batch wrote."""
-        return Position.of(self._pipeline_row(batch_id))
-
-    def counts_of(self, batch_id: int) -> dict[str, int]:
-        """Return the counts that the time stage of a batch wrote."""
-        return dict(self._pipeline_row(batch_id)["counts"])
-
-    def _pipeline_row(self, batch_id: int) -> Mapping[str, Any]:
-        """Return the row of `watermarks` that a batch, committed or at work, wrote for the whole pipeline."""
-        last = self.batches.last_commit()
-        is_committed = last is not None and batch_id <= last.batch_id
-        version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)
-        return self.memory.pipeline_row(self.lake, batch_id, version)
 
 
 @lru_cache(maxsize=8)
@@ -500,69 +380,3 @@ def _names_of_sources(specs: tuple[str, ...]) -> Mapping[str, str]:
 def without_tables(file: SpecFile, session: "Callable[[], SparkSession]") -> Workspace:
     """Return a pipeline that has no tables, for work on its spec alone."""
     return Workspace(file, file.folder / ".no_warehouse", session)
-
-
-@dataclass(frozen=True)
-class Position:
-    """The position of a pipeline between two batches; microseconds since the epoch.
-
-    Attributes:
-        watermark_us: The watermark, with `over` the largest of all timelines; None before the first event. With
-            `final` as it was before the flush: a reopened pipeline continues there.
-        max_t_us: Largest event time that moved it.
-        set_by: `_arrival_seq` after which it had this value first; None if there are several timelines.
-        clock_us: Clock after the last processed record.
-        clock_before_period_us: Clock of the last record before the period of emission of this clock; None if no rule
-            needs it.
-        released: Number of events with a `_release_seq`.
-        final: The end of input was flushed: everything is released and closed.
-    """
-
-    watermark_us: int | None = None
-    max_t_us: int | None = None
-    set_by: int | None = None
-    clock_us: int | None = None
-    clock_before_period_us: int | None = None
-    released: int = 0
-    final: bool = False
-
-    @classmethod
-    def of(cls, row: Mapping[str, object]) -> "Position":
-        """Return the position that a pipeline row of `watermarks` holds."""
-        return cls(
-            watermark_us=_us(row["watermark_before_flush" if row["final"] else "watermark"]),
-            max_t_us=_us(row["max_timestamp"]),
-            set_by=_integer(row["watermark_set_by"]),
-            clock_us=_us(row["clock"]),
-            clock_before_period_us=_us(row["clock_before_period"]),
-            released=_integer(row["released"]) or 0,
-            final=bool(row["final"]),
-        )
-
-
-def _us(value: object) -> int | None:
-    return us_of(value) if isinstance(value, datetime) else None
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def plan_end(plan: Plan) -> int:
-    """Return the end of a processing plan's range of the log, which such a plan always knows."""
-    return int(plan.end_seq or 0)
-
-
-def tick_of(plan: Plan) -> int | None:
-    """Return the clock of the tick after a processing plan's range, microseconds; None if there is no tick."""
-    return _integer(plan.input.get("tick_us"))
-
-
-def waits_in(plan: Plan) -> frozenset[Waiter]:
-    """Return the sources and splits that wait for others after an ingestion, or while a range is judged."""
-    return waiters_from_json(plan.input.get(WAITS, []))
-
-
-def records_in(plan: Plan) -> int:
-    """Return the number of records in a processing plan's range of the log."""
-    return plan_end(plan) - plan.first_seq

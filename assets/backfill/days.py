@@ -53,7 +53,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         SpecError: The spec judges the log in another way than it was judged, or an expression of it is wrong.
         BusyError: Another run is at work.
     """
-    if workspace.batches.last_commit() is None or workspace.processed_end() == 0:
+    if workspace.batches.last_commit() is None or workspace.progress.processed_end() == 0:
         raise LakeError(
             f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to compute its days from.",
             expected="a live run before",

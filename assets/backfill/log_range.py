@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state
 from tidemark.resources import tables
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.batches.position import Position
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import closed_from
 from tidemark.timeops.spec import WindowSpec

@@ -25,11 +25,12 @@ from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import Filters, unreadable_file
 from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.session import tuned_for_few_rows
-from tidemark.resources.workspace import Position, Workspace, plan_end, records_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome, State, advance
@@ -175,7 +176,7 @@ class Batch(BatchWriter):
     @cached_property
     def before(self) -> Position:
         """The pipeline's position before the batch."""
-        return self.workspace.position()
+        return self.workspace.progress.position()
 
     @property
     def after(self) -> Position:

@@ -14,7 +14,8 @@ from tidemark.assets.planning import LogSegment
 from tidemark.assets.state.timelines import log_place
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.batches.position import Position
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
@@ -44,7 +45,10 @@ def clock_of_tick(workspace: Workspace) -> int | None:
     found = waiting_input(workspace)
     if found.is_ready or found.waiting or found.notes or found.left or found.errors or not workspace.exists:
         return None
-    estimate_us, reached_us = estimated_clock(workspace.last_arrivals().values(), now_us), workspace.log_clock_us()
+    estimate_us, reached_us = (
+        estimated_clock(workspace.progress.last_arrivals().values(), now_us),
+        workspace.progress.log_clock_us(),
+    )
     return estimate_us if estimate_us is not None and estimate_us > (reached_us or 0) else None
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from tidemark.assets.batch.batch import Batch
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.workspace import Position
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.reasons import Stage
 from tidemark.timeops.rules import TimeRules

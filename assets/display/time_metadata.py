@@ -16,7 +16,8 @@ from tidemark.assets.display.pictures import draw_lateness, draw_watermark
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Position, Workspace, plan_end
+from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes, refused
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.spec.consistency import has_event_time
@@ -73,7 +74,7 @@ def in_words(delay: timedelta) -> str:
 
 def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
     """Return as Markdown what can make the watermark delay large, each cause with what is known of it here."""
-    behind = workspace.log_end() - plan_end(plan)
+    behind = workspace.progress.log_end() - plan_end(plan)
     rows = [
         ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
         *_tolerances(workspace),

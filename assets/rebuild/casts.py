@@ -52,7 +52,7 @@ def ensure_all_fit(beside: Workspace) -> None:
     if not fields:
         return
     out = excluded(beside)
-    unused = np.setdiff1d(np.union1d(out.between(0, log.log_end()), out.places), out.records)
+    unused = np.setdiff1d(np.union1d(out.between(0, log.progress.log_end()), out.places), out.records)
     records = without(beside, log.read_base(tables.RAW_EVENTS), unused)
     there = {field.name: field.dataType for field in records.schema}
     wrong = {

@@ -35,7 +35,7 @@ def ensure_judged_alike(shadow: Shadow) -> None:
     Raises:
         LakeError: It has not: the log is judged in another way now.
     """
-    here, there = (replace(one.position(), released=0) for one in (shadow.workspace, shadow.tables))
+    here, there = (replace(one.progress.position(), released=0) for one in (shadow.workspace, shadow.tables))
     if here != there or _refused(shadow.workspace) != _refused(shadow.tables):
         raise LakeError(
             f"The log of {shadow.workspace.spec.name} is judged in another way than when it was processed.",

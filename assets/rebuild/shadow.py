@@ -31,12 +31,13 @@ from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import DROPPED, REPLAYED, RESERVES, Commit, Plan, this_process
+from tidemark.resources.batches.position import plan_end
 from tidemark.resources.delta.columns import delta_columns, differences, fit
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.memory import Memory
+from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.stopping import ensure_not_stopped
-from tidemark.resources.workspace import Workspace, plan_end
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.changes import with_readers
@@ -219,10 +220,10 @@ class Shadow:
         workspace, last = self.workspace, self.tables.batches.last_commit()
         if self.windows or not keeps_unknown(workspace):
             return None
-        end, judged = workspace.log_end(), plan_end(last.plan) if last else 0
+        end, judged = workspace.progress.log_end(), plan_end(last.plan) if last else 0
         if end > judged:
             plan = self._reserve(_SPARE)
-            end = workspace.log_end()  # what came while it waited
+            end = workspace.progress.log_end()  # what came while it waited
             fill_all_from_rescued(workspace, judged, plan)
         return end
 
@@ -236,7 +237,7 @@ class Shadow:
         """Return the pieces of the log that the pipeline has processed and its shadow has not."""
         last = self.tables.batches.last_commit()
         begin, replayed = (plan_end(last.plan), int(last.plan.input[REPLAYED])) if last else (0, 0)
-        end = self.workspace.processed_end()  # first: what is committed after it comes with its items
+        end = self.workspace.progress.processed_end()  # first: what is committed after it comes with its items
         return [*pieces_left(recorded(self.workspace, *REPLAYED_KINDS), begin, replayed, end)]
 
     def catch_up(self, *, is_last: bool = False) -> None:
@@ -285,7 +286,7 @@ class Shadow:
                     aggregate_windows(batch)
                 write_dead_letters(batch)
                 _check(batch)
-            counts, versions = beside.counts_of(plan.batch_id), beside.outputs(plan)
+            counts, versions = beside.progress.counts_of(plan.batch_id), beside.outputs(plan)
             beside.batches.commit(plan, counts, versions, beside.clock.now())
 
     def _number_after(self, last: Commit | None) -> int:
@@ -310,7 +311,7 @@ def begin_without_records(
         given: The input of its plan.
         fingerprint: By default that of the last batch, so that the next one applies all that the spec has changed.
     """
-    last, end = workspace.batches.last_commit(), workspace.processed_end()
+    last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     assert last is not None  # something was processed, or there is a table of a window
     return workspace.batches.begin(
         "rebuild",
@@ -351,7 +352,7 @@ def begun(workspace: Workspace) -> str:
     last, what = BatchLog(left).last_commit(), rebuilt.plan.input[_WHAT]
     of = " and ".join(what["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
-    return f"of {of}, {judged:,} of {workspace.processed_end():,} records judged anew"
+    return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged anew"
 
 
 def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> None:
@@ -361,14 +362,14 @@ def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> Non
         LakeError: It is lost or damaged, or nothing of it was processed.
         SpecError: Another spec file made the tables, or the spec asks for more.
     """
-    if not workspace.exists or not workspace.processed_end():
+    if not workspace.exists or not workspace.progress.processed_end():
         raise LakeError(
             f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to make anew.",
             expected="a run before",
             remedy="Run it: `tidemark run SPEC`.",
         )
     ensure_one_file(workspace)
-    for table, error in workspace.broken_tables().items():
+    for table, error in workspace.opening.broken_tables().items():
         if table in tables.OF_THE_LOG:
             raise error
     if windows:

@@ -30,9 +30,10 @@ from tidemark.assets.rebuild.shadow import Shadow, when_free
 from tidemark.assets.schemas import end_tables, fit_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
+from tidemark.resources.batches.position import CLOCKS, LOST_TABLES
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Version
-from tidemark.resources.workspace import CLOCKS, LOST_TABLES, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 
 OPEN_END = 2**62
@@ -96,16 +97,16 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
         LakeError: The spec that live runs go by has changed since the rebuild began.
     """
     workspace = shadow.workspace
-    last, end = workspace.batches.last_commit(), workspace.processed_end()
+    last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     if last is None or shadow.is_superseded:
         raise LakeError(
             "Another rebuild has begun, or live runs go by another spec since this one began.",
             expected="one spec until a rebuild ends",
             remedy="Run `tidemark rebuild SPEC` again: it begins anew. The tables are as they were",
         )
-    if shadow.is_outdated or (filled is not None and workspace.log_end() > filled):
+    if shadow.is_outdated or (filled is not None and workspace.progress.log_end() > filled):
         return None
-    broken = workspace.broken_tables()
+    broken = workspace.opening.broken_tables()
     # Tables whose log is gone or cannot be read begin in an empty folder.
     given: dict[str, Any] = {LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
     if shadow.windows:
@@ -147,7 +148,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     ensure_all_fit(beside)  # also of records that live runs have read meanwhile
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    here = {"_after_seq": workspace.log_end() - 1, "_batch_id": plan.batch_id}
+    here = {"_after_seq": workspace.progress.log_end() - 1, "_batch_id": plan.batch_id}
     decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
     write_items(workspace, plan, [item_of(REBUILD, reason, plan), *decided, *again.to_pylist()])
     end_tables(workspace)

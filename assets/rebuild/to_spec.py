@@ -23,7 +23,7 @@ def asked_by_spec(workspace: Workspace) -> tuple[str, ...] | None:
         SpecError: The log does not go with the spec.
     """
     ensure_rebuildable(workspace)
-    spec, broken = workspace.spec, workspace.broken_tables()
+    spec, broken = workspace.spec, workspace.opening.broken_tables()
     own = {window.name: own_tables([window]) for window in spec.windows}
     if any(not any(table in tables for tables in own.values()) for table in broken):
         return ()

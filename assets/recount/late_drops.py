@@ -60,7 +60,7 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
     """Return the rules of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
-    spec, rules, before = workspace.spec, workspace.rules, workspace.position()
+    spec, rules, before = workspace.spec, workspace.rules, workspace.progress.position()
     time, waits = spec.time, waits_of(workspace, plan)
     idle = time.idle.advance if time.idle else None
     return RecountRules(

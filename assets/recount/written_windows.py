@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from tidemark.assets.batch.batch import Batch
 from tidemark.assets.log_control import last_flush
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
-from tidemark.resources.workspace import Position, Workspace, records_in
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.aggregates import SUMS, calls_of
 from tidemark.timeops.spec import WindowSpec
@@ -109,7 +110,7 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
     For windows before it, the tables of events do not show which events a flush keeps out.
     """
     batch = last_flush(workspace)
-    position = Position() if batch is None else workspace.position_after(batch)
+    position = Position() if batch is None else workspace.progress.position_after(batch)
     reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
     return max(reached) + window.reach_us if reached else None
 

@@ -13,7 +13,8 @@ from tidemark.assets.log_control import waits_up_to
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import timelines_at
 from tidemark.resources import tables
-from tidemark.resources.workspace import Position, Workspace, plan_end
+from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import Waits
 
 

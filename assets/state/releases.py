@@ -13,11 +13,12 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.numbering import numbered_by_instant, parts_at
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import RELEASE_ORDER

@@ -19,8 +19,9 @@ from tidemark.assets.log_control import waits_before
 from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
 from tidemark.assets.spec_changes import check_spec, spec_before
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
 from tidemark.resources.spark.frames import small_frame
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.rules import TimeRules, Waits
@@ -110,7 +111,7 @@ def log_place(workspace: Workspace, before: Position) -> LogPlace:
 
 def first_clock_asked_for(workspace: Workspace) -> int | None:
     """Return the first clock of the log; None if no listed split asks for it: looking it up opens a table."""
-    return workspace.first_clock_us() if workspace.rules.listed_splits else None
+    return workspace.progress.first_clock_us() if workspace.rules.listed_splits else None
 
 
 def write_timelines(batch: "Batch", after: DataFrame) -> None:

@@ -29,9 +29,10 @@ from tidemark.assets.schemas import (
     stored_groups,
 )
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS, MOST_FILES
 from tidemark.resources.delta.versions import Filters, arrow_condition, sql_condition
-from tidemark.resources.workspace import Position, Workspace
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
 from tidemark.timeops.expressions.tokens import quoted

@@ -131,7 +131,7 @@ def _watermark(found: "Status") -> str:
 
 def _last_batch(found: "Status") -> str:
     from tidemark.pipelines.values import plural, second
-    from tidemark.resources.workspace import records_in
+    from tidemark.resources.batches.position import records_in
 
     assert found.last is not None  # the caller has looked
     plan, at = found.last.plan, found.last.committed_at

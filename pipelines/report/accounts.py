@@ -16,10 +16,10 @@ from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, RENAMED_SOURCES, WINDOWS, Commit, Plan
+from tidemark.resources.batches.position import POSITIONS, plan_end
 from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
-from tidemark.resources.workspace import POSITIONS, plan_end
 from tidemark.timeops.counts import dead_letters_by_reason, refused
 from tidemark.timeops.reasons import Reason
 

@@ -19,9 +19,9 @@ from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_wat
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.words import of_window
 from tidemark.pipelines.values import any_value, is_number, no_more_than, plural
+from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
-from tidemark.resources.workspace import Position, plan_end
 from tidemark.timeops.durations import micros
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.consistency import has_event_time

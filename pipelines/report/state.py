@@ -11,8 +11,9 @@ from functools import cached_property
 from tidemark.pipelines.terminal import sums, windows_in
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, counted
+from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.workspace import Position, Workspace, plan_end
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import dead_letters_by_reason
 from tidemark.timeops.spec import Spec
 

@@ -119,6 +119,11 @@ class BatchLog:
     def __init__(self, lake: Lake, memory: BatchMemory | None = None) -> None:
         self._lake, self._memory = lake, memory or BatchMemory()
 
+    @property
+    def exists(self) -> bool:
+        """Return whether the table has been made."""
+        return self._lake.exists(BATCHES)
+
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit in force, optionally of one kind; None before the first."""
         return self._last(self._known(), kind)

@@ -81,7 +81,7 @@ class Demo:
         workspace = self.workspace
         lake = workspace.lake
         is_written = lake.exists(ORDERED_EVENTS) and lake.version(ORDERED_EVENTS) > behind
-        return is_written and workspace.processed_end() == 0
+        return is_written and workspace.progress.processed_end() == 0
 
     def tables(self, *, of_one_batch: bool = True) -> dict[str, list[str]]:
         """The rows of each table but `batches`, which has times and processes in it, as sorted texts.

@@ -95,7 +95,7 @@ def drop(folder: Path, number: int) -> None:
 
 def wait_until_processed(workspace: Workspace, records: int) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while not workspace.exists or workspace.processed_end() < records:
+    while not workspace.exists or workspace.progress.processed_end() < records:
         assert time.monotonic() < deadline, f"{records} records were not processed in {DEADLINE_S} s"
         time.sleep(2)
 

@@ -87,7 +87,7 @@ def stop_and_kill(made: tuple[SpecFile, Settings], log: Path) -> None:
     words = ["run", str(file.path), "--warehouse", str(settings.warehouse)]
     command = [sys.executable, "-m", "tidemark.pipelines.cli", *words, "--max-events-per-batch", "70"]
     with process(command, {}, log) as running:
-        wait_until(lambda: workspace.exists and workspace.processed_end() == 70, log)
+        wait_until(lambda: workspace.exists and workspace.progress.processed_end() == 70, log)
         wait_until(lambda: (pending := workspace.batches.pending()) is not None and pending.kind == "process", log)
         os.killpg(running.pid, signal.SIGSTOP)
         refused = CliRunner().invoke(main, words)
@@ -95,7 +95,7 @@ def stop_and_kill(made: tuple[SpecFile, Settings], log: Path) -> None:
         assert running.wait() == -signal.SIGKILL
     assert refused.exit_code == 1
     assert f"Another run is at work: process {running.pid}" in refused.output
-    assert workspace.processed_end() == 70
+    assert workspace.progress.processed_end() == 70
     assert workspace.batches.pending() is not None, "a batch is left half done"
 
 

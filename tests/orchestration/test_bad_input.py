@@ -48,7 +48,7 @@ def tidemark(folder: Path, *, format: str = "csv", more: str = ", options: {head
 
 
 def records(folder: Path) -> int:
-    return Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").log_end()
+    return Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").progress.log_end()
 
 
 @pytest.mark.long

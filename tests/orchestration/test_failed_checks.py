@@ -217,7 +217,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     assert "check conservation failed." in failed.stderr
     assert 'take it as it is with `tidemark accept SPEC 1 --reason "…"`' in failed.stderr
     workspace = Workspace(file, settings.warehouse)
-    assert workspace.processed_end() == 0, "readers stay at the last commit"
+    assert workspace.progress.processed_end() == 0, "readers stay at the last commit"
     assert workspace.base()["ordered_events"] == 0
 
     status = command("status", file.path, "--warehouse", settings.warehouse).stdout
@@ -232,7 +232,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     commit = workspace.batches.last_commit()
     assert commit is not None
     assert (commit.batch_id, commit.reason) == (1, "seen with the shop")
-    assert workspace.processed_end() == 120
+    assert workspace.progress.processed_end() == 120
     assert {row["state"] for row in table(settings.warehouse, file.spec, "batches") if row["_batch_id"] == 1} >= {
         "accepted"
     }
@@ -263,7 +263,7 @@ def test_alerts_are_told_with_their_level_and_hold_nothing_back(
 ) -> None:
     """The watermark of the batch is an hour behind the clock."""
     spec = batch.workspace.spec.model_copy(update={"alerts": Alerts.model_validate(alerts)})
-    watermark_us = batch.workspace.position_after(batch.plan.batch_id).watermark_us
+    watermark_us = batch.workspace.progress.position_after(batch.plan.batch_id).watermark_us
     assert watermark_us is not None
     clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
     file = replace(batch.workspace.file, spec=spec)

@@ -167,8 +167,8 @@ def remember_as_before(workspace: Workspace) -> None:
         this_process("older"),
         now,
         after=newest.batch_id,
-        first_seq=workspace.log_end(),
-        end_seq=workspace.log_end(),
+        first_seq=workspace.progress.log_end(),
+        end_seq=workspace.progress.log_end(),
         input={},
         fingerprint=workspace.spec.fingerprint(),
     )

@@ -117,7 +117,9 @@ def upload(folder: Path, records: int, seed: int, later: timedelta = timedelta()
 
 def wait_until_processed(workspace: Workspace, records: int, folder: Path) -> None:
     def is_processed() -> bool:
-        return workspace.exists and workspace.processed_end() == records and workspace.batches.pending() is None
+        return (
+            workspace.exists and workspace.progress.processed_end() == records and workspace.batches.pending() is None
+        )
 
     wait_until(is_processed, folder / "daemon.log", PATIENCE_S)
 

@@ -133,10 +133,10 @@ def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
             before = go(made, instance, options)
             assert before.batches
             if number == len(runs) - 2:
-                found, position = all_of(made), workspace_of(made).position()
+                found, position = all_of(made), workspace_of(made).progress.position()
                 assert rebuild(made).exit_code == 0
                 assert all_of(made) == found
-                assert workspace_of(made).position() == position
+                assert workspace_of(made).progress.position() == position
     flushed = runs[-1] is FLUSH
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=flushed)
     found = all_of(made)

@@ -122,7 +122,7 @@ def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_
         land(tmp_path / "in", 40, seed=5, prefix="c", start=newest_arrival(made))
         go(made, instance, RunOptions(max_events_per_batch=25))
         assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
-        assert workspace_of(made).log_clock_us() == round(newest_arrival(made).timestamp() * 1e6)
+        assert workspace_of(made).progress.log_clock_us() == round(newest_arrival(made).timestamp() * 1e6)
         assert rebuild(made).exit_code == 0, "it stays out"
         assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
         assert backfill(*made, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0

@@ -255,13 +255,13 @@ def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
     with DagsterInstance.ephemeral() as instance:
         first = plain(named("a"))
         go(first, instance)
-        before = workspace_of(first).last_arrivals()["a"]
+        before = workspace_of(first).progress.last_arrivals()["a"]
         assert before is not None
         for name, was in (("b", "a"), ("c", "b"), ("a", "c"), ("d", "a")):
             now = plain(named(name, was))
-            assert workspace_of(now).last_arrivals() == {name: before}, "ticks go by it"
+            assert workspace_of(now).progress.last_arrivals() == {name: before}, "ticks go by it"
             go(now, instance)
-            assert workspace_of(now).last_arrivals() == {name: before}
+            assert workspace_of(now).progress.last_arrivals() == {name: before}
         now = plain(named("d"))
         go(now, instance)
         assert len(committed(now, "raw_events")) == 20

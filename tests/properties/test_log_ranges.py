@@ -12,7 +12,7 @@ from tests.oracle.grids import windows_of
 from tests.properties.logs import BASE_US, Log, generate, judged_by_oracle, shape_of
 from tidemark.assets.backfill.log_range import LogRange, is_made_of_a_part, part_of_log
 from tidemark.assets.state.checkpoints import Checkpoint
-from tidemark.resources.workspace import Position
+from tidemark.resources.batches.position import Position
 from tidemark.timeops.grid import closed_from
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.utc import us_of

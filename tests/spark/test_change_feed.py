@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.feeds import between, changes, net, net_by_spark, rows_at
 from tidemark.resources.delta.files import vacuum
-from tidemark.resources.delta.integrity import take_back
 from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.undoing import take_back
 from tidemark.resources.delta.versions import Filters
 
 T = "windows/all"

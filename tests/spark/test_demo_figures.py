@@ -149,8 +149,8 @@ def test_every_window_row_equals_what_pandas_gives(demo: Workspace, expected: Ex
 
 
 def test_the_watermark_is_three_hours_behind_the_latest_schedule(demo: Workspace, expected: Expected) -> None:
-    assert demo.position().watermark_us == expected.watermark.value // 1_000
-    assert watermark_text(demo.position()) == f"{expected.watermark:%Y-%m-%d %H:%M:%S} UTC"
+    assert demo.progress.position().watermark_us == expected.watermark.value // 1_000
+    assert watermark_text(demo.progress.position()) == f"{expected.watermark:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def test_the_report_shows_the_same_counts(demo: Workspace, expected: Expected) -> None:

@@ -20,8 +20,8 @@ import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import NUMBERS, RESERVES, Commit, Kind, Owner, Plan, is_gone, this_process
-from tidemark.resources.delta.integrity import prepare
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.undoing import prepare
 from tidemark.resources.settings import Clock, FixedClock
 from tidemark.resources.tables import (
     BATCHES,

@@ -9,8 +9,8 @@ import pytest
 
 from tidemark.resources import tables
 from tidemark.resources.delta.columns import migrate, old_columns
-from tidemark.resources.delta.integrity import foreign_changes, prepare, same_rows
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.undoing import foreign_changes, prepare, same_rows
 from tidemark.resources.tables import open_in_column
 
 SEEN, FLUSHED = tables.seen_groups_table("w"), tables.flushed_table("w")

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidemark.resources.delta.columns import fit
-from tidemark.resources.delta.integrity import same_rows, take_back
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.undoing import same_rows, take_back
 
 BEFORE = pa.schema(
     {

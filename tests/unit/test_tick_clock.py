@@ -12,9 +12,10 @@ from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import FixedClock
-from tidemark.resources.workspace import Position, SpecFile, Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.utc import instant_of, us_of
@@ -120,7 +121,7 @@ def test_the_clock_of_the_log_goes_on_from_a_tick(tmp_path: Path) -> None:
     workspace = shop(tmp_path)
     tick_us = us_of(SEEN - timedelta(minutes=1))
     commit(workspace, "process", {}, tick_us=tick_us)
-    assert workspace.log_clock_us() == tick_us
+    assert workspace.progress.log_clock_us() == tick_us
     assert isinstance(workspace.clock, FixedClock)
     workspace.clock.advance(timedelta(minutes=59))
     assert clock_of_tick(workspace) is None, "the estimate has only come to the tick"

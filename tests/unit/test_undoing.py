@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
-from tidemark.resources.delta.integrity import (
+from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.undoing import (
     ForeignChangeError,
     foreign_changes,
     keep_foreign,
@@ -18,7 +19,6 @@ from tidemark.resources.delta.integrity import (
     same_rows,
     take_back,
 )
-from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.timeops.errors import FencedError, LakeError
 
 T = "events"
@@ -155,7 +155,7 @@ import sys
 from pathlib import Path
 import pyarrow as pa
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.delta.integrity import take_back
+from tidemark.resources.delta.undoing import take_back
 from tidemark.timeops.errors import LakeError
 lake = Lake(Path(sys.argv[1]))
 expect = take_back(lake, "events", 3, 4)

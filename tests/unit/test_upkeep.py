@@ -18,8 +18,8 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import BY_HAND, forget_runs
 from tidemark.resources.delta import files as upkeep
 from tidemark.resources.delta.files import compact, size_of, vacuum
-from tidemark.resources.delta.integrity import outputs, same_rows, take_back
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.undoing import outputs, same_rows, take_back
 from tidemark.resources.settings import Settings
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA
 from tidemark.resources.workspace import Workspace
