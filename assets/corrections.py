@@ -32,8 +32,8 @@ from tidemark.assets.exclusions import (
 )
 from tidemark.assets.log_control import CORRECTION, recorded
 from tidemark.resources import tables
+from tidemark.resources.batches.committed import Published, pipeline_of
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.batches.published import Published, pipeline_of
 from tidemark.resources.sources.known_versions import TableVersion
 from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
 from tidemark.resources.workspace import Workspace

@@ -13,7 +13,7 @@ from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken, renamed, sources_renamed
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.published import committed_versions
+from tidemark.resources.batches.committed import committed_versions
 from tidemark.resources.sources.delta_tables import folder_of, listed_versions
 from tidemark.resources.sources.discovery import listed
 from tidemark.resources.sources.kafka_offsets import listed_offsets

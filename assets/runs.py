@@ -25,7 +25,7 @@ from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Plan, this_process
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.lake import ConflictError
-from tidemark.resources.stopping import ensure_not_stopped, stop_signal
+from tidemark.resources.machine import ensure_not_stopped, stop_signal
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 from tidemark.timeops.spec import Spec

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
-from tidemark.resources.batches.published import committed_versions
+from tidemark.resources.batches.committed import committed_versions
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_tables import discover_versions, folder_of

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from tidemark.resources.stopping import ensure_not_stopped, listening, stop_signal
+from tidemark.resources.machine import ensure_not_stopped, listening, stop_signal
 from tidemark.timeops.errors import SpecError, TidemarkError, first_line
 from tidemark.timeops.printable import printable
 
@@ -92,12 +92,12 @@ def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Itera
 
     Args:
         settings: The folders, addresses and Spark of this process.
-        pipeline: The pipeline whose runs are kept there, if this warehouse counts (resources/counted_warehouse.py).
+        pipeline: The pipeline whose runs are kept there, if this warehouse counts (resources/settings.py).
     """
     from dagster import DagsterInstance
     from filelock import FileLock
 
-    from tidemark.resources.counted_warehouse import counted_warehouse
+    from tidemark.resources.settings import counted_warehouse
 
     home = settings.dagster_home
     with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():

@@ -31,10 +31,9 @@ from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.rebuilding import rebuild_job, rejudge_job
 from tidemark.pipelines.spec_files import SpecFolder, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
-from tidemark.resources.counted_warehouse import note_code_location
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
-from tidemark.resources.settings import Settings, from_environment
+from tidemark.resources.settings import Settings, from_environment, note_code_location
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError

@@ -38,12 +38,11 @@ from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.batches.position import tick_of
-from tidemark.resources.machine import machine_failure
+from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
-from tidemark.resources.stopping import ensure_not_stopped
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec import FilesSource

@@ -34,9 +34,9 @@ from tidemark.resources.batches.plans import DROPPED, REPLAYED, RESERVES, Commit
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.delta.columns import delta_columns, differences, fit
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import remove_tree
-from tidemark.resources.stopping import ensure_not_stopped
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.spec import Spec, WindowSpec

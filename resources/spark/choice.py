@@ -14,8 +14,7 @@ from threading import Timer
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession, is_remote
 
-from tidemark.resources.places.credentials import named_roots
-from tidemark.resources.places.hadoop import hadoop_settings
+from tidemark.resources.places.credentials import hadoop_settings, named_roots
 from tidemark.resources.places.place import Place, roots_of
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.spark.aot_cache import make_in_background

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
-from tidemark.resources.places.hadoop import hadoop_settings
+from tidemark.resources.places.credentials import hadoop_settings
 from tidemark.resources.spark.aot_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,

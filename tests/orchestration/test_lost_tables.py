@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.orchestration.running import command, over_source, run
-from tidemark.resources.batches.snapshot import consistent
+from tidemark.resources.batches.committed import consistent
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.tables import OF_THE_LOG
 

@@ -27,7 +27,7 @@ from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.snapshot import consistent, read
+from tidemark.resources.batches.committed import consistent, read
 from tidemark.resources.places import checks
 from tidemark.resources.places.credentials import delta_options
 from tidemark.resources.places.place import place_of

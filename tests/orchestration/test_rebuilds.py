@@ -34,7 +34,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.snapshot import consistent
+from tidemark.resources.batches.committed import consistent
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 

@@ -8,7 +8,7 @@ from dagster import AssetKey, AssetMaterialization, DagsterInstance
 
 from tidemark.pipelines.command_line import dagster_instance, settings_of
 from tidemark.pipelines.definitions import definitions
-from tidemark.resources.counted_warehouse import counted_warehouse
+from tidemark.resources.settings import counted_warehouse
 
 SPEC = """
 name: shop

@@ -6,8 +6,14 @@ import pytest
 
 from tests.ports import free_port
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
-from tidemark.resources.places.credentials import NAMED_OPTIONS, delta_options, named_roots, options_of, store_at
-from tidemark.resources.places.hadoop import hadoop_settings
+from tidemark.resources.places.credentials import (
+    NAMED_OPTIONS,
+    delta_options,
+    hadoop_settings,
+    named_roots,
+    options_of,
+    store_at,
+)
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError

@@ -1,0 +1,159 @@
+"""The versions of tables that commits name: consistent reads, and tables of other pipelines.
+
+Here: finding these versions, the batch of a version, and the spec of a pipeline, also for other programs. Not
+here: writing, and the commits themselves (batch_log.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from typing import TYPE_CHECKING
+
+import pyarrow.compute as pc
+
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.places.checks import ensure_answers
+from tidemark.resources.places.place import Place, in_delta, place_of, relative
+from tidemark.resources.tables import BATCHES, LOG_CONTROL, RAW_EVENTS, pipeline_folder
+from tidemark.timeops.errors import LakeError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class Published:
+    """A table of a pipeline.
+
+    Attributes:
+        root: Folder of the pipeline.
+        table: Name of the table.
+    """
+
+    root: Place
+    table: str
+
+    @cached_property
+    def _commits(self) -> list[Commit]:
+        return BatchLog(Lake(self.root)).every_commit()
+
+    @property
+    def versions(self) -> list[int]:
+        """The committed versions, in order.
+
+        The versions between them hold writes that are not committed yet, or that were taken back.
+
+        Raises:
+            LakeError: The pipeline's log of batches cannot be read.
+        """
+        found = {commit.table_versions.get(self.table) for commit in self._commits}
+        return sorted(version for version in found if version is not None)
+
+    def commit_of(self, version: int) -> Commit | None:
+        """Return the first commit that names a version: the batch that made it."""
+        found = (one for one in self._commits if one.table_versions.get(self.table) == version)
+        return next((one for one in found if not one.plan.is_replayed), None)
+
+    @property
+    def spec(self) -> str | None:
+        """The spec that the pipeline was last processed with, as JSON; None before the first batch."""
+        lake = Lake(self.root)
+        if not lake.exists(LOG_CONTROL):
+            return None
+        version = max((one.table_versions.get(LOG_CONTROL, 0) for one in self._commits), default=0)
+        items = lake.rows(LOG_CONTROL, version, columns=["_control_seq", "kind", "argument"])
+        specs = items.filter(pc.equal(items["kind"], "spec")).sort_by("_control_seq")
+        return specs["argument"][-1].as_py() if specs.num_rows else None
+
+
+def pipeline_of(folder: Place) -> Published | None:
+    """Return the table of a pipeline that is in a folder; None if the folder is not such a table."""
+    above: list[Place] = [*folder.parents]
+    for root in above[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
+        lake = Lake(root)
+        if all((lake.path(table) / "_delta_log").is_dir() for table in (BATCHES, RAW_EVENTS)):
+            return Published(root, relative(folder, root))
+    return None
+
+
+def committed_versions(folder: Place) -> list[int] | None:
+    """Return the committed versions of a table, in order; None if the table belongs to no pipeline.
+
+    Args:
+        folder: Folder of the table.
+
+    Raises:
+        LakeError: The pipeline's log of batches cannot be read.
+    """
+    of = pipeline_of(folder)
+    return None if of is None else of.versions
+
+
+def consistent(
+    warehouse: str | PathLike[str] | Place, pipeline: str, batch_id: int | None = None
+) -> Mapping[str, tuple[Place, int]]:
+    """Find folder and version of every table of a pipeline as of a commit, without Spark.
+
+    Args:
+        warehouse: The folder that holds the folder of the pipeline, or its URL.
+        pipeline: Name of the pipeline.
+        batch_id: Number of a committed batch; the last one if None.
+
+    Returns:
+        (folder, version) by name of the table; `str` of a folder in a store is its URL. `batches` is not among them:
+        it is the log that names the versions, and rows are only ever added to it.
+
+    Raises:
+        LakeError: There is no such pipeline or commit.
+    """
+    place = place_of(warehouse).absolute()
+    ensure_answers(place)
+    lake = Lake(pipeline_folder(place, pipeline))
+    if not lake.exists(BATCHES):
+        raise LakeError(
+            f"There is no pipeline {pipeline} in {warehouse}.",
+            expected=f"its log of batches in {lake.path(BATCHES)}",
+            remedy="Check the names, or run the pipeline first.",
+        )
+    log = BatchLog(lake)
+    commit = log.last_commit() if batch_id is None else log.commit_of(batch_id)
+    if commit is None:
+        raise LakeError(
+            f"Pipeline {pipeline} has no committed batch" + (f" {batch_id}." if batch_id is not None else " yet."),
+            expected="a row of `batches` with state committed or accepted",
+            remedy="Run the pipeline, or see the rows of `batches` for what there is.",
+        )
+    return {table: (lake.path(table), version) for table, version in commit.table_versions.items()}
+
+
+def read(
+    spark: "SparkSession",
+    warehouse: str | PathLike[str] | Place,
+    pipeline: str,
+    table: str,
+    batch_id: int | None = None,
+) -> "DataFrame":
+    """Read a table of a pipeline as of a commit.
+
+    Args:
+        spark: A session with Delta Lake.
+        warehouse: The folder that holds the folder of the pipeline, or its URL.
+        pipeline: Name of the pipeline.
+        table: Name of the table, such as `windows/by_hour`.
+        batch_id: Number of a committed batch; the last one if None.
+
+    Raises:
+        LakeError: There is no such pipeline, commit or table.
+    """
+    tables = consistent(warehouse, pipeline, batch_id)
+    if table not in tables:
+        raise LakeError(
+            f"Pipeline {pipeline} has no table {table} as of that commit.",
+            expected=f"one of {', '.join(sorted(tables))}",
+            remedy="Check the name.",
+        )
+    path, version = tables[table]
+    return spark.read.format("delta").option("versionAsOf", version).load(in_delta(path))
