@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import Commit, IngestInput
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.workspace import Workspace
 
@@ -98,8 +98,7 @@ def _seconds(commit: Commit) -> float:
 
 def _files_of(commit: Commit) -> Iterable[Sequence[object]]:
     """Return the files that an ingestion has read: path, lines that were read before, bytes."""
-    by_source: dict[str, list[Sequence[object]]] = commit.plan.input.get("files", {})
-    return [file for files in by_source.values() for file in files]
+    return [file for files in IngestInput.of(commit.plan).files.values() for file in files]
 
 
 def _bytes_of(file: Sequence[object]) -> int:

@@ -23,16 +23,13 @@ from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
 from tidemark.assets.state.files import counted, write_states
 from tidemark.assets.unknown_columns import first_met, met_by
-from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
+from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.batches.plans import IngestInput, Plan, this_process
 from tidemark.resources.batches.position import (
     LAST_ARRIVAL,
     LAST_SEEN,
-    LOST,
-    POSITIONS,
     TAKEN,
-    WAITS,
 )
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
@@ -142,7 +139,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         after=last.batch_id if last else None,
         first_seq=workspace.progress.log_end(),
         end_seq=None,
-        input=_input_of(workspace, found),
+        input=_input_of(workspace, found).to_json(),
         fingerprint=workspace.spec.fingerprint(),
     )
     is_small = sum(one.size for one in found.inputs) <= _FEW_BYTES
@@ -172,28 +169,31 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         len(found.ready),
         len(found.full_versions),
         offsets_in(found.offsets),
-        tuple(first_met(workspace.spec, plan.input)),
+        tuple(first_met(workspace.spec, plan)),
         tuple(item["reason"] for item in items),
     )
 
 
-def _input_of(workspace: Workspace, found: Waiting) -> dict[str, Any]:
-    """Return what the plan of an ingestion stores: the input that it reads, and the input that it leaves."""
+def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
+    """Return the input that an ingestion reads, and the input that it leaves."""
     files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
     versions = {name: _range(one.versions) for name, one in found.by_source.items() if one.versions}
     offsets = {
         name: {r.split: [r.first, r.end] for r in one.offsets} for name, one in found.by_source.items() if one.offsets
     }
-    more = {
-        "versions": versions,
-        "offsets": offsets,
-        POSITIONS: _positions_behind(workspace, found),
-        LOST: {name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
-        WAITS: waiters_to_json(found.waiters),
-        HELD_BACK: found.held_by_source,
-        **met_by(workspace, found),
-    }
-    return {"files": files, **note_of(workspace), **{name: said for name, said in more.items() if said}}
+    known, fresh = met_by(workspace, found)
+    return IngestInput(
+        files=files,
+        spec_file=note_of(workspace),
+        versions=versions,
+        offsets=offsets,
+        positions=_positions_behind(workspace, found),
+        lost={name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
+        waits=waiters_to_json(found.waiters),
+        held_back=found.held_by_source,
+        unknown_columns=known,
+        first_met=fresh,
+    )
 
 
 def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:

@@ -4,17 +4,15 @@ Here: the moves around one batch. Not here: the protocol itself (resources/batch
 (batch/batch.py).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.batches.plans import BatchInput, Plan, this_process
 from tidemark.resources.batches.position import (
     TAKEN,
-    WAITS,
     plan_end,
-    tick_of,
     waits_in,
 )
 from tidemark.resources.workspace import Workspace
@@ -121,25 +119,18 @@ def next_segment(
     return LogSegment(first, end, flushes=False, tick_us=tick_us, reopens=why, waits=waits)
 
 
-def input_of(workspace: Workspace, segment: LogSegment) -> dict[str, Any]:
+def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = None) -> Mapping[str, Any]:
     """Return what the plan of a processing batch stores of its segment; `segment_of` reads it."""
-    ticks = {} if segment.tick_us is None else {"tick_us": segment.tick_us}
-    reopening = {} if segment.reopens is None else {"reopen": segment.reopens}
-    waiting = {WAITS: waiters_to_json(segment.waits)} if segment.waits else {}
-    return {"flush": segment.flushes, **ticks, **reopening, **waiting, **zone_data(workspace)}
+    flush, waits = segment.flushes, waiters_to_json(segment.waits)
+    given = BatchInput(flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed)
+    return given.to_json()
 
 
 def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
-    why = plan.input.get("reopen")
-    return LogSegment(
-        plan.first_seq,
-        plan_end(plan),
-        flushes=bool(plan.input.get("flush")),
-        tick_us=tick_of(plan),
-        reopens=None if why is None else str(why),
-        waits=waits_in(plan),
-    )
+    given = BatchInput.of(plan)
+    waits, why = waits_in(plan), given.reopen
+    return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, reopens=why, waits=waits)
 
 
 def _who_waits(workspace: Workspace) -> frozenset[Waiter]:

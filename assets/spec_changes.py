@@ -12,6 +12,7 @@ from typing import Any
 
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import IngestInput
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec, parse_spec
@@ -32,7 +33,6 @@ EXPECTED = (
 _OTHER_NAME = (
     "take the change back, or choose another name or warehouse for the new spec, where it reads all input anew"
 )
-_NOTE = "spec_file"  # of the input of an ingestion's plan
 
 
 def ensure_taken(workspace: Workspace) -> None:
@@ -54,7 +54,7 @@ def _ensure_all_are_there(workspace: Workspace) -> None:
         SpecError: It lacks one.
     """
     last = workspace.batches.last_commit("ingest")
-    read = workspace.by_source(last.plan.input.get("files", {})) if last else {}
+    read = workspace.by_source(IngestInput.of(last.plan).files) if last else {}
     lacks = [name for name in read if name not in [source.name for source in workspace.spec.sources]]
     if lacks:
         raise SpecError(
@@ -80,21 +80,21 @@ def ensure_one_file(workspace: Workspace) -> None:
         )
 
 
-def note_of(workspace: Workspace) -> dict[str, str]:
-    """Return what the plan of an ingestion stores about the spec file.
+def note_of(workspace: Workspace) -> str:
+    """Return the spec file as the plan of an ingestion stores it.
 
     The path is as the operator wrote it, so that it may lead over a link to the present release. It starts at the
     pipeline's tables, so that a project may be moved or copied with them. A pipeline in a store has no such path.
     """
     file = workspace.file.named or workspace.file.path
     folder = workspace.folder
-    return {_NOTE: os.path.relpath(file, folder) if isinstance(folder, Path) else str(file)}
+    return os.path.relpath(file, folder) if isinstance(folder, Path) else str(file)
 
 
 def other_file(workspace: Workspace) -> Path | None:
     """Return another spec of this name that read the pipeline's last input and still exists; None without one."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    noted = last.plan.input.get(_NOTE) if last else None
+    noted = IngestInput.of(last.plan).spec_file if last else None
     if noted is None:
         return None
     folder = workspace.folder if isinstance(workspace.folder, Path) else Path()

@@ -32,8 +32,8 @@ from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
-from tidemark.resources.batches.position import LOST, Position
+from tidemark.resources.batches.plans import IngestInput, Plan
+from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -190,7 +190,7 @@ def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]
     for read in workspace.progress.read.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
-            for name, lost in workspace.by_source(read.plan.input.get(LOST, {})).items():
+            for name, lost in workspace.by_source(IngestInput.of(read.plan).lost).items():
                 arguments = [json.dumps({"source": name, **one}) for one in lost]
                 why = "offsets were gone before they were read"
                 found += [_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]

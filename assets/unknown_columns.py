@@ -6,21 +6,18 @@ They are reported once, by the ingestion that meets them first: most are of no u
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from tidemark.assets.waiting_input import Waiting
+from tidemark.resources.batches.plans import IngestInput, Plan
 from tidemark.resources.sources.unknown_columns import columns_of_layout, line_to_add, unknown_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source, Spec
 
-UNKNOWN = "unknown_columns"  # of the input of a plan: by source all columns that were met so far, with their types
-FIRST_MET = "first_met"  # also in the plan: by source the columns that this ingestion met first
-
 Met = Mapping[str, Mapping[str, str]]
 
 
-def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
-    """Return what the plan of an ingestion stores of columns that no `schema` names."""
+def met_by(workspace: Workspace, found: Waiting) -> tuple[Met, Met]:
+    """Return by source the columns that no `schema` names: all that were met so far, and those met first now."""
     before, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:
@@ -31,19 +28,19 @@ def met_by(workspace: Workspace, found: Waiting) -> dict[str, Met]:
         known = dict(unknown_of(source, before.get(source.name, {}).items()))
         first = {name: kind for name, kind in columns if name not in known}
         now[source.name], fresh[source.name] = known | first, first
-    said = {UNKNOWN: now, FIRST_MET: fresh}
-    return {name: filled for name, met in said.items() if (filled := {one: m for one, m in met.items() if m})}
+    all_met, met_first = ({name: met for name, met in of.items() if met} for of in (now, fresh))
+    return all_met, met_first
 
 
 def known_unknown(workspace: Workspace) -> Met:
     """Return by source the columns that input was found to have, as the latest ingestion remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    return workspace.by_source(last.plan.input.get(UNKNOWN, {})) if last else {}
+    return workspace.by_source(IngestInput.of(last.plan).unknown_columns) if last else {}
 
 
-def first_met(spec: Spec, plan_input: Mapping[str, Any]) -> list[str]:
+def first_met(spec: Spec, plan: Plan) -> list[str]:
     """Return a sentence for each source with columns that an ingestion met first."""
-    return list(_sentences(spec.sources, plan_input.get(FIRST_MET, {})))
+    return list(_sentences(spec.sources, IngestInput.of(plan).first_met))
 
 
 def never_taken(workspace: Workspace) -> list[str]:

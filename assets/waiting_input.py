@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import committed_versions
+from tidemark.resources.batches.plans import IngestInput
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_tables import discover_versions, folder_of
@@ -37,8 +38,6 @@ from tidemark.timeops.watermark.alignment import (
     split_watermark,
     those_ahead,
 )
-
-HELD_BACK = "held_back"  # of the input of a plan: by source the files that were found unreadable by reading them
 
 
 @dataclass(frozen=True)
@@ -159,7 +158,7 @@ def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
 def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
     """Return by path the files that an earlier ingestion could not read, as the latest one remembers them."""
     last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    noted = workspace.by_source(last.plan.input.get(HELD_BACK, {})) if last else {}
+    noted = workspace.by_source(IngestInput.of(last.plan).held_back) if last else {}
     return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
 
 

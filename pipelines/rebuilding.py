@@ -32,7 +32,7 @@ from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.rebuild.to_spec import asked_by_spec
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import WINDOWS, Commit
+from tidemark.resources.batches.plans import Commit, RebuildInput
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import SpecFile, Workspace, silent
@@ -102,7 +102,7 @@ def rebuild_pipeline(
     else:
         commit, taken = rejudge(workspace, own_id, decision)
     spec, lake = file.spec, workspace.lake
-    show_days_held(instance, workspace, commit.plan.input[WINDOWS] if names else None)
+    show_days_held(instance, workspace, RebuildInput.of(commit.plan).windows if names else None)
     made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
     made = [tables.DEAD_LETTERS] if names else made
     for name in (*made, tables.BATCHES):
@@ -146,7 +146,7 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
 
 def _is_of(table: str, commit: Commit) -> bool:
     """Return whether a table of results is of a window that a commit has made anew."""
-    return table.partition("/")[2] in commit.plan.input[WINDOWS]
+    return table.partition("/")[2] in RebuildInput.of(commit.plan).windows
 
 
 class RebuildSettings(Config):

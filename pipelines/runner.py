@@ -152,7 +152,7 @@ def run_pipeline(
         # By what was remembered: files may have come since the look.
         report.read_before += tuple(copy.copy_sentence for copy in copies_after(workspace, before))
         for read in workspace.batches.history("ingest", after=before):
-            report.new_columns += tuple(first_met(file.spec, read.plan.input))
+            report.new_columns += tuple(first_met(file.spec, read.plan))
         report.corrections += tuple(corrections_after(workspace, before))
         _add(report, workspace, after=before)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on

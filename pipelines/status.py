@@ -16,7 +16,7 @@ from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import RENAMED, RENAMED_SOURCES, Commit, Plan
+from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place
@@ -175,7 +175,8 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
             "it as it is."
         )
         return
-    if left.kind == "rebuild" and not {RENAMED, RENAMED_SOURCES} & {*left.input}:
+    given = RebuildInput.of(left)
+    if left.kind == "rebuild" and not given.renamed and not given.renamed_sources:
         yield f"{batch}: it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
         return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"

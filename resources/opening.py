@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tidemark.resources.batches.batch_log import BatchLog, BatchMemory
-from tidemark.resources.batches.position import LOST_TABLES
+from tidemark.resources.batches.plans import RebuildInput
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.log import changes_since
 from tidemark.resources.delta.undoing import same_rows
@@ -144,7 +144,7 @@ class Opening:
     def _made_anew(self) -> tuple[str, ...]:
         """The lost tables that an unfinished rebuild has begun to make anew."""
         pending = self.batches.pending("rebuild")
-        return tuple(pending.input.get(LOST_TABLES, ())) if pending else ()
+        return tuple(RebuildInput.of(pending).lost_tables or ()) if pending else ()
 
     def _half_made(self, tables: Iterable[str]) -> LakeError:
         """Return the error for lost tables that an unfinished rebuild has begun to make anew."""

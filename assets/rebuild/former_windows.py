@@ -24,12 +24,9 @@ from tidemark.assets.spec_changes import renamed, sources_renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
-    DROPPED,
-    RENAMED,
-    RENAMED_SOURCES,
-    WINDOWS,
     Commit,
     Plan,
+    RebuildInput,
 )
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.places.place import remove_tree
@@ -77,8 +74,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)
     spec = with_new_names(spec, sources, "sources")
     said = canonical(spec)
-    given = {RENAMED: names, WINDOWS: [*names]} if names else {}
-    given |= {RENAMED_SOURCES: sources} if sources else {}
+    given = RebuildInput(windows=[*names], renamed=names, renamed_sources=sources)
     # The fingerprint is not that of the spec before: a run by that one must not find its tables prepared.
     plan = begin_without_records(workspace, run_id, given, digest(said))
     with at_work(workspace, plan):
@@ -184,7 +180,7 @@ def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason
                 remedy=did_you_mean(name, ended),
             )
     gone = [table(name) for name in names for table in _OF_WINDOW]
-    plan = when_free(workspace, partial(begin_without_records, workspace, run_id, {DROPPED: [*names]}))
+    plan = when_free(workspace, partial(begin_without_records, workspace, run_id, RebuildInput(dropped=[*names])))
     with at_work(workspace, plan):
         now = workspace.clock.now()
         committed = workspace.batches.commit(plan, {}, {}, now, reason=reason, dropped=gone)

@@ -30,7 +30,7 @@ from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import DROPPED, REPLAYED, RESERVES, Commit, Plan, this_process
+from tidemark.resources.batches.plans import BatchInput, Commit, Plan, RebuildInput, this_process
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.delta.columns import delta_columns, differences, fit
 from tidemark.resources.delta.lake import Lake
@@ -47,7 +47,6 @@ from tidemark.timeops.spec.window import inputs_of
 _SPARE = 8
 """How many numbers are reserved beyond the present need of the log: for the live runs until the switch."""
 # Keys of the input of a plan that reserves numbers: the rebuild that they are for, and the spec of live runs then.
-_WHAT, _UNDER = "rebuild", "under"
 _PAUSE_S = 1.0
 Done = TypeVar("Done")
 
@@ -98,11 +97,12 @@ class Shadow:
         """First and last of the numbers that are kept for its batches, in order; none before it has begun."""
         found = []
         for commit in reversed(self.workspace.batches.history("rebuild")):
-            if DROPPED in commit.plan.input:
+            given = RebuildInput.of(commit.plan)
+            if given.dropped:
                 continue  # it does not affect what is made anew
-            if commit.plan.input.get(_WHAT) != self._what:
+            if given.rebuild != self._what:
                 break
-            found.append((commit.batch_id + 1, commit.batch_id + int(commit.plan.input[RESERVES])))
+            found.append((commit.batch_id + 1, commit.batch_id + given.reserves))
         return found[::-1]
 
     @cached_property
@@ -125,12 +125,12 @@ class Shadow:
     @property
     def is_superseded(self) -> bool:
         """Return whether another rebuild has begun or ended since, or live runs have taken another spec."""
-        begun = [commit.plan for commit in self.workspace.batches.history("rebuild") if commit.plan.input.get(_WHAT)]
+        begun = {one.batch_id: RebuildInput.of(one.plan) for one in self.workspace.batches.history("rebuild")}
         if not self.numbers:
             return True
         now = recorded(self.workspace, SPEC)[-1]["argument"]
-        first = next(plan for plan in begun if plan.batch_id == self.numbers[0][0] - 1)
-        return bool(now != self.workspace.spec.canonical_json() and first.input[_UNDER] != digest(now))
+        under = begun[self.numbers[0][0] - 1].under
+        return bool(now != self.workspace.spec.canonical_json() and under != digest(now))
 
     def begin(self) -> None:
         """Begin, or go on with what was begun; throw away what another rebuild has left.
@@ -230,13 +230,13 @@ class Shadow:
     def _reserve(self, numbers: int) -> Plan:
         """Take on a batch of the pipeline that keeps numbers and changes no rows; wait for other runs."""
         under = digest(recorded(self.workspace, SPEC)[-1]["argument"])
-        given = {RESERVES: numbers, _WHAT: self._what, _UNDER: under}
+        given = RebuildInput(reserves=numbers, rebuild=self._what, under=under)
         return when_free(self.workspace, partial(begin_without_records, self.workspace, self.run_id, given))
 
     def _left(self) -> Sequence[Piece]:
         """Return the pieces of the log that the pipeline has processed and its shadow has not."""
         last = self.tables.batches.last_commit()
-        begin, replayed = (plan_end(last.plan), int(last.plan.input[REPLAYED])) if last else (0, 0)
+        begin, replayed = (plan_end(last.plan), BatchInput.of(last.plan).replayed or 0) if last else (0, 0)
         end = self.workspace.progress.processed_end()  # first: what is committed after it comes with its items
         return [*pieces_left(recorded(self.workspace, *REPLAYED_KINDS), begin, replayed, end)]
 
@@ -273,7 +273,7 @@ class Shadow:
             after=last.batch_id if last else None,
             first_seq=segment.first_seq,
             end_seq=segment.end_seq,
-            input={**input_of(beside, segment), REPLAYED: piece.replayed},
+            input=input_of(beside, segment, piece.replayed),
             fingerprint=beside.spec.fingerprint(),
             number=self._number_after(last),
         )
@@ -301,7 +301,7 @@ class Shadow:
 
 
 def begin_without_records(
-    workspace: Workspace, run_id: str, given: Mapping[str, Any], fingerprint: str | None = None
+    workspace: Workspace, run_id: str, given: RebuildInput, fingerprint: str | None = None
 ) -> Plan:
     """Take on a batch of kind `rebuild` that judges no record.
 
@@ -320,14 +320,14 @@ def begin_without_records(
         after=last.batch_id,
         first_seq=end,
         end_seq=end,
-        input=given,
+        input=given.to_json(),
         fingerprint=fingerprint or last.plan.fingerprint,
     )
 
 
 def _last_rebuild(workspace: Workspace) -> Commit | None:
     """Return the last commit of a rebuild, begun or ended; to drop tables is none."""
-    done = [one for one in workspace.batches.history("rebuild") if DROPPED not in one.plan.input]
+    done = [one for one in workspace.batches.history("rebuild") if not RebuildInput.of(one.plan).dropped]
     return done[-1] if done else None
 
 
@@ -336,7 +336,7 @@ def discard_left_over(workspace: Workspace) -> None:
     last = _last_rebuild(workspace)
     folder = workspace.folder / tables.REBUILD
     left = Lake(folder / workspace.spec.name)
-    if last is None or _WHAT in last.plan.input or not left.exists(tables.BATCHES):
+    if last is None or RebuildInput.of(last.plan).rebuild or not left.exists(tables.BATCHES):
         return  # none, or one that was begun and goes on
     if BatchLog(left).last_commit() is not None:  # else another one begins just now
         workspace.tell("removing what a rebuild has left")
@@ -347,9 +347,10 @@ def begun(workspace: Workspace) -> str:
     """Describe how far a rebuild has come that was begun and has not ended; empty if there is none."""
     left = Lake(workspace.folder / tables.REBUILD / workspace.spec.name)
     rebuilt = _last_rebuild(workspace)
-    if rebuilt is None or _WHAT not in rebuilt.plan.input or not left.exists(tables.BATCHES):
+    what = {} if rebuilt is None else RebuildInput.of(rebuilt.plan).rebuild
+    if not what or not left.exists(tables.BATCHES):
         return ""
-    last, what = BatchLog(left).last_commit(), rebuilt.plan.input[_WHAT]
+    last = BatchLog(left).last_commit()
     of = " and ".join(what["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
     return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged anew"

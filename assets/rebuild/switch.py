@@ -29,8 +29,7 @@ from tidemark.assets.rebuild.of_windows import (
 from tidemark.assets.rebuild.shadow import Shadow, when_free
 from tidemark.assets.schemas import end_tables, fit_tables
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import NUMBERS, WINDOWS, Commit, Plan, this_process
-from tidemark.resources.batches.position import CLOCKS, LOST_TABLES
+from tidemark.resources.batches.plans import Commit, Plan, RebuildInput, this_process
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Version
 from tidemark.resources.workspace import Workspace
@@ -108,14 +107,13 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
         return None
     broken = workspace.opening.broken_tables()
     # Tables whose log is gone or cannot be read begin in an empty folder.
-    given: dict[str, Any] = {LOST_TABLES: [table for table in broken if not _has_log(workspace, table)]}
+    lost = [table for table in broken if not _has_log(workspace, table)]
     if shadow.windows:
         ensure_others_whole(shadow, broken)
-        given |= {WINDOWS: [window.name for window in shadow.chosen]}
+        given = RebuildInput(windows=[window.name for window in shadow.chosen], lost_tables=lost)
     else:
-        given |= {NUMBERS: shadow.numbers}
-        if items_of(shadow.tables):
-            given |= {CLOCKS: log_clocks(shadow.tables)}
+        clocks = log_clocks(shadow.tables) if items_of(shadow.tables) else None
+        given = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
     plan = workspace.batches.begin(
         "rebuild",
         this_process(shadow.run_id),
@@ -123,7 +121,7 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
         after=last.batch_id,
         first_seq=0,
         end_seq=end,
-        input=given,
+        input=given.to_json(),
         fingerprint=workspace.spec.fingerprint(),
     )
     return plan, broken
@@ -188,7 +186,7 @@ def _create_missing(shadow: Shadow, plan: Plan, made: Mapping[str, Version]) -> 
     """Create the tables that are not there, with the columns that they are to have."""
     lake, feeds = shadow.workspace.lake, _feeds(shadow)
     for table, version in made.items():
-        if table in plan.input[LOST_TABLES]:
+        if table in (RebuildInput.of(plan).lost_tables or ()):
             lake.make_anew(table)
         if not lake.exists(table):
             lake.create(table, _schema_of(version), change_feed=table in feeds)

@@ -8,7 +8,7 @@ import json
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.rebuild.of_windows import own_tables
 from tidemark.assets.spec_changes import ensure_rebuildable, recorded_specs
-from tidemark.resources.batches.plans import RENAMED, WINDOWS
+from tidemark.resources.batches.plans import RebuildInput
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec.changes import changes_between, with_readers
 
@@ -46,5 +46,5 @@ def asked_by_spec(workspace: Workspace) -> tuple[str, ...] | None:
 
 def _made_anew_after(workspace: Workspace, batch_id: int) -> set[str]:
     """Return the windows that were made anew alone by a batch, or after it."""
-    done = workspace.batches.history("rebuild", after=batch_id - 1)
-    return {name for one in done if RENAMED not in one.plan.input for name in one.plan.input.get(WINDOWS, ())}
+    done = [RebuildInput.of(one.plan) for one in workspace.batches.history("rebuild", after=batch_id - 1)]
+    return {name for one in done if not one.renamed for name in one.windows}

@@ -15,8 +15,8 @@ from tidemark.pipelines.report.state import State
 from tidemark.pipelines.terminal import Counts, ordered
 from tidemark.pipelines.values import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import DROPPED, NUMBERS, RENAMED, RENAMED_SOURCES, WINDOWS, Commit, Plan
-from tidemark.resources.batches.position import POSITIONS, plan_end
+from tidemark.resources.batches.plans import BatchInput, Commit, IngestInput, Plan, RebuildInput
+from tidemark.resources.batches.position import plan_end
 from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
@@ -102,7 +102,7 @@ def sources(state: State) -> list[SourceInput]:
     """Count files and records of each source; of Kafka partitions."""
     files = Counter(source for source, _ in _files_read(state))
     for commit in state.ingested[-1:]:
-        for noted_as, noted in commit.plan.input.get(POSITIONS, {}).items():
+        for noted_as, noted in IngestInput.of(commit.plan).positions.items():
             name = state.source_names.get(noted_as, noted_as)
             files[name] = sum(len(one.following) for one in Positions.from_json(noted).topics)
     names = [source.name for source in state.spec.sources]
@@ -201,9 +201,9 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
     dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
-    notes = ["judged anew by a rebuild"] if plan.is_replayed else []
-    notes += [f"reopened after a flush: {plan.input['reopen']}"] if plan.input.get("reopen") else []
-    notes += ["the end of input was flushed"] if plan.input.get("flush") else []
+    notes, given = ["judged anew by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
+    notes += [f"reopened after a flush: {given.reopen}"] if given.reopen else []
+    notes += ["the end of input was flushed"] if given.flush else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
     in_order = ordered(counts) if state.spec.outputs.ordered_events else None
     return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, dead_letters, "; ".join(notes))
@@ -211,13 +211,14 @@ def _batch(commit: Commit, state: State) -> BatchLine:
 
 def _of_rebuild(plan: Plan) -> str:
     """Say what a batch of the kind `rebuild` did."""
-    if former := [*plan.input.get(RENAMED, {}).values(), *plan.input.get(DROPPED, ())]:
-        what = "go on under new names" if RENAMED in plan.input else "were deleted"
+    given = RebuildInput.of(plan)
+    if former := [*given.renamed.values(), *given.dropped]:
+        what = "go on under new names" if given.renamed else "were deleted"
         return f"the tables of {' and '.join(former)} {what}"
-    if sources := [*plan.input.get(RENAMED_SOURCES, {}).values()]:
+    if sources := [*given.renamed_sources.values()]:
         return f"what was read of {' and '.join(sources)} goes on under another name"
-    named = " and ".join(plan.input.get(WINDOWS, ()))
-    return f"{named or 'tables'} made anew from the log" if named or NUMBERS in plan.input else "a rebuild was begun"
+    named = " and ".join(given.windows)
+    return f"{named or 'tables'} made anew from the log" if named or given.numbers else "a rebuild was begun"
 
 
 def adds_up(found: list[Place], counts: Counts) -> bool:

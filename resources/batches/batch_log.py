@@ -25,12 +25,11 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import (
-    NUMBERS,
-    RESERVES,
     Commit,
     Kind,
     Owner,
     Plan,
+    RebuildInput,
     Row,
     commit_from,
     counted,
@@ -95,7 +94,7 @@ class _Known:
         if self.rebuilt is not None:
             number = pc.field("_batch_id")
             counts = (number > self.rebuilt.batch_id) | ~pc.field("kind").isin(_OF_RESULTS)
-            for first, last in self.rebuilt.input[NUMBERS]:
+            for first, last in RebuildInput.of(self.rebuilt).numbers:
                 counts |= (number >= first) & (number <= last)
             done = done.filter(counts)
         return done if kind is None else done.filter(pc.equal(done["kind"], kind))
@@ -376,7 +375,7 @@ class BatchLog:
         filters: Filters = [("kind", "=", "rebuild"), ("state", "in", list(_COMMITTED))]
         rows = self._lake.rows(BATCHES, version, filters=filters).sort_by("_batch_id").to_pylist()
         plans = [plan_of([row]) for row in rows]
-        return next((plan for plan in reversed(plans) if NUMBERS in plan.input), None)
+        return next((plan for plan in reversed(plans) if RebuildInput.of(plan).numbers), None)
 
     def _read_index(self, version: int) -> pa.Table:
         """Return the columns by which rows are found, after a check of the format of the table."""
@@ -413,14 +412,14 @@ class BatchLog:
 
 def next_number(last: Commit | None) -> int:
     """Return the number of the batch after a commit, which may have reserved numbers for a rebuild."""
-    return last.batch_id + 1 + int(last.plan.input.get(RESERVES, 0)) if last else 0
+    return last.batch_id + 1 + RebuildInput.of(last.plan).reserves if last else 0
 
 
 def _is_superseded(number: int, kind: str, rebuilt: Plan) -> bool:
     """Return whether a rebuild of all tables has made a batch anew."""
     if kind not in _OF_RESULTS or number > rebuilt.batch_id:
         return False
-    return not any(first <= number <= last for first, last in rebuilt.input[NUMBERS])
+    return not any(first <= number <= last for first, last in RebuildInput.of(rebuilt).numbers)
 
 
 def _made_by(commit: Commit, plan: Plan) -> Row:

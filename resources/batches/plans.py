@@ -8,11 +8,11 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from tidemark.resources.tables import FORMAT_VERSION
 
@@ -112,20 +112,6 @@ def _stat(pid: int) -> list[str]:
 Kind = Literal["ingest", "process", "backfill", "change", "rebuild"]
 Row = dict[str, Any]
 
-RESERVES = "reserves"
-"""Of the input of a rebuild's plan: how many numbers after its own are reserved for the batches that it makes."""
-NUMBERS = "numbers"
-"""Of it too, when the tables were switched: first and last of the numbers of batches that the rebuild made."""
-WINDOWS = "windows"
-"""Of it too: the windows that it made anew, if these are not all tables."""
-RENAMED, DROPPED = "renamed", "dropped"
-"""Of the input of a batch of this kind that makes nothing anew: renamed windows, the old names by the new ones;
-windows whose tables are deleted."""
-RENAMED_SOURCES = "renamed_sources"
-"""Of it too: sources that have new names, the old ones by these."""
-REPLAYED = "replayed"
-"""Of the input of a batch that a rebuild made: how many control items of the log it and earlier ones replayed."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -161,11 +147,112 @@ class Plan:
     @property
     def is_replayed(self) -> bool:
         """Return whether a rebuild made the batch: its records were judged before."""
-        return REPLAYED in self.input
+        return BatchInput.of(self).replayed is not None
 
     def is_left(self, now: datetime) -> bool:
         """Return whether its owner has stopped working on it."""
         return self.released or is_gone(self.owner, self.heartbeat_at, now)
+
+
+@dataclass(frozen=True)
+class _Input:
+    """The input of a plan of some kind: its fields are the keys of the JSON text that `batches` stores."""
+
+    always: ClassVar[Sequence[str]] = ()
+    """The keys that are stored even if they say nothing."""
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        """Return the input of a plan; a key that is missing in it says nothing."""
+        return cls(**{one.name: plan.input[one.name] for one in fields(cls) if one.name in plan.input})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as it is stored, without keys that say nothing."""
+        nothing, said = type(self)(), {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in said.items() if name in self.always or value != getattr(nothing, name)}
+
+
+@dataclass(frozen=True)
+class IngestInput(_Input):
+    """The input that an ingestion reads, and the input that it leaves; all but two by the name of a source.
+
+    Attributes:
+        files: Of each file that is read its path, the lines that were read before, and its bytes.
+        spec_file: The spec file, from the folder of the pipeline's tables.
+        versions: Of a Delta table its folder, and the first and the last version that are read.
+        offsets: Of Kafka by split the first offset that is read, and the end.
+        positions: Of Kafka the position after it.
+        lost: Of Kafka the offsets that were gone before they were read.
+        waits: The sources, and splits, that wait for others of their alignment group.
+        held_back: The files that were found unreadable by reading them.
+        unknown_columns: All columns that were met so far and that no schema names, with their types.
+        first_met: The columns among them that this ingestion met first.
+    """
+
+    always: ClassVar[Sequence[str]] = ("files",)
+
+    files: Mapping[str, Sequence[Sequence[Any]]] = field(default_factory=dict)
+    spec_file: str | None = None
+    versions: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    offsets: Mapping[str, Mapping[str, Sequence[int]]] = field(default_factory=dict)
+    positions: Mapping[str, Any] = field(default_factory=dict)
+    lost: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    waits: Sequence[Any] = field(default_factory=list)
+    held_back: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unknown_columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    first_met: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BatchInput(_Input):
+    """The input of a processing batch beyond its range of the log.
+
+    Attributes:
+        flush: The end of input is flushed after it.
+        tick_us: Clock of the tick after it, microseconds.
+        reopen: Why the flushed pipeline is reopened before it.
+        waits: The sources, and splits, that wait for others while it is judged.
+        zone_data: The release of Java's rules of time zones, where the spec has zones.
+        replayed: Of a batch that a rebuild made: how many control items of the log it and earlier ones replayed.
+    """
+
+    always: ClassVar[Sequence[str]] = ("flush",)
+
+    flush: bool = False
+    tick_us: int | None = None
+    reopen: str | None = None
+    waits: Sequence[Any] = field(default_factory=list)
+    zone_data: str | None = None
+    replayed: int | None = None
+
+
+@dataclass(frozen=True)
+class RebuildInput(_Input):
+    """The input of a batch of kind `rebuild`, which begins or ends a rebuild, or renames or drops.
+
+    Attributes:
+        reserves: How many numbers after its own are reserved for the batches that the rebuild makes.
+        rebuild: The identity of a rebuild that is begun.
+        under: A digest of the spec that live runs go by when it is begun.
+        numbers: When all tables are switched: first and last of the numbers of the batches that the rebuild made.
+        windows: The windows that are made anew or renamed, if these are not all tables.
+        lost_tables: When tables are switched: the tables that are made anew in empty folders.
+        clocks: The clocks of the log if records are excluded: counts of an ingestion, some of them by source.
+        renamed: Renamed windows, the old names by the new ones.
+        dropped: Windows whose tables are deleted.
+        renamed_sources: Sources that have new names, the old ones by these.
+    """
+
+    reserves: int = 0
+    rebuild: Mapping[str, Any] = field(default_factory=dict)
+    under: str = ""
+    numbers: Sequence[Sequence[int]] = field(default_factory=list)
+    windows: Sequence[str] = field(default_factory=list)
+    lost_tables: Sequence[str] | None = None
+    clocks: Mapping[str, Any] | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    dropped: Sequence[str] = field(default_factory=list)
+    renamed_sources: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -197,10 +284,10 @@ def counted(commits: Sequence[Commit]) -> list[Commit]:
 
     A rebuild of some windows counts how much they differ from what earlier batches counted.
     """
-    whole = max((one.batch_id for one in commits if NUMBERS in one.plan.input), default=-1)
-    return [
-        one for one in commits if one.plan.kind == "process" or (WINDOWS in one.plan.input and one.batch_id > whole)
-    ]
+    rebuilt = {one.batch_id: RebuildInput.of(one.plan) for one in commits if one.plan.kind == "rebuild"}
+    whole = max((batch_id for batch_id, given in rebuilt.items() if given.numbers), default=-1)
+    alone = {batch_id for batch_id, given in rebuilt.items() if given.windows and batch_id > whole}
+    return [one for one in commits if one.plan.kind == "process" or one.batch_id in alone]
 
 
 def row_of(plan: Plan, state: str) -> Row:

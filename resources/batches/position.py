@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.plans import BatchInput, IngestInput, Plan, RebuildInput
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.rules import Waiter, waiters_from_json
 from tidemark.timeops.spec import KafkaSource
@@ -19,17 +19,11 @@ from tidemark.timeops.watermark.ticks import LastArrival
 
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
-CLOCKS = "clocks"  # of the input of a rebuild's plan: the same if records are excluded, and LAST_ARRIVAL by source
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
 """Counts of an ingestion, with the name of a source after a dot: when its last record arrived, and when it was read
 by the wall clock."""
 
 TAKEN = "taken"  # of the counts of an ingestion: records that replaced others
-
-POSITIONS = "positions"  # of the input of an ingestion's plan: the position of each source of Kafka after it
-LOST = "lost"  # of it too: by source of Kafka the offsets that were gone before they were read
-LOST_TABLES = "lost_tables"  # of the input of a rebuild's plan: tables that it makes anew in empty folders
-WAITS = "waits"  # of the input of a plan: the sources, and splits, that wait for others of their alignment group
 
 
 @dataclass(frozen=True)
@@ -138,7 +132,7 @@ class Progress:
     def positions_of(self, source: KafkaSource) -> Positions | None:
         """Return the position of a source of Kafka after the last ingestion; None before its first one."""
         last = self.read.last_commit("ingest") if self.read.exists else None
-        noted = self.by_source(last.plan.input.get(POSITIONS, {})).get(source.name) if last else None
+        noted = self.by_source(IngestInput.of(last.plan).positions).get(source.name) if last else None
         return None if noted is None else Positions.from_json(noted)
 
     def position(self) -> Position:
@@ -163,9 +157,10 @@ class Progress:
         last, rebuilt = self.read.last_commit("ingest"), self.read.last_rebuild()
         if self.clocks is not None:
             return self.clocks
-        if rebuilt is not None and CLOCKS in rebuilt.input and (last is None or last.batch_id < rebuilt.batch_id):
-            known: Mapping[str, Any] = rebuilt.input[CLOCKS]
-            return known
+        if rebuilt is not None and (last is None or last.batch_id < rebuilt.batch_id):
+            known = RebuildInput.of(rebuilt).clocks
+            if known is not None:
+                return known
         return last.counts if last else {}
 
 
@@ -176,12 +171,12 @@ def plan_end(plan: Plan) -> int:
 
 def tick_of(plan: Plan) -> int | None:
     """Return the clock of the tick after a processing plan's range, microseconds; None if there is no tick."""
-    return _integer(plan.input.get("tick_us"))
+    return BatchInput.of(plan).tick_us
 
 
 def waits_in(plan: Plan) -> frozenset[Waiter]:
     """Return the sources and splits that wait for others after an ingestion, or while a range is judged."""
-    return waiters_from_json(plan.input.get(WAITS, []))
+    return waiters_from_json(BatchInput.of(plan).waits)
 
 
 def records_in(plan: Plan) -> int:

@@ -20,7 +20,6 @@ from tidemark.assets.pending_work import look
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.plans import NUMBERS
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 
@@ -278,7 +277,7 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     )
     assert "what another rebuild has left, which did not end, is thrown away" in run(tmp_path, "killed").output
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-    assert len([one for one in workspace.batches.every_commit() if one.plan.input.get(NUMBERS)]) == 1
+    assert len([one for one in workspace.batches.every_commit() if one.plan.input.get("numbers")]) == 1
     assert not look(Workspace(file, settings.warehouse)).is_there
     assert "nothing new" in run(tmp_path, "killed").output
 

@@ -182,4 +182,4 @@ def test_what_is_noted_is_the_name_that_the_operator_gave_so_that_a_link_may_lea
     (tmp_path / "release" / "good.yaml").write_text(GOOD)
     (tmp_path / "current").symlink_to(tmp_path / "release")
     workspace = Workspace(read_spec(tmp_path / "current" / "good.yaml"), tmp_path / "warehouse")
-    assert note_of(workspace) == {"spec_file": "../../current/good.yaml"}
+    assert note_of(workspace) == "../../current/good.yaml"

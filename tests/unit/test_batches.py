@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 import tidemark as tm
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import NUMBERS, RESERVES, Commit, Kind, Owner, Plan, is_gone, this_process
+from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, is_gone, this_process
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.undoing import prepare
 from tidemark.resources.settings import Clock, FixedClock
@@ -420,11 +420,11 @@ def made_by_a_rebuild(log: BatchLog, tmp_path: Path, *numbers: int) -> list[Comm
 def test_a_rebuild_keeps_numbers_for_its_batches_and_supersedes_those_before(log: BatchLog, tmp_path: Path) -> None:
     for kind in ("ingest", "process", "backfill"):
         log.commit(begin(log, kind=kind), {"records": 1}, {}, NOON)
-    log.commit(begin(log, kind="rebuild", given={RESERVES: 10}), {}, {}, NOON)
+    log.commit(begin(log, kind="rebuild", given={"reserves": 10}), {}, {}, NOON)
     log.commit(begin(log), {"records": 2}, {LOG_CONTROL: 5}, NOON)
     assert [one.batch_id for one in log.history()] == [0, 1, 2, 3, 14], "4 to 13 are kept"
 
-    plan = begin(log, kind="rebuild", given={NUMBERS: [[4, 13]]})
+    plan = begin(log, kind="rebuild", given={"numbers": [[4, 13]]})
     made = made_by_a_rebuild(log, tmp_path, 4, 6)
     for _ in range(2):  # a commit may be repeated
         log.commit(plan, {"batches": 2}, {WATERMARKS: 7}, NOON, made=made)
@@ -450,7 +450,7 @@ def test_a_rebuild_keeps_numbers_for_its_batches_and_supersedes_those_before(log
 
 def test_a_rebuild_that_was_begun_and_not_ended_supersedes_nothing(log: BatchLog) -> None:
     log.commit(begin(log), {"records": 1}, {}, NOON)
-    plan = begin(log, kind="rebuild", given={NUMBERS: [[5, 6]]})
+    plan = begin(log, kind="rebuild", given={"numbers": [[5, 6]]})
     log.release(plan, NOON)
     assert [one.batch_id for one in log.history("process")] == [0]
     log.commit(begin(log), {}, {}, NOON)
