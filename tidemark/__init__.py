@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.spec_files import spec
     from tidemark.resources.batches.committed import consistent, read
     from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
-    from tidemark.timeops.library.frames import AdjustedEvents, adjust, window_dead_letters, windows
+    from tidemark.timeops.library import AdjustedEvents, adjust, window_dead_letters, windows
     from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
 
 __version__ = "0.2.0"
@@ -50,7 +50,7 @@ _MODULES = {
         "SpecError",
         "TidemarkError",
     ],
-    "tidemark.timeops.library.frames": ["AdjustedEvents", "adjust", "window_dead_letters", "windows"],
+    "tidemark.timeops.library": ["AdjustedEvents", "adjust", "window_dead_letters", "windows"],
     "tidemark.timeops.spec": ["Spec", "TimeSpec", "WindowSpec"],
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

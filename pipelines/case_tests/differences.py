@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.timeops.cases.file import ORDERED, Expected
-from tidemark.timeops.cases.values import equal, text_of
+from tidemark.timeops.cases import ORDERED, Expected, equal, text_of
 
 Row = Mapping[str, Any]
 

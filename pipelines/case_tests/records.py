@@ -1,6 +1,6 @@
 """Records of cases as frames: values of a YAML file as columns of the source's types, with a place in the log.
 
-Here: reading them, and saying which do not fit. Not here: keys (timeops/cases/file.py), what becomes of the
+Here: reading them, and saying which do not fit. Not here: keys (timeops/cases.py), what becomes of the
 records.
 """
 
@@ -21,8 +21,7 @@ from tidemark.resources.sources.json_files import objects_of
 from tidemark.resources.sources.lines import LINE, RAW
 from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases.file import Case, CasesFile, Row
-from tidemark.timeops.cases.values import is_written_as_text
+from tidemark.timeops.cases import Case, CasesFile, Row, is_written_as_text
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.problems import Path, Problem, show

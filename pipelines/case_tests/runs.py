@@ -38,8 +38,7 @@ from tidemark.pipelines.case_tests.many_logs import (
 from tidemark.pipelines.case_tests.records import End, Records
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases.file import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case
-from tidemark.timeops.cases.values import read_row, text_of
+from tidemark.timeops.cases import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case, read_row, text_of
 from tidemark.timeops.engine import State
 from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.expressions.try_expression import as_json

@@ -33,8 +33,18 @@ from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import SpecFile, Workspace, without_tables
-from tidemark.timeops.cases.file import DEAD_LETTERS, HELD, ORDERED, WINDOWS, Case, CasesFile, Expected, parse_cases
-from tidemark.timeops.cases.values import read_value, text_of
+from tidemark.timeops.cases import (
+    DEAD_LETTERS,
+    HELD,
+    ORDERED,
+    WINDOWS,
+    Case,
+    CasesFile,
+    Expected,
+    parse_cases,
+    read_value,
+    text_of,
+)
 from tidemark.timeops.printable import printable
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec import Spec

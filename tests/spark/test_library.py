@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import tidemark as tm
-import tidemark.timeops.library.frames
+import tidemark.timeops.library
 from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.columns import to_us
@@ -282,7 +282,7 @@ def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: 
 
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
     names = {"spark": spark}
-    code = doctest.testmod(tidemark.timeops.library.frames, extraglobs=names)
+    code = doctest.testmod(tidemark.timeops.library, extraglobs=names)
     page = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False, globs=names)
     assert (code.failed, page.failed) == (0, 0)
     assert code.attempted >= 8

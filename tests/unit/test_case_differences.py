@@ -9,7 +9,7 @@ import pytest
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, Outcome, cut_differences, differences
 from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
 from tidemark.pipelines.case_tests.suite import MOST_ROWS, Verdict, show_verdicts
-from tidemark.timeops.cases.file import Case, Expected
+from tidemark.timeops.cases import Case, Expected
 
 
 def of_letters(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[Difference]:

@@ -22,8 +22,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.timeops.cases.file import CasesFile, parse_cases
-from tidemark.timeops.cases.values import equal, read_row, read_value, text_of
+from tidemark.timeops.cases import CasesFile, equal, parse_cases, read_row, read_value, text_of
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import ProblemsError
 from tidemark.timeops.spec import Spec
