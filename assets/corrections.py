@@ -43,7 +43,7 @@ from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.narrow import beside
 from tidemark.timeops.spec import DeltaSource, Spec
-from tidemark.timeops.spec.expressions import all_names, name_in_tables
+from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 PLACE = "__tm_place"
 """The place that a record takes; null for a record that is new."""

@@ -30,7 +30,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
 from tidemark.timeops.spec.consistency import keys_by_arrival, without_event_time
-from tidemark.timeops.spec.expressions import InstantExpression
+from tidemark.timeops.spec.fields import InstantExpression
 from tidemark.timeops.spec.pipeline import rules_between_parts
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace

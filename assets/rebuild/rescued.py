@@ -21,7 +21,7 @@ from tidemark.resources.sources.rescued import FITS, HAS, with_column
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import Source
-from tidemark.timeops.spec.expressions import all_names
+from tidemark.timeops.spec.fields import all_names
 
 _FITS, _HAS = "__tm_fits_", "__tm_has_"  # and a number
 Kept = Sequence[tuple[Source, StructField]]

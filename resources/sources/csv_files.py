@@ -29,7 +29,7 @@ from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
 from tidemark.resources.sources.typed_texts import Reading, holds, with_texts, with_values
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.expressions import all_names
+from tidemark.timeops.spec.fields import all_names
 
 _SIGNS = ("sep", "delimiter", "quote", "escape")
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser

@@ -41,7 +41,7 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import FilesSource, KafkaSource, Source
-from tidemark.timeops.spec.expressions import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
+from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]] = {

@@ -22,7 +22,7 @@ from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean, near_name
 from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.spec.expressions import all_names, name_in_tables, names_in_files
+from tidemark.timeops.spec.fields import all_names, name_in_tables, names_in_files
 
 WITH_A_WHOLE = timedelta(minutes=1)
 """How long a whole last line without a line end waits: many writers do not end their last line."""

@@ -40,7 +40,7 @@ from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.spec.expressions import all_names
+from tidemark.timeops.spec.fields import all_names
 
 _PARSED, _EXACT = "__tm_parsed", "__tm_exact"
 _OWN_TYPES = (StringType, *EXACT)

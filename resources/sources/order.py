@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import LAST_US, is_instant
 
 MOST_FILES = 64

@@ -16,7 +16,7 @@ from tidemark.resources.sources.lines import LINE, RAW, RESCUED, parser_options
 from tidemark.resources.sources.typed_texts import Reading, holds, with_values
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.spec.expressions import all_names, name_in_tables
+from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 HAS, FITS = "__tm_has", "__tm_fits"
 """BOOLEAN columns of `with_column`: whether `_rescued` had a value for the column, and whether it fits the type."""

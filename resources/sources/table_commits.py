@@ -14,7 +14,7 @@ from tidemark.resources.sources.known_versions import Before, How, TableVersion,
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import DeltaSource
-from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import instant_of
 
 ANEW = "to read the table anew, choose another name or warehouse for the pipeline"

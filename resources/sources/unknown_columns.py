@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import Source
-from tidemark.timeops.spec.expressions import all_names, column_name_problems, name_in_tables, suggested_name
+from tidemark.timeops.spec.fields import all_names, column_name_problems, name_in_tables, suggested_name
 
 Columns = tuple[tuple[str, str], ...]
 """Names in the input, each with a type in DDL."""

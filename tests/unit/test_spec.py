@@ -28,7 +28,7 @@ from tidemark.timeops.spec import (
     parse_spec,
     spec_json_schema,
 )
-from tidemark.timeops.spec.expressions import names_in_files
+from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.yaml_text import read_yaml
 
 EARTHQUAKES = """

@@ -14,7 +14,7 @@ from tidemark.timeops.spec.any_source import SOURCE_MODELS, read_source
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, RateLevels
 from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
-from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, is_reserved
+from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.json_schema import spec_json_schema
 from tidemark.timeops.spec.kafka_source import KafkaSource

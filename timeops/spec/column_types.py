@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tidemark.timeops.expressions.tokens import Token, top_level_parts
-from tidemark.timeops.spec.expressions import name_in_tables
+from tidemark.timeops.spec.fields import name_in_tables
 
 _SPELLINGS: Mapping[str, str] = {
     "byte": "tinyint",

@@ -12,10 +12,11 @@ from pydantic import Field, model_validator
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import normal_form
 from tidemark.timeops.problems import Path, Problem, raise_any
-from tidemark.timeops.spec.expressions import Expression, InstantExpression
 from tidemark.timeops.spec.fields import (
     Duration,
+    Expression,
     Instant,
+    InstantExpression,
     PositiveDuration,
     SpecModel,
     TimeZone,

@@ -1,11 +1,12 @@
-"""The kinds of value a spec file may hold: names, durations, sizes, choices; expressions are beside.
+"""The types of the spec's fields: texts, durations, instants, names, expressions, columns and their names in files.
 
-Here: reading one value, and its JSON Schema. Not here: keys and the rules between them (source.py,
-event_time.py, window.py).
+Here: how a value of YAML becomes a value of Python, and what is wrong with it by itself. Not here: rules between
+fields (the models), the meaning of an expression (timeops/expressions).
 """
 
+import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
@@ -24,8 +25,18 @@ from pydantic import (
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.bounds import size_problems
+from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
+from tidemark.timeops.expressions.tokens import (
+    WORKING,
+    is_number,
+    plain_column,
+    split_alias,
+    top_level_names,
+    top_level_parts,
+)
 from tidemark.timeops.locations import has_secret, url_problem
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, problems_of, show
+from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, problems_of, raise_any, show
 
 
 class SpecModel(BaseModel):
@@ -292,3 +303,239 @@ def _known_url(path: str) -> str:
 
 Location = Annotated[Text, AfterValidator(_known_url)]
 """A path, relative to the spec file or absolute, or the URL of a place in a store."""
+
+
+RESERVED_COLUMNS: frozenset[str] = frozenset(
+    (
+        "_adjusted_by",
+        "_arrival_seq",
+        "_arrival_time",
+        "_batch_id",
+        "_clock",
+        "_event_time",
+        "_file",
+        "_is_final",
+        "_malformed",
+        "_position",
+        "_release_seq",
+        "_rescued",
+        "_revision",
+        "_source",
+        "_split",
+        "_timeline",
+        "_timestamp",
+        "_watermark",
+    )
+)
+"""Columns that the product writes; no payload column, group column or aggregate may have these names."""
+
+ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
+"""Characters that no name in a Delta table may have, those inside of structs included."""
+
+ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
+"""Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
+_UNQUOTED = re.compile(r"[^\s,:<>()'\"`]+")
+_PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
+_NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
+
+
+def _expression(value: object) -> str:
+    """Read Spark SQL without an `AS` name; the place that takes one reads it with `_group_item`."""
+    text = read_text(value)
+    expression, alias = split_alias(text)
+    problems = determinism_problems(expression, columns=["user"])  # declared columns: see consistency.py
+    if alias is not None:
+        found = f"found {show(text)}: the name `{alias}` has no effect here"
+        problems.append(Problem(found, expected="an expression without AS", remedy=f"write `{expression}`"))
+    raise_any(problems)
+    return text
+
+
+def _instant(value: object) -> str:
+    if (isinstance(value, int | float) and not isinstance(value, bool)) or is_number(str(value)):
+        expected = "an expression whose value is a time; the unit of a bare number cannot be known"
+        remedy = "name the column and its unit: timestamp_seconds(x), timestamp_millis(x) or timestamp_micros(x)"
+        raise ProblemsError([Problem(f"found the bare number {value}", expected=expected, remedy=remedy)])
+    return _expression(value)
+
+
+def _aggregate(value: object) -> str:
+    text = _expression(value)
+    raise_any([*order_problems(text), *size_problems(text)])
+    return text
+
+
+def _group_item(value: object) -> str:
+    text = read_text(value)
+    expression, alias = split_alias(text)
+    problems = determinism_problems(expression, columns=["user"])
+    name = alias if alias is not None else plain_column(expression)
+    if name is None:
+        suggested = "_".join(re.findall(r"[a-z]\w*", expression.lower())[:3]) or "name"
+        found = f"found {show(text)}, an expression without a name"
+        expected = "a column, or `expression AS name`"
+        problems.append(Problem(found, expected=expected, remedy=f"write `{expression} AS {suggested}`"))
+    else:
+        problems.extend(column_name_problems(name, f"write `{expression} AS another_name`"))
+    raise_any(problems)
+    return text
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether a name, in any case, is for columns of Tidemark alone, which it writes or works with."""
+    return name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING)
+
+
+def column_name_problems(name: str, remedy: str) -> list[Problem]:
+    """Return why a column of a table may not have this name."""
+    if is_reserved(name):
+        return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
+    illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
+    if illegal or not name:
+        found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
+        return [Problem(found, expected="a name without any of ' ,;{}()=.`', tab and new line", remedy=remedy)]
+    return []
+
+
+Expression = Annotated[str, BeforeValidator(_expression), text_schema()]
+InstantExpression = Annotated[
+    str, BeforeValidator(_instant), text_schema(**{"not": {"pattern": r"^\s*[-+]?[0-9.]+\s*$"}})
+]
+Aggregate = Annotated[str, BeforeValidator(_aggregate), text_schema()]
+GroupItem = Annotated[str, BeforeValidator(_group_item), text_schema()]
+
+
+def name_in_tables(name: str, rename: Mapping[str, str]) -> str:
+    """Return what a column of `schema` is called in the tables; `schema` may call it so already."""
+    return rename.get(name, name)
+
+
+def names_in_files(names: Iterable[str], rename: Mapping[str, str]) -> dict[str, str]:
+    """Return what columns are called in the files, by their names in `schema`; of several names the first.
+
+    `schema` names a column as the file does or as the tables do: with `rename: {_id: id}` both `_id` and `id` are the
+    column `_id` of the file. A name that is a key of `rename` is that of the file.
+    """
+    return {name: all_names(name, rename)[0] for name in names}
+
+
+def all_names(name: str, rename: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that a column of `schema` has had in files over time, in the order of `rename`."""
+    final = name_in_tables(name, rename)
+    return tuple(old for old, new in rename.items() if new == final) or (name,)
+
+
+def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
+    """Return the names of a source's columns as they are in the tables."""
+    return [name_in_tables(name, rename) for name in top_level_names(ddl)]
+
+
+def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
+    """Find what is wrong with the names of columns and with `rename`; types are judged by Spark.
+
+    Args:
+        ddl: The `schema` of a source.
+        rename: Its `rename`; what is wrong with the entries themselves, `rename_problems` says.
+    """
+    if bare := _unquoted(ddl):
+        return [_without_quotes(ddl, bare, rename)]
+    names = top_level_names(ddl)
+    finals = [(name, name_in_tables(name, rename)) for name in names]
+    problems = [
+        Problem(f"`{old}` is no column of `schema`", _either(old, new), did_you_mean(old, names), ("rename", old))
+        for old, new in rename.items()
+        if old not in names and new not in {final for _, final in finals}
+    ]
+    wrong = [name for name, final in finals if name not in rename and column_name_problems(final, "")]
+    line = f"add `{_rename_line(wrong, names, rename)}` to the source, and use the new names everywhere else"
+    for name in wrong:
+        problem = column_name_problems(name, "")[0]
+        problems.append(Problem(problem.found, problem.expected, line, ("schema",)))
+    seen: dict[str, str] = {}
+    for _, final in finals:
+        if final.lower() in seen:
+            found = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
+            remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
+            problems.append(Problem(found, "distinct names in any case", remedy, ("schema",)))
+        seen[final.lower()] = final
+    return problems
+
+
+def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
+    """Find what is wrong with entries of `rename`, whatever `schema` says."""
+    problems: list[Problem] = []
+    seen: dict[str, str] = {}
+    for old, new in rename.items():
+        at = ("rename", old)
+        problems.extend(
+            Problem(problem.found, problem.expected, "choose another name", at)
+            for problem in column_name_problems(new, "")
+        )
+        if old == new and len(all_names(old, rename)) == 1:
+            found = f"`{old}` is renamed to itself, which has no effect"
+            problems.append(Problem(found, remedy="leave it out", at=at))
+        if seen.setdefault(new.lower(), new) != new:
+            problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names in any case", at=at))
+    return problems
+
+
+def one_name_problems(rename: Mapping[str, str], why: str) -> list[Problem]:
+    """Find entries of `rename` that add a second name to a column where there can be one.
+
+    Args:
+        rename: The entries.
+        why: Why there can be one.
+    """
+    remedy = "leave out all names of the column but the one that it has now"
+    return [
+        Problem(f"`{new}` has several names, but {why}", remedy=remedy, at=("rename", old))
+        for old, new in rename.items()
+        if all_names(new, rename)[0] != old
+    ]
+
+
+def suggested_name(name: str, taken: Iterable[str]) -> str:
+    """Return a name that a table can have, near to one that it cannot, and not taken."""
+    plain = re.sub(r"\W+", "_", name).strip("_") or "column"
+    used = {other.lower() for other in taken}
+    tries = (plain if number == 1 else f"{plain}_{number}" for number in range(1, len(used) + 3))
+    return next(one for one in tries if one.lower() not in used and not column_name_problems(one, ""))
+
+
+def _either(old: str, new: str) -> str:
+    return f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`"
+
+
+def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str, str]) -> str:
+    """Return the line of the spec that renames columns to names that a table can have."""
+    renamed = dict(rename)
+    for name in names:
+        renamed[name] = suggested_name(name, [*known, *renamed.values()])
+    return f"rename: {{{', '.join(f'{_key(old)}: {_key(new)}' for old, new in renamed.items())}}}"
+
+
+def _key(name: str) -> str:
+    """Return a name as YAML has it inside of brackets."""
+    is_plain = _PLAIN_KEY.fullmatch(name) and name.lower() not in _NO_TEXT
+    return name if is_plain else json.dumps(name, ensure_ascii=False)
+
+
+def _unquoted(ddl: str) -> list[str]:
+    """Find names with signs that need backquotes in DDL and have none, such as `id.orig_h`."""
+    found = []
+    for part in top_level_parts(ddl):
+        match = _UNQUOTED.match(ddl, part[0].start)
+        if part[0].kind in ("word", "symbol") and match and match[0] != part[0].text and len(part) > 1:
+            found.append(match[0])
+    return found
+
+
+def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) -> Problem:
+    known = [name for name in top_level_names(ddl) if not any(one.startswith(name) for one in bare)]
+    line = _rename_line([name for name in bare if name not in rename], known, rename)
+    return Problem(
+        f"{', '.join(f'`{name}`' for name in bare)}: DDL has no such name without backquotes",
+        "names of letters, digits and `_`",
+        f"write the new names in `schema`, and `{line}` beside it",
+        ("schema",),
+    )

@@ -13,8 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Pl
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
-from tidemark.timeops.spec.expressions import all_names
-from tidemark.timeops.spec.fields import Duration, Frozen, Location, WholeNumber, one_of
+from tidemark.timeops.spec.fields import Duration, Frozen, Location, WholeNumber, all_names, one_of
 from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, StoredSource
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")

@@ -14,8 +14,16 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
-from tidemark.timeops.spec.expressions import column_name_problems, columns_in_tables, one_name_problems
-from tidemark.timeops.spec.fields import Frozen, Text, WholeNumber, one_of, read_instant
+from tidemark.timeops.spec.fields import (
+    Frozen,
+    Text,
+    WholeNumber,
+    column_name_problems,
+    columns_in_tables,
+    one_name_problems,
+    one_of,
+    read_instant,
+)
 from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, Source, distinct
 
 OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(

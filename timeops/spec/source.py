@@ -14,23 +14,21 @@ from pydantic import AfterValidator, Field, PlainSerializer, model_validator
 from tidemark.timeops.durations import micros
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import Problem, raise_any, show
-from tidemark.timeops.spec.expressions import (
-    Expression,
-    InstantExpression,
-    columns_in_tables,
-    rename_problems,
-    schema_problems,
-)
 from tidemark.timeops.spec.fields import (
     ByteSize,
     Duration,
+    Expression,
     Flag,
     Frozen,
+    InstantExpression,
     Name,
     PositiveDuration,
     SpecModel,
     Text,
     TimeZone,
+    columns_in_tables,
+    rename_problems,
+    schema_problems,
 )
 
 SOURCE_KINDS = ("files", "delta", "kafka")

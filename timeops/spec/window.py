@@ -13,16 +13,20 @@ from pydantic import BeforeValidator, Field, model_validator
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
 from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
-from tidemark.timeops.spec.expressions import RESERVED_COLUMNS, Aggregate, Expression, GroupItem, is_reserved
 from tidemark.timeops.spec.fields import (
     ALIAS,
+    RESERVED_COLUMNS,
+    Aggregate,
     Alias,
     Duration,
+    Expression,
     Flag,
+    GroupItem,
     Name,
     PositiveDuration,
     SpecModel,
     WholeNumber,
+    is_reserved,
     word_or_keys,
 )
 from tidemark.timeops.spec.shapes import WindowShape
