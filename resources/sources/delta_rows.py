@@ -34,7 +34,7 @@ from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import DeltaSource
-from tidemark.timeops.spec.delta_source import CHANGE_TYPE
+from tidemark.timeops.spec.source import CHANGE_TYPE
 
 _VALUE = "__tm_value_"  # and a number: no column of a table has the name of a place
 _FILE, _AT = "__tm_file", "__tm_committed_us"

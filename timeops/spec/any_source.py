@@ -9,9 +9,8 @@ from typing import Annotated
 
 from pydantic import Discriminator, Tag, TypeAdapter, ValidationError
 
-from tidemark.timeops.spec.delta_source import DeltaSource
-from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.kafka_source import KafkaSource
+from tidemark.timeops.spec.source import DeltaSource, FilesSource
 
 FILES, DELTA, KAFKA = "[files]", "[delta]", "[kafka]"
 """Steps of pydantic's paths that say which kind of source was read; no message shows them."""

@@ -10,11 +10,9 @@ from datetime import timedelta
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
-from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.kafka_source import KafkaSource
-from tidemark.timeops.spec.source import Source
+from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import WindowSpec
 
 

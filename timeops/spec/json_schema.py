@@ -6,8 +6,8 @@ Here: what a schema can say of the rules of the models. Not here: rules that nee
 from typing import Any
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
-from tidemark.timeops.spec.files_source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.pipeline import Spec
+from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
 
 Json = dict[str, Any]

@@ -24,12 +24,10 @@ from tidemark.timeops.spec.consistency import (
     source_problems,
     user_problems,
 )
-from tidemark.timeops.spec.delta_source import DeltaSource
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
-from tidemark.timeops.spec.files_source import FilesSource
 from tidemark.timeops.spec.kafka_source import KafkaSource
-from tidemark.timeops.spec.source import Source
+from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
 
 
