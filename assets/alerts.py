@@ -19,7 +19,7 @@ from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, of
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.spec.consistency import has_event_time
+from tidemark.timeops.spec.pipeline import has_event_time
 from tidemark.timeops.utc import instant_of
 
 _MOST_NAMED = 5

@@ -29,9 +29,8 @@ from tidemark.timeops.problems import Problem, problems_of, spec_error, told
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
-from tidemark.timeops.spec.consistency import keys_by_arrival, without_event_time
 from tidemark.timeops.spec.fields import InstantExpression
-from tidemark.timeops.spec.pipeline import rules_between_parts
+from tidemark.timeops.spec.pipeline import keys_by_arrival, rules_between_parts, without_event_time
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
 from tidemark.timeops.windows.results import last_revisions, passing

@@ -20,7 +20,7 @@ from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes, refused
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.spec.consistency import has_event_time
+from tidemark.timeops.spec.pipeline import has_event_time
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
 _HEAD = ("| what can cause it | here |", "|---|---|")

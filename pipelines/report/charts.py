@@ -24,7 +24,7 @@ from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
 from tidemark.timeops.durations import micros
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.consistency import has_event_time
+from tidemark.timeops.spec.pipeline import has_event_time
 
 MOST_RECORDS = 1_000_000
 """Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""

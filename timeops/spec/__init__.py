@@ -10,13 +10,20 @@ from typing import Any, Literal, TypeVar, overload
 from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
-from tidemark.timeops.spec.any_source import SOURCE_MODELS, read_source
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, RateLevels
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.json_schema import spec_json_schema
 from tidemark.timeops.spec.kafka_source import KafkaSource
-from tidemark.timeops.spec.pipeline import Catalog, Outputs, Partitions, Spec, rules_between_parts
+from tidemark.timeops.spec.pipeline import (
+    SOURCE_MODELS,
+    Catalog,
+    Outputs,
+    Partitions,
+    Spec,
+    read_source,
+    rules_between_parts,
+)
 from tidemark.timeops.spec.source import Alignment, DeltaSource, FilesSource, Source, SourceIdle
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
 from tidemark.timeops.spec.yaml_text import read_yaml, with_overrides
