@@ -33,7 +33,7 @@ from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
-from tidemark.timeops.spec.column_types import is_wider
+from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks

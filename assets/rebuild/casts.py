@@ -22,7 +22,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.spec.column_types import is_wider, may_be_cast
+from tidemark.timeops.spec.changes import is_wider, may_be_cast
 
 _CAST_LOG = "_state/cast_log"  # beside the pipeline's tables
 

@@ -24,7 +24,7 @@ from deltalake import Field, Schema
 from tidemark.resources import tables
 from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.spec.column_types import is_wider
+from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:

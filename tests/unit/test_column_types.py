@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.timeops.spec.column_types import is_wider, types_in_tables
+from tidemark.timeops.spec.changes import is_wider, types_in_tables
 
 WIDER = [
     ("tinyint", "bigint"),
