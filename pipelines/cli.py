@@ -166,7 +166,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...]) -
 @main.command()
 def schema() -> None:
     """Print the JSON Schema of a spec, for editors."""
-    from tidemark.timeops.spec.json_schema import spec_json_schema
+    from tidemark.timeops.spec.text import spec_json_schema
 
     click.echo(json.dumps(spec_json_schema(), indent=2))
 

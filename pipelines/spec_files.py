@@ -18,7 +18,7 @@ from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.spec import KafkaSource, Spec, name_with, parse_spec
 from tidemark.timeops.spec.fields import PIPELINE_NAME
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.text import read_yaml
 
 CASES = ".cases.yaml"
 """The end of the name of a file of cases for `tidemark test`, which may be beside its spec."""

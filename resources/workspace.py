@@ -34,7 +34,7 @@ from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.rules import TimeRules, Waiter
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
 from tidemark.timeops.spec.changes import names_of_sources
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.text import read_yaml
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

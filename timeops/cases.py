@@ -50,7 +50,7 @@ from tidemark.timeops.problems import (
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import Instant, SpecModel, Text, one_of, read_instant
 from tidemark.timeops.spec.pipeline import keys_by_arrival
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.text import read_yaml
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 _FLOATS = (FloatType, DoubleType)

@@ -23,7 +23,7 @@ from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import KafkaSource
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.text import read_yaml
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -29,7 +29,7 @@ from tidemark.timeops.spec import (
     spec_json_schema,
 )
 from tidemark.timeops.spec.fields import names_in_files
-from tidemark.timeops.spec.yaml_text import read_yaml
+from tidemark.timeops.spec.text import read_yaml
 
 EARTHQUAKES = """
 name: earthquakes

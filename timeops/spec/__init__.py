@@ -13,7 +13,6 @@ from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, RateLevels
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
-from tidemark.timeops.spec.json_schema import spec_json_schema
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import (
     SOURCE_MODELS,
@@ -25,8 +24,8 @@ from tidemark.timeops.spec.pipeline import (
     rules_between_parts,
 )
 from tidemark.timeops.spec.source import Alignment, DeltaSource, FilesSource, Source, SourceIdle
+from tidemark.timeops.spec.text import read_yaml, spec_json_schema, with_overrides
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
-from tidemark.timeops.spec.yaml_text import read_yaml, with_overrides
 
 __all__ = [
     "RESERVED_COLUMNS",
