@@ -27,7 +27,7 @@ from tidemark.resources.sources.lines import (
 )
 from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
 from tidemark.resources.sources.typed_texts import Reading, holds, with_texts, with_values
-from tidemark.timeops.expressions.text_values import EXACT
+from tidemark.timeops.expressions.text_times import EXACT
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import all_names
 

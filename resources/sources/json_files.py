@@ -36,7 +36,7 @@ from tidemark.resources.sources.json_texts import (
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.lines import LINE, RAW, Numbered, Part, parser_options, read_lines, to_records
 from tidemark.resources.sources.typed_texts import Reading, holds, literal, with_texts, with_values
-from tidemark.timeops.expressions.text_values import EXACT
+from tidemark.timeops.expressions.text_times import EXACT
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource, Source

@@ -14,7 +14,7 @@ from tidemark.resources.sources.csv_files import text_as_csv
 from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
 from tidemark.resources.sources.lines import LINE, RAW, RESCUED, parser_options
 from tidemark.resources.sources.typed_texts import Reading, holds, with_values
-from tidemark.timeops.expressions.text_values import EXACT
+from tidemark.timeops.expressions.text_times import EXACT
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 

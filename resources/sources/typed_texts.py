@@ -1,7 +1,7 @@
 """Columns of text formats whose values are read from their texts by the product's own rule, at any depth.
 
 Here: the parts of a type that need it, the type as which Spark's parser reads them, and the way back to the declared
-type. Not here: the rule (timeops/expressions/text_values.py), parsing (csv_files.py, json_files.py).
+type. Not here: the rule (timeops/expressions/text_times.py), parsing (csv_files.py, json_files.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
+from tidemark.timeops.expressions.text_times import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import quoted
 
 _WRITTEN, _VALUES = "__tm_written", "__tm_values"

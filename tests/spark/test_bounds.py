@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.bounds import bounded, size_problems
-from tidemark.timeops.expressions.clock_texts import check_built_texts
+from tidemark.timeops.expressions.text_times import check_built_texts
 from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
 
 MANY = "repeat('{}', CAST(if(n > 1000000, 1000000, n) AS INT))"

@@ -9,8 +9,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemark.timeops.expressions.clock_texts import is_clock, why, written_texts
-from tidemark.timeops.expressions.text_times import is_time_of_day, parsed_time_problems
+from tidemark.timeops.expressions.text_times import is_clock, is_time_of_day, parsed_time_problems, why, written_texts
 from tidemark.timeops.expressions.tokens import (
     Call,
     Token,

@@ -1,23 +1,294 @@
-"""Texts that an expression reads as times: by the product's rule where it says so, refused where Spark would do it.
+"""Texts that become times: the one rule of the product, and the texts that Spark would read in another way.
 
-Here: conversions written in an expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), conversions that Spark adds by
-itself (`opened > t`), and times of day without a date, which Spark completes with the date of the machine. Not here:
-the rule (text_values.py), texts such as 'now' (clock_texts.py).
+Here: SQL of the date, time or decimal that a text has, null where it has none exactly; conversions written in an
+expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and those that Spark adds by itself (`opened > t`); times of
+day without a date, and texts such as 'now', which Spark completes from the clock. `timestamp_by`, columns of csv and
+json, and casts in expressions go by the rule. Not here: what an event time is (events/event_time.py), which parts of
+a record are texts (resources/sources/), functions that read the clock (determinism.py).
 
-What Spark adds by itself is in its plan alone. It is asked for the plan over columns that no optimizer can compute.
+Spark's own casts complete a time of day with the date of the machine's clock and a year with 1 January, round
+decimals, and cut dates off times. What Spark adds by itself is in its plan alone. It is asked for the plan over
+columns that no optimizer can compute. Only a text that is the same for every row becomes the clock: `'now'` in a
+record is not a time.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from tidemark.timeops.expressions.clock_texts import MOST_CONSTANTS, constant_parts, constant_text, literal_value
-from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, quoted, tokenize
+from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
+
+from tidemark.timeops.columns import MAX_US, MIN_US
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.bounds import bounded
+from tidemark.timeops.expressions.tokens import Call, Token, calls, lambda_names, mentions, quoted, tokenize
 from tidemark.timeops.problems import Problem
 
-if TYPE_CHECKING:  # reading a spec must not wait for PySpark
+if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
+_LOCAL = r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?"
+_ISO = rf"^{_LOCAL}( ?([Zz]|[+-]\d\d(:?\d\d)?))?)?$"
+_WITHOUT_OFFSET = rf"^{_LOCAL})?$"
+_DATE = r"^\d{4}-\d\d-\d\d$"
+_PLAIN_TIME = r"^.{10}([T ]\d\d:\d\d:\d\d([.]\d+)?( ?(Z|[+-].*))?)?$"  # what Spark's cast reads as it is
+_NO_SECONDS = r"^(.{16})(?=$| |[Z+-])"
+_NUMBER = r"^[+-]?(\d+[.]?\d*|[.]\d+)([eE][+-]?\d{1,9})?$"
+_MOST_ZEROS = 1_000  # of a decimal with an exponent; no type holds a value that needs more
+
+EXACT = (DateType, TimestampType, TimestampNTZType, DecimalType)
+"""The types whose values a text has exactly, or not at all."""
+
+
+def value_sql(text: str, kind: DataType, time_zone: str) -> str:
+    """Return SQL of the value of a text, null where the text has none.
+
+    Args:
+        text: SQL of a STRING. It is named several times, so it has to be cheap: a column, or a lambda's parameter.
+        kind: One of `EXACT`.
+        time_zone: IANA name of the zone of a TIMESTAMP whose text has no offset.
+    """
+    if isinstance(kind, TimestampType):
+        return instant_sql(text, time_zone)
+    if isinstance(kind, TimestampNTZType):
+        return f"IF({_fits(text, _WITHOUT_OFFSET)}, try_cast({_tidy(text)} AS TIMESTAMP_NTZ), NULL)"
+    if isinstance(kind, DateType):
+        return f"IF({_fits(text, _DATE)}, try_cast({text} AS DATE), NULL)"
+    assert isinstance(kind, DecimalType)
+    return _decimal_sql(text, kind.precision, kind.scale)
+
+
+def instant_sql(text: str, time_zone: str) -> str:
+    """Return SQL of the TIMESTAMP that a text in ISO 8601 has, null for any other text and outside 0001 to 9999.
+
+    Without an offset the text is a local time in `time_zone`: in an overlap of the earlier offset, in a gap moved
+    forward by its length.
+    """
+    read = f"try_cast({_tidy(text)} AS TIMESTAMP)"
+    if time_zone != "UTC":
+        read = f"IF(substr({text}, 11) RLIKE '[Zz+-]', {read}, to_utc_timestamp({read}, '{time_zone}'))"
+    is_extreme = f"NOT {text} BETWEEN '0001-01-03' AND '9999-12-30'"
+    bounded = inside_sql(read, TimestampType())
+    return f"CASE WHEN NOT {text} RLIKE r'{_ISO}' THEN NULL WHEN {is_extreme} THEN {bounded} ELSE {read} END"
+
+
+def inside_sql(value: str, kind: DataType) -> str:
+    """Return SQL of a date or time, null outside of the years 0001 to 9999."""
+    name = kind.simpleString()
+    first, last = (f"CAST(timestamp_micros({us}) AS {name})" for us in (MIN_US, MAX_US))
+    return f"get(filter(array({value}), t -> t BETWEEN {first} AND {last}), 0)"
+
+
+def _fits(text: str, pattern: str) -> str:
+    return f"{text} RLIKE r'{pattern}' AND {text} >= '0001'"
+
+
+def _tidy(text: str) -> str:
+    """Return SQL of a text in ISO 8601 as Spark's cast reads it."""
+    spelled = f"regexp_replace(replace(upper({text}), ',', '.'), r'{_NO_SECONDS}', '$1:00')"
+    return f"IF({text} RLIKE r'{_PLAIN_TIME}', {text}, {spelled})"
+
+
+def _decimal_sql(text: str, precision: int, scale: int) -> str:
+    fits = rf"^[+-]?0*\d{{0,{precision - scale}}}([.]\d{{0,{scale}}}0*)?$"
+    kind = f"DECIMAL({precision}, {scale})"
+    written_out = f"IF({text} RLIKE '[eE]', {_without_exponent(text)}, {text})"
+    return (
+        f"get(transform(filter(array({written_out}), n -> {text} RLIKE r'{_NUMBER}' AND n RLIKE r'{fits}'), "
+        f"n -> try_cast(n AS {kind})), 0)"
+    )
+
+
+def _without_exponent(text: str) -> str:
+    """Return SQL of a number such as `1.5e3` with all its digits written out; null where there are too many."""
+    mantissa = f"regexp_extract({text}, r'^[+-]?([0-9.]*)', 1)"
+    exponent = rf"try_cast(regexp_extract({text}, r'[eE]([+-]?\d+)$', 1) AS INT)"
+    parts = f"named_struct('whole', split_part({mantissa}, '.', 1), 'part', split_part({mantissa}, '.', 2))"
+    digits = f"named_struct('all', concat(x.whole, x.part), 'point', length(x.whole) + {exponent})"
+    number = (
+        "CASE WHEN d.all RLIKE '^0*$' THEN '0' "
+        f"WHEN abs(d.point) > {_MOST_ZEROS} THEN NULL "
+        "WHEN d.point <= 0 THEN concat('0.', repeat('0', -d.point), d.all) "
+        "WHEN d.point >= length(d.all) THEN rpad(d.all, d.point, '0') "
+        "ELSE concat(left(d.all, d.point), '.', substr(d.all, d.point + 1)) END"
+    )
+    written = f"get(transform(transform(array({parts}), x -> {digits}), d -> {number}), 0)"
+    return f"concat(IF({text} LIKE '-%', '-', ''), {written})"
+
+
+MOST_CONSTANTS = 200
+"""So many parts of an expression that are the same for every row are looked at."""
+
+# Spark reads these strings, with or without a zone, as the clock where it needs a time: even `time < 'now'`.
+_CLOCK = re.compile(
+    r"\s*(?i:now|today|tomorrow|yesterday|epoch)\s*"
+    r"(?:(?:Z|UTC|GMT|UT)?(?:[+-][0-9:]+)?|[A-Z]{3}|\w+/[\w/+-]+)\s*"
+)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([0-3][0-7]{2})|(.))", re.DOTALL)
+_SPECIAL = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_NAMING = frozenset({"timestamp", "timestamp_ntz", "timestamp_ltz", "date", "["})
+_constants: dict[str, str | None] = {}
+
+
+def is_clock(text: str) -> bool:
+    """Return whether Spark takes a text for an instant that is not written in it."""
+    return _CLOCK.fullmatch(text) is not None
+
+
+def why(text: str) -> str:
+    """Say what Spark does with such a text."""
+    is_epoch = text.strip().lower().startswith("epoch")
+    return f"is read as {'1970-01-01' if is_epoch else 'the clock'} where a time is needed"
+
+
+def written_texts(expression: str, tokens: Sequence[Token]) -> Iterator[tuple[Token, str]]:
+    """Return the constant texts of an expression with the token before each: literals side by side are one text.
+
+    Literals that `||` or `concat` join are one as well. Left out is `epoch`
+    after `TIMESTAMP` or `DATE`, which says what it means, and as the key of a map.
+    """
+    nothing = Token("symbol", "", 0, 0)
+    for start, end in _joined(tokens):
+        parts = [literal_value(expression, token) for token in tokens[start:end] if token.kind == "string"]
+        before = tokens[start - 1] if start else nothing
+        if before.lower in _NAMING and parts[0].strip().lower() == "epoch":
+            continue
+        if before.lower == "|":  # what they are joined to may be a column
+            yield from ((before, part) for part in parts)
+        else:
+            yield before, "".join(parts)
+
+
+def _joined(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
+    """Find where literals are, and calls of `concat` with no other arguments."""
+    at = 0
+    while at < len(tokens):
+        end = at
+        while end < len(tokens) and tokens[end].kind == "string":
+            end += 1
+            joins = [token.lower for token in tokens[end : end + 2]] == ["|", "|"]
+            if joins and end + 2 < len(tokens) and tokens[end + 2].kind == "string":
+                end += 2
+        if end > at:
+            yield at, end
+        at = max(end, at + 1)
+    for call in calls(tokens):
+        if call.name == "concat" and all([t.kind for t in part] == ["string"] for part in call.arguments):
+            yield call.position, call.end
+
+
+def literal_value(expression: str, token: Token) -> str:
+    """Return a literal without its escapes, as Spark reads it."""
+    if expression[token.start] in "rR":
+        return token.text
+    quote = expression[token.start]
+    return _ESCAPE.sub(_unescaped, token.text.replace(quote * 2, quote))
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code, long_code, octal, letter = match.groups()
+    if code or long_code:
+        return chr(min(int(code or long_code, 16), 0x10FFFF))
+    return chr(int(octal, 8)) if octal else _SPECIAL.get(letter, letter)
+
+
+def check_built_texts(session: "SparkSession", expression: str, columns: Iterable[str]) -> None:
+    """Refuse an expression with a part that is the same for every row and that Spark takes for the clock.
+
+    Args:
+        session: Computes these parts, each once.
+        expression: Spark SQL in which `determinism_problems` finds nothing.
+        columns: The columns that it may name.
+
+    Raises:
+        SpecError: There is such a part, or there are too many parts to look at.
+    """
+    for number, part in enumerate(constant_parts(expression, {name.lower() for name in columns})):
+        if number == MOST_CONSTANTS:
+            raise SpecError(
+                f"`{expression}` computes more than {MOST_CONSTANTS} values that are the same for every record",
+                expected="constants that are written out",
+            )
+        text = constant_text(session, part)
+        if text is not None and is_clock(text):
+            raise SpecError(
+                f"`{expression}`: `{part}` is '{text}', which {why(text)}",
+                expected="a result that is a function of the arrival log: the same log leads to the same tables",
+                remedy="use `_arrival_time`, the instant at which the record arrived, or write the time itself",
+            )
+
+
+def constant_text(session: "SparkSession", part: str) -> str | None:
+    """Return the text of a constant part; None where it has none, or is not an expression by itself."""
+    if part not in _constants:
+        _constants[part] = _computed(session, part)
+    return _constants[part]
+
+
+def _computed(session: "SparkSession", part: str) -> str | None:
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - the reason is above
+    from pyspark.sql.types import StringType  # noqa: PLC0415
+
+    try:
+        found = session.sql(f"SELECT {bounded(part)} AS e")
+        return found.collect()[0]["e"] if isinstance(found.schema["e"].dataType, StringType) else None
+    except PySparkException:
+        return None
+
+
+def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
+    """Find segments of an expression that may be a part of it, name no column, and are more than a constant."""
+    tokens = tokenize(expression)
+    hidden = lambda_names(tokens)
+    called = {call.position for call in calls(tokens)}
+    is_column = [
+        token.is_name and token.lower in columns and token.lower not in hidden and place not in called
+        for place, token in enumerate(tokens)
+    ]
+    seen: set[str] = set()
+    for start, first in enumerate(tokens):
+        if not (first.kind == "string" or start in called or first.lower == "(" or _is_bytes(tokens, start)):
+            continue
+        depth, computes = 0, False
+        for end in range(start, len(tokens)):
+            token = tokens[end]
+            is_symbol = token.kind == "symbol"
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(token.text, 0) if is_symbol else 0
+            computes = computes or end in called or (is_symbol and token.text in "|[:")
+            if is_column[end] or depth < 0 or (depth == 0 and not _may_join(tokens, end, called)):
+                break
+            part = expression[first.start : token.end]
+            is_whole = depth == 0 and computes and end not in called and (not is_symbol or token.text in ")]")
+            if (
+                is_whole
+                and part not in seen
+                and hidden & _names(tokens[start : end + 1]) <= lambda_names(tokens[start : end + 1])
+            ):
+                seen.add(part)
+                yield part
+
+
+def _may_join(tokens: Sequence[Token], place: int, called: Collection[int]) -> bool:
+    """Return whether what is in no brackets may be part of one text: literals, calls, `||`, an array's key, `::`."""
+    token = tokens[place]
+    if token.kind == "symbol":
+        return token.text in "()[]|:"
+    is_type = place > 0 and tokens[place - 1].lower == ":"
+    return token.kind == "string" or place in called or is_type or _is_bytes(tokens, place)
+
+
+def _is_bytes(tokens: Sequence[Token], place: int) -> bool:
+    """Return whether a literal such as X'6E6F77' is there."""
+    behind = tokens[place + 1 : place + 2]
+    return tokens[place].lower == "x" and bool(behind) and behind[0].kind == "string"
+
+
+def _names(tokens: Sequence[Token]) -> set[str]:
+    return {token.lower for token in tokens if token.is_name}
+
 
 TIME_OF_DAY = r"^\s*([Tt]\s*\d{1,2}|\d{1,2}:)[\d:.,]*\s*([Zz]|[+-][\d:]+|[A-Za-z]+/?[\w/+-]*)?\s*$"
 _CASTS = frozenset({"cast", "try_cast"})
@@ -107,7 +378,7 @@ def _by_rule(call: Call, form: str, time_zone: str) -> str:
     elif form:
         own = f"to_utc_timestamp({spark}, '{time_zone}')"
     else:
-        from tidemark.timeops.expressions.text_values import instant_sql  # noqa: PLC0415 - it needs PySpark
+        from tidemark.timeops.expressions.text_times import instant_sql  # noqa: PLC0415 - it needs PySpark
 
         own = instant_sql(text, time_zone)
         if not call.name.startswith("try_"):

@@ -31,8 +31,7 @@ from pyspark.sql.types import (
 
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
-from tidemark.timeops.expressions.clock_texts import check_built_texts
-from tidemark.timeops.expressions.text_times import constant_time_problem, with_rule
+from tidemark.timeops.expressions.text_times import check_built_texts, constant_time_problem, with_rule
 from tidemark.timeops.expressions.tokens import Token, quoted, tokenize
 
 _TRIED = "__tm_tried"
