@@ -33,8 +33,7 @@ from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.event_time import instant_problem
 from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
-from tidemark.timeops.expressions.refusals import REFUSALS, Asked, functions_of, problem_of
-from tidemark.timeops.expressions.samples import faults_of
+from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import type_of, types_of

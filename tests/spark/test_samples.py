@@ -2,7 +2,7 @@
 
 from pyspark.sql import SparkSession
 
-from tidemark.timeops.expressions.samples import faults_of
+from tidemark.timeops.expressions.refusals import faults_of
 
 COLUMNS = (
     "t STRING, n BIGINT, x DOUBLE, at TIMESTAMP, a ARRAY<STRING>, b BINARY, m MAP<STRING, INT>, s STRUCT<k: STRING>"
