@@ -117,7 +117,9 @@ class Outcome:
 
     def with_timelines(self, state: DataFrame) -> "Outcome":
         """Return the same outcome with its timelines after the segment as they are joined: computed, or known."""
-        return replace(self, judged=replace(self.judged, state=state), _segments={}, _results={}, _placed={})
+        return replace(
+            self, judged=replace(self.judged, state=state, ends=None), _segments={}, _results={}, _placed={}
+        )
 
     @property
     def windows(self) -> tuple[WindowSpec, ...]:
@@ -140,12 +142,12 @@ class Outcome:
         if self.before.held is None:
             return self.released_of_segment
         events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
-        return release(events, self.judged.state, self.time, flushed=self.flushed)
+        return release(events, self.judged, flushed=self.flushed)
 
     @cached_property
     def released_of_segment(self) -> Released:
         """The same of the events of the segment alone."""
-        return release(self.accepted, self.judged.state, self.time, flushed=self.flushed)
+        return release(self.accepted, self.judged, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
         """Return the segment as a window sees it: a window over another one has its results for events."""
@@ -186,6 +188,7 @@ class Outcome:
                 flushed=self.flushed,
                 placed=self._placed_in(window),
                 materialize=materialize or self.execution.materialize,
+                are_few=self.execution.are_few,
             )
             found = window_results(segment, window, only=only)
             is_input = any(one.input == window.name for one in self.windows)

@@ -52,6 +52,7 @@ class Execution:
     Attributes:
         materialize: What is done with frames that are read several times.
         counts: The judged records hold what `counts.Outcomes` is made of.
+        are_few: The segment has few records: what is found of them goes through the driver instead of joins.
         keeps_records: The judged records are computed once and kept; else each reader judges them again.
         few: Returns the records of the segment that have these numbers, unless they are too large; by default they
             are looked for among all.
@@ -60,6 +61,7 @@ class Execution:
     """
 
     materialize: Materialize = as_it_is
+    are_few: bool = False
     keeps_records: bool = False
     counts: bool = False
     few: Callable[[NDArray[np.int64]], DataFrame | None] | None = None

@@ -223,6 +223,7 @@ class Batch(BatchWriter):
         execution = Execution(
             computed,  # rather than a cache: what follows is planned from its rows, not from their plan
             counts=True,
+            are_few=self.is_small,
             keeps_records=self._keeps_records,
             few=None if workspace.windows_alone else self._some_records,
             written=self._results_of_batch,

@@ -98,8 +98,10 @@ def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None
         parts = parts_at(_released_us(batch, outcomes), tasks)
         sequence = numbered_by_instant(released, order, at, parts, start=batch.before.released, name=c.RELEASE_SEQ)
         return sequence.frame, sequence.rows
-    before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
+    if not batch.workspace.spec.time.over:
+        return released.withColumn(c.RELEASE_SEQ, F.lit(batch.before.released) + place), None
+    before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))
     counted = released.join(before, c.TIMELINE, "left")
     return counted.withColumn(c.RELEASE_SEQ, F.coalesce("__tm_before", F.lit(0)) + place), None
 

@@ -31,7 +31,9 @@ from tidemark.timeops.columns import (
     TIMELINE,
     TIMESTAMP,
     W_BEFORE,
+    W_END,
     W_SET_BY,
+    W_START,
     T,
     floor_to,
     to_instant,
@@ -94,6 +96,14 @@ class LogPlaces:
 
 
 @dataclass(frozen=True)
+class Ends:
+    """The watermark of the only timeline around a segment, microseconds; None where there is none yet."""
+
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
 class Adjusted:
     """A segment of the log that was judged.
 
@@ -108,6 +118,7 @@ class Adjusted:
         before: timelines.STATE_SCHEMA before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
+        ends: The watermark around the segment where only one timeline can be; None where each row looks for its own.
         told: With `Execution.counts` what counts ask of each record, in the order of the log: WHY, and as far
             as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
@@ -120,6 +131,7 @@ class Adjusted:
     before: DataFrame
     state: DataFrame
     watermarks: Watermarks
+    ends: Ends | None = None
     told: Mapping[str, Array] | None = None
     seqs: range | None = None
 
@@ -179,11 +191,12 @@ def time_adjustment(
     judged = judged_alone(items)
     if execution.keeps_records:
         judged = execution.materialize(judged)
-    told = None
+    told = before = None
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        found, told = _watermarks_of_log(judged, state, rules, place, counts=execution.counts)
+        before = state.select(*STATE.names).toArrow().cast(STATE)
+        found, told = _watermarks_of_log(judged, before, rules, place, counts=execution.counts)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
@@ -209,13 +222,20 @@ def time_adjustment(
         before=state,
         state=after,
         watermarks=found,
+        ends=_ends(before, found) if before is not None and not rules.time.over else None,
         told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
     )
 
 
+def _ends(before: pa.Table, found: Watermarks) -> Ends:
+    after = found.state if found.has_items else before
+    first, last = (rows["watermark"][0].as_py() if len(rows) else None for rows in (before, after))
+    return Ends(first, last)
+
+
 def _watermarks_of_log(
-    judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlace, *, counts: bool
+    judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace, *, counts: bool
 ) -> tuple[Watermarks, dict[str, Array]]:
     """Let the loop judge a segment of one log; return what counts ask of its records as well."""
     asked = _asked_by_counts(rules) if counts else []
@@ -223,7 +243,7 @@ def _watermarks_of_log(
     told = _copied(rows)
     narrow = rows.drop_columns(list(told))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge(narrow, state.select(*STATE.names).toArrow().cast(STATE), rules, place),)), told
+    return Watermarks((judge(narrow, before, rules, place),)), told
 
 
 def _watermarks_of_logs(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlaces) -> Watermarks:
@@ -382,7 +402,7 @@ def _beyond(difference_us: Column, tolerance_us: int) -> Column:
     return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
 
 
-def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: bool = False) -> Released:
+def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Released:
     """Split accepted events, those held before included, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
@@ -390,17 +410,30 @@ def release(accepted: DataFrame, state: DataFrame, time: TimeSpec, *, flushed: b
 
     Args:
         accepted: Held events and newly accepted ones, with `_timestamp`, `_timeline`, `_adjusted_by`.
-        state: timelines.STATE_SCHEMA after the segment.
-        time: The spec's `time`.
+        adjusted: The segment.
         flushed: The end of input was reached and the spec (or the operator) flushes.
     """
     # Under another policy there is none: a search is not needed.
-    kept_late = F.array_contains(ADJUSTED_BY, KEPT) if time.out_of_order == "keep" else F.lit(False)
-    rest = accepted.where(~kept_late)
-    known = rest.join(state.select(TIMELINE, "watermark"), TIMELINE, "left")
-    out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col("watermark"), F.lit(False))
+    kept_late = F.array_contains(ADJUSTED_BY, KEPT) if adjusted.rules.time.out_of_order == "keep" else F.lit(False)
+    known = with_end(accepted.where(~kept_late), adjusted)
+    out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col(W_END), F.lit(False))
     return Released(
-        sequence=known.where(out).drop("watermark"),
+        sequence=known.where(out).drop(W_END),
         passed=accepted.where(kept_late),
-        held=known.where(~out).drop("watermark"),
+        held=known.where(~out).drop(W_END),
     )
+
+
+def with_end(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Add W_END to rows with `_timeline`: the watermark of their timeline after the segment."""
+    if adjusted.ends is not None:
+        return rows.withColumn(W_END, F.lit(adjusted.ends.after).cast("bigint"))
+    return rows.join(adjusted.state.select(TIMELINE, F.col("watermark").alias(W_END)), TIMELINE, "left")
+
+
+def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Add W_START and W_END to rows with `_timeline`."""
+    if adjusted.ends is not None:
+        return with_end(rows.withColumn(W_START, F.lit(adjusted.ends.before).cast("bigint")), adjusted)
+    before = adjusted.before.select(TIMELINE, F.col("watermark").alias(W_START))
+    return with_end(rows.join(before, TIMELINE, "left"), adjusted)

@@ -10,12 +10,13 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, W_BEFORE, to_us
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, W_BEFORE, W_END, W_START, to_us
+from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.grid import close_time, ends_of, last_end_of, needed_from, start_of
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows import slices
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_first_watermarks
+from tidemark.timeops.windows.dating import with_first_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -78,7 +79,7 @@ class AlignedWindows:
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add `__tm_start` and `_watermark`, just after the item that closed the window."""
-        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window))
+        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window, are_few=segment.are_few))
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""
@@ -98,7 +99,7 @@ class AlignedWindows:
         """Add BOOLEAN `into`: some window that holds the event's time is not closed after the segment."""
         closes_at = close_time(last_end_of(F.col(T_FINAL), self.window), self.window)
         is_open = closes_at.isNotNull() & F.coalesce(closes_at > F.col(W_END), F.lit(True))
-        return with_end_once(events, segment.adjusted.state).withColumn(into, is_open)
+        return with_end_once(events, segment.adjusted).withColumn(into, is_open)
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""

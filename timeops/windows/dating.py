@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
 from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_SET_BY, WATERMARK
 from tidemark.timeops.events.adjustment import Adjusted
@@ -20,29 +21,10 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import END
 
-W_START = "__tm_w_start"
-"""BIGINT: the watermark of the row's timeline before the segment; null before its first."""
-W_END = "__tm_w_end"
-"""BIGINT: the same after it."""
 REACHED = "__tm_reached"  # the watermark that first came to a value, at an item that may raise it further
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
 
 _CLOSES_AT = "__tm_closes_at"
-
-
-def with_start(rows: DataFrame, before: DataFrame) -> DataFrame:
-    """Add `__tm_w_start` to rows with `_timeline`; `before` is the timelines' state before the segment."""
-    return rows.join(before.select(TIMELINE, F.col("watermark").alias(W_START)), TIMELINE, "left")
-
-
-def with_end(rows: DataFrame, state: DataFrame) -> DataFrame:
-    """Add `__tm_w_end` to rows with `_timeline`; `state` is the timelines' state after the segment."""
-    return rows.join(state.select(TIMELINE, F.col("watermark").alias(W_END)), TIMELINE, "left")
-
-
-def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Add `__tm_w_start` and `__tm_w_end` to rows with `_timeline`."""
-    return with_end(with_start(rows, adjusted.before), adjusted.state)
 
 
 def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -66,8 +48,13 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     return _answered(closed, adjusted, answer, (WATERMARK, REACHED)).drop(_CLOSES_AT)
 
 
-def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Add `_watermark` to results of closed windows: just after the item that closed each; null where none did."""
+def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec, *, are_few: bool) -> DataFrame:
+    """Add `_watermark` to results of closed windows: just after the item that closed each; null where none did.
+
+    Few results go through the driver whole: to join the answer would take longer than to compute them.
+    """
+    if are_few:
+        return closing_watermarks(results, adjusted, window).drop(REACHED)
     closed = closing_watermarks(results.select(TIMELINE, END).distinct(), adjusted, window).drop(REACHED)
     return results.join(closed, [TIMELINE, END], "left")
 
@@ -116,4 +103,5 @@ def _answered(
     rows = wanted.toArrow()
     for name, values in answer(rows).items():
         rows = rows.append_column(name, pa.array(values, pa.int64(), mask=values == NONE))
-    return from_driver(wanted.sparkSession, rows)
+    told = [StructField(name, LongType()) for name in names]
+    return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *told]))

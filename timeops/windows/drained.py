@@ -9,10 +9,10 @@ A window that the watermark has passed needs no remembering, so there are never 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, same_in
+from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, same_in
+from tidemark.timeops.events.adjustment import Adjusted, with_end
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows.dating import W_END, with_end
 from tidemark.timeops.windows.membership import (
     DRAINED,
     END,
@@ -30,24 +30,24 @@ def columns_of(window: WindowSpec) -> list[str]:
     return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
 
 
-def of_contents(contents: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that a flush at the end of a segment closes, each once.
 
     Args:
         contents: Events of the windows that close in the segment, one row per window that holds them, with
             `__tm_start`, `__tm_end` and the group columns.
-        state: The timelines' state after the segment.
+        adjusted: The segment.
         window: The window.
     """
     keys = [TIMELINE, *group_names(window), START, END]
     once = contents.groupBy(*keys).agg(F.max(SEQ).alias(LAST_SEQ) if SEQ in contents.columns else no_seq())
-    return ahead(once, state, window).select(*columns_of(window))
+    return ahead(once, adjusted, window).select(*columns_of(window))
 
 
-def ahead(windows: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
     passed = close_time(F.col(END), window) < F.col(W_END)
-    return with_end(windows, state).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
+    return with_end(windows, adjusted).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
 
 
 def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:

@@ -17,8 +17,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, same_in, to_instant
+from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, same_in, to_instant
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.grid import (
     LONGEST_MONTH_US,
@@ -33,14 +34,7 @@ from tidemark.timeops.grid import (
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
-from tidemark.timeops.windows.dating import (
-    AFTER_SEQ,
-    W_END,
-    W_START,
-    watermarks_after,
-    with_both_ends,
-    with_end,
-)
+from tidemark.timeops.windows.dating import AFTER_SEQ, watermarks_after
 from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
 from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
 from tidemark.timeops.windows.segment import WindowSegment
@@ -115,21 +109,21 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
     return new.join(old, same_in("new", "old", keys) & says_it, "left_anti")
 
 
-def drained_of_groups(seen: DataFrame, state: DataFrame, window: WindowSpec) -> DataFrame:
+def drained_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows with `empty` that a flush closes: each group has a row up to the timeline's last.
 
     Args:
         seen: `seen_groups` after the segment.
-        state: The timelines' state after it.
+        adjusted: The segment.
         window: The window.
     """
     reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
-    known = with_end(seen.join(reach, TIMELINE), state)
+    known = with_end(seen.join(reach, TIMELINE), adjusted)
     behind = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
     spans = known.withColumn("__tm_behind", behind).where(F.col("__tm_behind") < F.col("__tm_reach"))
     ends = F.explode(ends_between(F.col("__tm_behind"), F.col("__tm_reach"), window)).alias(END)
     each = spans.select(TIMELINE, *group_names(window), ends).withColumn(START, start_of(F.col(END), window))
-    return ahead(each.select("*", no_seq()), state, window).select(*columns_of(window))
+    return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
 def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:

@@ -12,10 +12,10 @@ from operator import or_
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import LATENESS, TIMELINE, W_SET_BY, WATERMARK, same_in, to_instant
+from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in, to_instant
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
-from tidemark.timeops.windows.dating import W_END, met_by
+from tidemark.timeops.windows.dating import met_by
 from tidemark.timeops.windows.drained import ahead, of_contents
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
@@ -195,15 +195,15 @@ def drained_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | Non
 
     The watermark has not passed them; None where there was no flush.
     """
-    state = segment.adjusted.state
-    earlier = None if segment.drained is None else ahead(segment.drained, state, window)
+    adjusted = segment.adjusted
+    earlier = None if segment.drained is None else ahead(segment.drained, adjusted, window)
     if not segment.flushed:
         return earlier
     if window.empty:
-        found = drained_of_groups(seen_after(segment, window), state, window)
+        found = drained_of_groups(seen_after(segment, window), adjusted, window)
     else:
         kind = kind_of(window)
-        found = of_contents(kind.with_start(kind.closed_contents(segment)), state, window)
+        found = of_contents(kind.with_start(kind.closed_contents(segment)), adjusted, window)
     if segment.drained is None or earlier is None:
         return found
     keys = [TIMELINE, *group_names(window), START, END]

@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in
+from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, floor_to, same_in
 from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE
-from tidemark.timeops.windows.dating import W_END, W_START
 from tidemark.timeops.windows.kinds import WindowKind
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
 from tidemark.timeops.windows.moments import FINAL, ON_TIME, TAKEN_BACK, Marks, Open, moments

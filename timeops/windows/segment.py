@@ -14,14 +14,13 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, to_us
-from tidemark.timeops.events.adjustment import Adjusted
+from tidemark.timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, W_END, W_START, to_us
+from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.materialize import Materialize, as_it_is
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
-from tidemark.timeops.windows.dating import W_END, W_START, with_both_ends, with_end
 from tidemark.timeops.windows.membership import END, FRESH
 
 
@@ -38,6 +37,7 @@ class WindowSegment:
         flushed: The segment ends with a flushing end of input: every window closes.
         placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
         materialize: What is done with frames that are read several times.
+        are_few: Its events are few, and so are the results.
     """
 
     adjusted: Adjusted
@@ -47,6 +47,7 @@ class WindowSegment:
     flushed: bool = False
     placed: Any = None
     materialize: Materialize = as_it_is
+    are_few: bool = False
 
     @property
     def events(self) -> DataFrame:
@@ -80,9 +81,9 @@ class WindowSegment:
         return known.where(not_before & by_now).drop(W_START, W_END)
 
 
-def with_end_once(rows: DataFrame, state: DataFrame) -> DataFrame:
+def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Return rows with `__tm_w_end`, see dating.py, which they may have already."""
-    return rows if W_END in rows.columns else with_end(rows, state)
+    return rows if W_END in rows.columns else with_end(rows, adjusted)
 
 
 def result_columns(window: WindowSpec) -> tuple[str, ...]:

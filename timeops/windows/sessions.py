@@ -26,11 +26,11 @@ from tidemark.timeops.columns import (
     WATERMARK,
     to_us,
 )
+from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import with_both_ends
 from tidemark.timeops.windows.membership import (
     BY_FLUSH,
     CHANGED_BY,

@@ -13,10 +13,23 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, WATERMARK, floor_to, same_in, to_us
+from tidemark.timeops.columns import (
+    CLOCK,
+    SEQ,
+    T_FINAL,
+    TIMELINE,
+    W_BEFORE,
+    W_END,
+    W_START,
+    WATERMARK,
+    floor_to,
+    same_in,
+    to_us,
+)
+from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import W_END, W_START, closing_watermarks, with_both_ends
+from tidemark.timeops.windows.dating import closing_watermarks
 from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
@@ -140,7 +153,7 @@ class SlidingWindows:
         if self.needs_others:
             events = told_of(events, segment.drained, self.window)
             is_open = _is_in_one(events, self.window) & is_open
-        return with_end_once(events, segment.adjusted.state).withColumn(into, is_open).drop(DRAINED)
+        return with_end_once(events, segment.adjusted).withColumn(into, is_open).drop(DRAINED)
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
