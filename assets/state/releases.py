@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -21,7 +22,9 @@ from tidemark.resources.spark.numbering import numbered_by_instant, parts_at
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.events.adjustment import RELEASE_ORDER
+from tidemark.timeops.events.adjustment import FATE, HELD, IN_SEQUENCE, PASSED, RELEASE_ORDER
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.narrow import numbers
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.watermark.fold import Array
 
@@ -54,9 +57,12 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     Returns:
         How many events got a `_release_seq`.
     """
+    kept, held_before = int(outcomes.is_kept.sum()), batch.workspace.lake.row_count(tables.HELD_EVENTS)
+    if batch.is_small and held_before <= FEW_ROWS:
+        return _write_few(batch) - kept
     payload = payload_of(batch.workspace)
     passed = batch.outcome.released.passed.select(*held_columns(payload))
-    written, kept = 0, int(outcomes.is_kept.sum())
+    written = 0
     sequence, in_sequence = _sequence(batch, outcomes)
     # Events kept out of order pass outside the sequence: their number stays null.
     both = sequence.unionByName(passed, allowMissingColumns=True)
@@ -69,11 +75,39 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     watermark_us = batch.after.watermark_us
     if not several and watermark_us is not None and not batch.flushes:
         held = held.where(batch.may_reach(watermark_us))
-    held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
     few = batch.is_small or (batch.is_moderate and outcomes.accepted + held_before - written <= FEW_ROWS)
     held = held if few else held.repartitionByRange(c.TIMESTAMP)
     batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
     return written - kept
+
+
+def _write_few(batch: "Batch") -> int:
+    """Write few events, which come into this process by one query; return how many were released."""
+    columns = held_columns(payload_of(batch.workspace))
+    events = batch.outcome.released.events
+    rows = events.select(*map(quoted, columns), FATE).toArrow()
+    fate, rows = rows[FATE], rows.drop_columns(FATE)
+    sequence, passed, held = (rows.filter(pc.equal(fate, one)) for one in (IN_SEQUENCE, PASSED, HELD))
+    sequence = sequence.sort_by([(name, "ascending") for name in RELEASE_ORDER])
+    numbered = sequence.append_column(c.RELEASE_SEQ, _numbers(batch, sequence[c.TIMELINE]))
+    outside = passed.append_column(c.RELEASE_SEQ, pa.nulls(len(passed), pa.int64()))
+    batch.replace_rows(tables.ORDERED_EVENTS, pa.concat_tables([numbered, outside]), where=None)
+    batch.replace_rows(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
+    return len(numbered) + len(passed)
+
+
+def _numbers(batch: "Batch", timelines: pa.ChunkedArray) -> pa.Array:
+    """Return `_release_seq` of events in order, by the timeline of each; those of a timeline are side by side."""
+    places = np.arange(len(timelines))
+    if not batch.workspace.spec.time.over:
+        return pa.array(batch.before.released + places, pa.int64())
+    before = batch.timelines.select(c.TIMELINE, RELEASED).toArrow()
+    known = pc.index_in(timelines, before[c.TIMELINE].combine_chunks()).combine_chunks()
+    start = pc.fill_null(pc.take(before[RELEASED].combine_chunks(), known), 0).to_numpy(zero_copy_only=False)
+    code = numbers(pa.table({c.TIMELINE: timelines}), [c.TIMELINE])
+    is_first = np.diff(code, prepend=-1) != 0
+    first = np.maximum.accumulate(np.where(is_first, places, 0))
+    return pa.array(start + places - first, pa.int64())
 
 
 def with_released(batch: "Batch") -> DataFrame:

@@ -62,6 +62,10 @@ from tidemark.timeops.watermark.timelines import (
 
 KEPT = "kept_out_of_order"
 
+FATE = "__tm_fate"
+IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
+"""What becomes of an accepted event: the properties of `Released`."""
+
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
 MOVED_BY = "__tm_moved_by"
@@ -141,14 +145,28 @@ class Released:
     """Accepted events split by the watermark at the end of a segment.
 
     Attributes:
-        sequence: Released, to be numbered in RELEASE_ORDER after those released before.
-        passed: Behind the watermark when they came and kept (`keep`): released at once, outside the sequence.
-        held: Not yet released.
+        events: All of them, with FATE.
     """
 
-    sequence: DataFrame
-    passed: DataFrame
-    held: DataFrame
+    events: DataFrame
+
+    @property
+    def sequence(self) -> DataFrame:
+        """Released, to be numbered in RELEASE_ORDER after those released before."""
+        return self._of(IN_SEQUENCE)
+
+    @property
+    def passed(self) -> DataFrame:
+        """Behind the watermark when they came and kept (`keep`): released at once, outside the sequence."""
+        return self._of(PASSED)
+
+    @property
+    def held(self) -> DataFrame:
+        """Not yet released."""
+        return self._of(HELD)
+
+    def _of(self, fate: str) -> DataFrame:
+        return self.events.where(F.col(FATE) == fate).drop(FATE)
 
 
 def time_adjustment(
@@ -415,13 +433,10 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     """
     # Under another policy there is none: a search is not needed.
     kept_late = F.array_contains(ADJUSTED_BY, KEPT) if adjusted.rules.time.out_of_order == "keep" else F.lit(False)
-    known = with_end(accepted.where(~kept_late), adjusted)
+    known = with_end(accepted, adjusted)
     out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col(W_END), F.lit(False))
-    return Released(
-        sequence=known.where(out).drop(W_END),
-        passed=accepted.where(kept_late),
-        held=known.where(~out).drop(W_END),
-    )
+    fate = F.when(kept_late, PASSED).when(out, IN_SEQUENCE).otherwise(HELD)
+    return Released(known.withColumn(FATE, fate).drop(W_END))
 
 
 def with_end(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
