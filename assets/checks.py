@@ -16,10 +16,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.alerts import alerts_of, check_alert
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.recount.late_drops import recount_of_batch, recounted
-from tidemark.assets.recount.releases import RELEASE_COLUMNS, is_in_order
+from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
 from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
     HAVING,

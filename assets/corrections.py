@@ -21,15 +21,7 @@ from pydantic import ValidationError
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.assets.exclusions import (
-    Excluded,
-    Numbers,
-    as_it_is,
-    excluded,
-    moved_clock,
-    pairs_of,
-    ranges_of,
-)
+from tidemark.assets.exclusions import Excluded, Numbers, as_it_is, excluded, moved_clock, pairs_of, ranges_of
 from tidemark.assets.log_control import CORRECTION, recorded
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import Published, pipeline_of

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from tidemark.assets.batch.batch import FEW_RECORDS, BatchWriter
+from tidemark.assets.batch import FEW_RECORDS, BatchWriter
 from tidemark.assets.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
 from tidemark.assets.log_control import write_items
 from tidemark.assets.planning import at_work
@@ -62,7 +62,7 @@ from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.session import is_local
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.ticks import LastArrival
+from tidemark.timeops.watermark.alignment import LastArrival
 
 _A = "__tm_arrival_us"
 _CAME = "__tm_came_us"  # where tables are read: when a version was committed, of files the arrival of the record

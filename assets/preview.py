@@ -1,11 +1,12 @@
-"""A preview of the tables if the whole log were judged by the spec as it is now; nothing is written.
+"""What a run or a rebuild would do: its size, its time, and how the tables would differ.
 
-Here: judging the log in memory, piece after piece, and comparing the result with the tables. Not here: what changed
-in the spec (spec_changes.py), making the tables anew.
+Here: counts of what waits and the rates of past batches; the whole log judged in memory by the spec as it is now,
+piece after piece, and compared with the tables. Nothing is written. Not here: what changed in the spec
+(spec_changes.py), making the tables anew (rebuild/).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -14,15 +15,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
-from tidemark.assets.batch.batch import MATERIALIZED_RECORDS
-from tidemark.assets.batch.clocks import clocks_behind, place_of
+from tidemark.assets.batch import MATERIALIZED_RECORDS, clocks_behind, place_of
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded
-from tidemark.assets.rebuild.replay import REPLAYED_KINDS, pieces_left
+from tidemark.assets.rebuild.shadow import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import as_declared, payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
+from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.position import Position
+from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -33,6 +35,100 @@ from tidemark.timeops.rules import Waits
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.results import last_revisions, passing
+
+_MOST_BATCHES = 200
+"""Only so many of the newest batches count for how long one takes: machines and specs change."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work to be done.
+
+    Attributes:
+        records: Records to be judged, estimated for input that was not read yet; None if no batch helps to estimate.
+        files: Files to be read: of the input for a run, of the log for a rebuild.
+        size: Their bytes.
+        seconds: About how long it takes; None if no batch helps to estimate.
+    """
+
+    records: int | None
+    files: int
+    size: int
+    seconds: float | None
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long batches take: a part that each has, and one that grows with what is in it.
+
+    Attributes:
+        fixed_s: Seconds that the shortest batch took.
+        each_s: Seconds for each record, or byte, beyond that.
+    """
+
+    fixed_s: float
+    each_s: float
+
+    @classmethod
+    def of(cls, batches: Sequence[tuple[int, float]]) -> "Pace | None":
+        """Return the pace of batches from the size and seconds of each; None without any."""
+        done = [(n, seconds) for n, seconds in batches if n > 0]
+        if not done:
+            return None
+        fixed = min(seconds for _, seconds in done)
+        return cls(fixed, sum(seconds - fixed for _, seconds in done) / sum(n for n, _ in done))
+
+    def seconds(self, n: int) -> float:
+        """Return how long a batch of this size takes; nothing takes no time."""
+        return self.fixed_s + self.each_s * n if n else 0.0
+
+
+def of_run(workspace: Workspace, waiting: Waiting) -> Work:
+    """Estimate the work of a run: input that waits, and records that were read and not processed."""
+    read = _newest(workspace, "ingest") if workspace.exists else []
+    size = sum(one.size for one in waiting.inputs)
+    sizes = [sum(map(_bytes_of, _files_of(commit))) for commit in read]
+    records = [commit.counts.get("records", 0) for commit in read]
+    by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
+    fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
+    left = workspace.log_end() - workspace.processed_end() if workspace.exists else 0
+    reading, judging = Pace.of(by_size), _pace_of_records(workspace)
+    count = None if fresh is None else fresh + left
+    if reading is None or judging is None or count is None:
+        return Work(count, len(waiting.inputs), size, None)
+    return Work(count, len(waiting.inputs), size, reading.seconds(size) + judging.seconds(count))
+
+
+def of_rebuild(workspace: Workspace) -> Work:
+    """Estimate the work of judging all of the log that was processed."""
+    records, version = workspace.processed_end(), workspace.base_of(tables.RAW_EVENTS)
+    sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
+    pace = _pace_of_records(workspace)
+    return Work(records, len(sizes), sum(sizes.values()), None if pace is None else pace.seconds(records))
+
+
+def _pace_of_records(workspace: Workspace) -> Pace | None:
+    done = _newest(workspace, "process") if workspace.exists else []
+    return Pace.of([(records_in(commit.plan), _seconds(commit)) for commit in done])
+
+
+def _newest(workspace: Workspace, kind: str) -> list[Commit]:
+    return [commit for commit in workspace.batches.history() if commit.plan.kind == kind][-_MOST_BATCHES:]
+
+
+def _seconds(commit: Commit) -> float:
+    return (commit.committed_at - commit.plan.planned_at).total_seconds()
+
+
+def _files_of(commit: Commit) -> Iterable[Sequence[object]]:
+    """Return the files that an ingestion has read: path, lines that were read before, bytes."""
+    by_source: dict[str, list[Sequence[object]]] = commit.plan.input.get("files", {})
+    return [file for files in by_source.values() for file in files]
+
+
+def _bytes_of(file: Sequence[object]) -> int:
+    return int(str(file[2]))
+
 
 _NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""

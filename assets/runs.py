@@ -19,7 +19,7 @@ from dagster import (
 )
 from dagster_pyspark import LazyPySparkResource
 
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Plan, this_process

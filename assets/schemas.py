@@ -37,13 +37,12 @@ from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
 from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks
-from tidemark.timeops.windows.drained import columns_of
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
-from tidemark.timeops.windows.segment import WindowSegment, as_events, result_columns, with_results
+from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, result_columns, with_results
 
 _LOG_TYPES = {
     c.SEQ: LongType(),

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemark.assets.estimates import Work, of_rebuild, of_run
-from tidemark.assets.preview import Preview, preview
+from tidemark.assets.preview import Preview, Work, of_rebuild, of_run, preview
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.assets.unknown_columns import never_taken
 from tidemark.assets.waiting_input import Waiting, waiting_input

@@ -13,7 +13,7 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import (
     DATA_LOSS,
     END_OF_INPUT,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from tidemark.assets.batch.batch import Batch, BatchWriter
+from tidemark.assets.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces

@@ -15,8 +15,7 @@ from dagster import DagsterInstance
 from rich.console import Console
 
 from benchmarks.timing import Figure, Report, seconds
-from tidemark.assets.backfill.days import rebuild_days
-from tidemark.assets.backfill.log_range import range_of_windows
+from tidemark.assets.backfill.days import range_of_windows, rebuild_days
 from tidemark.assets.exclusions import records_between
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec

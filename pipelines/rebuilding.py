@@ -25,11 +25,10 @@ from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.display import metadata as show
-from tidemark.assets.rebuild.former_windows import drop_windows
 from tidemark.assets.rebuild.rejudging import Decision, rejudge
 from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.rebuild.to_spec import asked_by_spec
+from tidemark.assets.rebuild.windows import asked_by_spec, drop_windows
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput

@@ -23,7 +23,7 @@ from dagster import (
     deserialize_value,
 )
 
-from tidemark.assets.batch.clocks import clock_of_tick
+from tidemark.assets.batch import clock_of_tick
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import NAME as HELD_BACK

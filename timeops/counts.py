@@ -25,9 +25,9 @@ from tidemark.timeops.events.adjustment import (
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
-from tidemark.timeops.windows.drained import told_of
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
+from tidemark.timeops.windows.segment import told_of
 
 MOVED = ("early", "late", "out_of_order", KEPT)
 """The values that `_adjusted_by` may hold, in the order of the bits of `Outcomes.moved`."""

@@ -24,7 +24,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
-from tidemark.assets.batch.batch import BatchWriter
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.day_partitions import days_of, ensure_day, show_days, shown_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.switch import rebuild

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from dagster import MetadataValue
 
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.canvas import png
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances

@@ -9,13 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tidemark.assets.exclusions import (
-    Excluded,
-    Numbers,
-    excluded,
-    moved_clock,
-    ranges_of,
-)
+from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
 from tidemark.assets.log_control import EXCLUDE, INCLUDE
 from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import OPEN_END, rebuild

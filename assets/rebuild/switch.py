@@ -18,15 +18,15 @@ from pyspark.sql.types import StructType
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, recorded, write_items
 from tidemark.assets.planning import at_work
-from tidemark.assets.rebuild.casts import cast_log, ensure_all_fit
-from tidemark.assets.rebuild.of_windows import (
+from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
+from tidemark.assets.rebuild.shadow import Shadow, when_free
+from tidemark.assets.rebuild.windows import (
     corrections,
     ensure_judged_alike,
     ensure_others_whole,
     own_tables,
     write_shared,
 )
-from tidemark.assets.rebuild.shadow import Shadow, when_free
 from tidemark.assets.schemas import end_tables, fit_tables
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, RebuildInput, this_process

@@ -10,9 +10,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch.batch import Batch
-from tidemark.assets.recount.windows import can_recount, compared, group_values
-from tidemark.assets.recount.written_windows import Look, looks_at, stand_once
+from tidemark.assets.batch import Batch
+from tidemark.assets.recount.windows import Look, can_recount, compared, group_values, looks_at, stand_once
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of

@@ -1,33 +1,332 @@
 """Windows that a batch closed, computed once more from the tables of events, by comparing times with starts and ends.
 
-Here: which events are in them, what differs. Not here: which windows (written_windows.py), the rules of windows
-(timeops/): only the reading of the user's expressions is shared. The windows that a flush closed are read from the
-table that keeps them.
+Here: which windows are computed again, chosen without a Spark query; their events; how near two results are. Not
+here: which rows break a check (window_checks.py), the rules of windows (timeops/): only the reading of the user's
+expressions is shared. The windows that a flush closed are read from the table that keeps them.
+
+Sums of floating point depend on the order of adding up, so aggregates are also computed with one of their sums moved
+as far as its largest rounding error. An error is relative to the sum of the absolute values: for debits and credits
+that cancel, it may exceed the sum.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import add, and_, or_
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    AnsiIntervalType,
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    MapType,
+    StructType,
+)
 
-from tidemark.assets.batch.batch import Batch
-from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
-from tidemark.assets.recount.written_windows import Look, Span
+from tidemark.assets.batch import Batch
+from tidemark.assets.log_control import last_flush
 from tidemark.assets.state.windows import drained_before
 from tidemark.resources import tables
+from tidemark.resources.batches.position import Position, records_in
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.aggregates import on_rows, overflow_in, without_overflow
-from tidemark.timeops.expressions.tokens import mentions
+from tidemark.timeops.expressions.aggregates import (
+    MEANS,
+    SUMS,
+    AggregateCall,
+    argument_type,
+    calls_of,
+    on_rows,
+    overflow_in,
+    without_overflow,
+)
+from tidemark.timeops.expressions.tokens import calls, mentions, tokenize
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.membership import END, START, group_names
+
+# Their value, or the value of their parts, may depend on the order of rows by an unknown amount.
+_UNBOUNDED = re.compile(
+    r"hll_\w+|approx_percentile|percentile_approx"
+    r"|corr|covar_\w+|regr_\w+|skewness|kurtosis"
+)
+
+_RELATIVE = 1e-12  # other rounding of sums, such as of a quotient of two
+
+
+def _of_deviation(one: AggregateCall) -> str:
+    """Return the root mean square, moved: how far a standard deviation may be off."""
+    return f"1E-15D * count({one.argument}){one.clauses} * sqrt(avg(pow({_number(one)}, 2)){one.clauses})"
+
+
+def _number(one: AggregateCall) -> str:
+    return f"CAST({one.argument} AS DOUBLE)"
+
+
+def _of_sum(one: AggregateCall) -> str:
+    return f"4.5E-16D * count({one.argument}){one.clauses} * sum(abs({_number(one)})){one.clauses}"
+
+
+def _of_mean(one: AggregateCall) -> str:
+    return f"1E-15D * sum(abs({_number(one)})){one.clauses}"
+
+
+def _of_variance(one: AggregateCall) -> str:
+    moved = _of_deviation(one)
+    return f"pow({moved}, 2) + 2 * coalesce(stddev_samp({_number(one)}){one.clauses}, 0D) * {moved}"
+
+
+_ERRORS: Mapping[str, Callable[[AggregateCall], str]] = {
+    **dict.fromkeys(SUMS, _of_sum),
+    **dict.fromkeys(MEANS, _of_mean),
+    **dict.fromkeys(("std", "stddev", "stddev_pop", "stddev_samp"), _of_deviation),
+    **dict.fromkeys(("variance", "var_pop", "var_samp"), _of_variance),
+}
+"""SQL of the largest error of each aggregate, by its function."""
+
+
+def moved_sums(aggregate: str, events: DataFrame) -> tuple[str, ...] | None:
+    """Return an aggregate with each floating-point sum moved up and down as far as another order may move it.
+
+    Returns:
+        Such aggregates: empty if every order returns the same value; None if the distance is not known.
+    """
+    if any(_UNBOUNDED.fullmatch(call.name) for call in calls(tokenize(aggregate))):
+        return None
+    found: list[str] = []
+    for one in calls_of(aggregate, _ERRORS):
+        if _is_exact(one, events):
+            continue
+        before, itself, behind = aggregate[: one.start], aggregate[one.start : one.stop], aggregate[one.stop :]
+        found += [f"{before}({itself} {sign} coalesce({_ERRORS[one.function](one)}, 0D)){behind}" for sign in "+-"]
+    return tuple(found)
+
+
+def with_column(expression: str, name: str, other: str) -> str:
+    """Return an expression with one column replaced by another."""
+    tokens = tokenize(expression)
+    found, behind = "", 0
+    for position, token in enumerate(tokens):
+        around = [tokens[i].lower if 0 <= i < len(tokens) else "" for i in (position - 1, position + 1)]
+        if token.is_name and token.lower == name.lower() and around[0] != "." and around[1] != "(":
+            found += f"{expression[behind : token.start]}`{other}`"
+            behind = token.end
+    return found + expression[behind:]
+
+
+def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
+    """Return whether an expression adds up numbers that have no rounding error: integers, decimals, durations."""
+    if one.function not in (*SUMS, *MEANS):
+        return False
+    kind = argument_type(one, events)
+    return isinstance(kind, (DecimalType, AnsiIntervalType)) or (
+        isinstance(kind, IntegralType) and one.function in SUMS
+    )
+
+
+Rule = Callable[[Sequence[Column], DataType], Column]
+"""A BOOLEAN, never null, of compared values that are not arrays, structs or maps."""
+
+
+def is_same(old: Column, again: Column, moved: Sequence[Column], kind: DataType) -> Column:
+    """Return whether two results are one: BOOLEAN, never null.
+
+    Args:
+        old: The result that was written.
+        again: The same, computed once more.
+        moved: The result with one of its floating-point sums moved, for each; empty if all orders return the same.
+        kind: The type of all of them.
+    """
+    return _side_by_side([old, again, *moved], kind, _is_same_value, skip=2)
+
+
+def is_sure(again: Column, moved: Sequence[Column], kind: DataType) -> Column:
+    """Return whether a result is known well enough to compare another with it: BOOLEAN, never null.
+
+    A text or truth value that is made of sums is known if it is the same with each of the moved sums.
+    """
+    return _side_by_side([again, *moved], kind, _is_sure_value, skip=1 + len(moved)) if moved else F.lit(True)
+
+
+def _is_same_value(values: Sequence[Column], kind: DataType) -> Column:
+    old, again, *moved = values
+    if not isinstance(kind, DoubleType | FloatType) or not moved:
+        return old.eqNullSafe(again)
+    largest = F.greatest(F.abs(old.cast("double")), F.abs(again.cast("double")))
+    near = F.abs(old.cast("double") - again) <= _way(again, moved) + F.lit(_RELATIVE) * largest
+    return old.eqNullSafe(again) | F.coalesce(near, F.lit(False))
+
+
+def _is_sure_value(values: Sequence[Column], kind: DataType) -> Column:
+    again, *moved = values
+    if isinstance(kind, DoubleType | FloatType):
+        return F.coalesce(_way(again, moved) < F.lit(float("inf")), F.lit(False))
+    return reduce(and_, [one.eqNullSafe(again) for one in moved])
+
+
+def _way(again: Column, moved: Sequence[Column]) -> Column:
+    """Return a DOUBLE: how far the sums move a value; null or not finite if that is not known."""
+    ways = [F.when(one.eqNullSafe(again), F.lit(0.0)).otherwise(F.abs(one.cast("double") - again)) for one in moved]
+    return reduce(add, ways)
+
+
+def _side_by_side(values: Sequence[Column], kind: DataType, rule: Rule, *, skip: int) -> Column:
+    """Apply the rule to every pair of leaves of nested values; false if the first `skip` differ in shape."""
+    first, compared = values[0], values[1:skip]
+    if isinstance(kind, MapType):
+        entries = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        sorted_ = [F.sort_array(F.map_entries(value)) for value in values]
+        return _side_by_side(sorted_, ArrayType(entries), rule, skip=skip)
+    if not isinstance(kind, ArrayType | StructType):
+        return rule(values, kind)
+    if isinstance(kind, ArrayType):
+        items = kind.elementType
+        like = [F.coalesce(F.size(value) == F.size(first), F.lit(False)) for value in compared]
+        each = F.transform(
+            first,
+            lambda item, i: _side_by_side([item, *[F.get(value, i) for value in values[1:]]], items, rule, skip=skip),
+        )
+        inside = reduce(and_, [*like, F.forall(each, lambda one: one)])
+    else:
+        fields = [
+            _side_by_side([value[field.name] for value in values], field.dataType, rule, skip=skip) for field in kind
+        ]
+        there = [value.isNotNull() for value in compared]
+        inside = reduce(and_, [*there, *fields], F.lit(True))
+    missing = reduce(and_, [value.isNull() for value in compared], F.lit(True))
+    return F.when(first.isNull(), missing).otherwise(inside)
+
+
+_COMPARISONS = 2_000_000  # about as many as a second is enough for
+_FEWEST, _MOST = 12, 1_000
+_MOST_ROWS = 1_000_000  # whose keys are held together
+
+_LACKS = "lacks"  # BOOLEAN: a sum is null, because it does not fit or because there was nothing to add up
+
+Span = tuple[int, int]
+"""Start and end, microseconds."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The results that a batch wrote of a window.
+
+    Attributes:
+        first_us: Start of the first of its windows, microseconds.
+        spans: Some of the closed windows.
+    """
+
+    first_us: int
+    spans: tuple[Span, ...] = ()
+
+
+def most_windows(records: int) -> int:
+    """Return how many windows of each definition are computed again: of a small batch all, otherwise a sample.
+
+    Each is compared with every event of their time. They are chosen by a hash, windows without a sum first.
+    """
+    return max(_FEWEST, min(_MOST, _COMPARISONS // max(records, 1)))
+
+
+def looks_at(batch: Batch) -> dict[str, Look]:
+    """Return what a batch wrote of each window; nothing of a window without a new row."""
+    looks = {window.name: _look_at(batch, window) for window in batch.workspace.spec.windows}
+    return {name: look for name, look in looks.items() if look is not None}
+
+
+def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
+    lake, table = batch.workspace.lake, tables.window_table(window.name)
+    most = most_windows(records_in(batch.plan))
+    behind_us = _flushed_up_to(batch.workspace, window) if batch.was_reopened and window.is_linked else None
+    sums = [name for name, text in window.aggregates.items() if calls_of(text, SUMS)]
+    chosen = pa.schema([(_START, pa.int64()), (_END, pa.int64()), (_LACKS, pa.bool_())]).empty_table()
+    first_us: int | None = None
+    columns, of_batch = [_START, _END, "_is_final", *sums], [(c.BATCH, "=", batch.plan.batch_id)]
+    for piece in pieces(lake, table, lake.version(table), columns, of_batch):
+        if not piece.num_rows:
+            continue
+        starts, ends = (piece[name].cast(pa.int64()) for name in (_START, _END))
+        lowest = pc.min(starts).as_py()
+        first_us = lowest if first_us is None else min(first_us, lowest)
+        lacks = reduce(pc.or_, [piece[name].is_null() for name in sums], pa.repeat(pa.scalar(False), piece.num_rows))
+        is_asked = pc.fill_null(piece["_is_final"], False)
+        if behind_us is not None:
+            is_asked = pc.and_(is_asked, pc.greater(starts, behind_us))
+        found = pa.table({_START: starts, _END: ends, _LACKS: lacks}).filter(is_asked)
+        chosen = _first_of(pa.concat_tables([chosen, found]), most)
+    if first_us is None:
+        return None
+    return Look(first_us, tuple(zip(chosen[_START].to_pylist(), chosen[_END].to_pylist(), strict=True)))
+
+
+def _first_of(windows: pa.Table, most: int) -> pa.Table:
+    """Choose some of the windows, each once: first those without a sum, then by a hash of their bounds."""
+    each = windows.group_by([_START, _END]).aggregate([(_LACKS, "max")]).rename_columns([_START, _END, _LACKS])
+    starts, ends = each[_START].to_numpy(), each[_END].to_numpy()
+    order = np.lexsort((ends, starts, _hashed(starts, ends), ~each[_LACKS].to_numpy()))
+    return each.take(order[:most])
+
+
+def _hashed(starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return a number for each window that does not depend on the order of times, always the same: splitmix64."""
+    mixed = starts.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + ends.astype(np.uint64)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    found: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return found
+
+
+def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
+    """Return the instant, microseconds, after which no session or sliding window meets one that a flush has closed.
+
+    For windows before it, the tables of events do not show which events a flush keeps out.
+    """
+    batch = last_flush(workspace)
+    position = Position() if batch is None else workspace.progress.position_after(batch)
+    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
+    return max(reached) + window.reach_us if reached else None
+
+
+def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
+    """Return whether every window and group is in a table once, from the first one on that a batch wrote.
+
+    Returns:
+        True only if it is so. False also if there are too many rows, or keys of types that it cannot compare.
+    """
+    table, keys = tables.window_table(window.name), list(window.key_columns)
+    since = [(_START, ">=", Instant(look.first_us))]
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for piece in pieces(lake, table, lake.version(table), keys, since):
+        rows += piece.num_rows
+        if rows > _MOST_ROWS or not all(_is_plain(field.type) for field in piece.schema):
+            return False
+        found.append(piece)
+    if not rows:
+        return True
+    return bool(pa.Table.from_batches(found).group_by(keys).aggregate([]).num_rows == rows)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether equal bytes mean equal values of a type: not for floating point, nor for types that hold it."""
+    kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_string, pa.types.is_decimal)
+    return any(is_one(kind) for is_one in kinds)
+
 
 _START, _END = "window_start", "window_end"
 _FROM, _TO = "__tm_from", "__tm_to"  # start and end of a window that is computed again

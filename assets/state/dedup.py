@@ -23,7 +23,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times
 
 if TYPE_CHECKING:
-    from tidemark.assets.batch.batch import Batch
+    from tidemark.assets.batch import Batch
 
 Span = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""

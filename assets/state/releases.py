@@ -29,7 +29,7 @@ from tidemark.timeops.utc import Instant
 from tidemark.timeops.watermark.fold import Array
 
 if TYPE_CHECKING:
-    from tidemark.assets.batch.batch import Batch
+    from tidemark.assets.batch import Batch
 
 
 def held_before(workspace: Workspace, after: Position) -> DataFrame | None:

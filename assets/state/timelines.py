@@ -28,7 +28,7 @@ from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules
 
 if TYPE_CHECKING:
-    from tidemark.assets.batch.batch import Batch
+    from tidemark.assets.batch import Batch
 
 BROADCAST_TIMELINES = 1_000_000
 """Up to so many are sent to every core; beyond it events and timelines are shuffled to each other."""

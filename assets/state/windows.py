@@ -42,7 +42,7 @@ from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_grou
 from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
 
 if TYPE_CHECKING:
-    from tidemark.assets.batch.batch import Batch
+    from tidemark.assets.batch import Batch
 
 _FEW_CHANGES = 1_000  # how many rows that do not count a table may always have
 

@@ -24,8 +24,7 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
-    from tidemark.assets.estimates import Work
-    from tidemark.assets.preview import WindowRows
+    from tidemark.assets.preview import WindowRows, Work
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile

@@ -1,7 +1,7 @@
 """Columns that `schema` names now, with the values that `_rescued` kept when it did not.
 
 Here: the value of a column in the JSON text of a record, and the rest of the text. Not here: the choice of records
-and columns (assets/rebuild/rescued.py), the filling of `_rescued` (the readers).
+and columns (assets/rebuild/log_columns.py), the filling of `_rescued` (the readers).
 """
 
 from dataclasses import dataclass

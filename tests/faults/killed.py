@@ -20,8 +20,7 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemark.assets import ingestion
-from tidemark.assets.batch import batch
+from tidemark.assets import batch, ingestion
 from tidemark.pipelines.command_line import in_words
 from tidemark.pipelines.rebuilding import rebuild_pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline

@@ -9,8 +9,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tidemark.assets.backfill.days import rebuild_days
-from tidemark.assets.backfill.log_range import range_of_windows
+from tidemark.assets.backfill.days import range_of_windows, rebuild_days
 from tidemark.assets.exclusions import records_between
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec

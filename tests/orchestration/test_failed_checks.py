@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
 from tests.orchestration.running import pipeline
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.planning import next_segment, take_on

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import go, pipeline
+from tidemark.assets import batch as batch_at_work
 from tidemark.assets import exclusions
-from tidemark.assets.batch import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables

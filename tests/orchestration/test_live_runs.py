@@ -18,7 +18,7 @@ from tests.orchestration.reported import (
     assert_the_report_tells_what_the_tables_hold,
 )
 from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
-from tidemark.assets.batch import batch as batch_at_work
+from tidemark.assets import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import this_process

@@ -22,7 +22,7 @@ from tests.orchestration.reported import assert_the_report_tells_what_the_tables
 from tests.orchestration.running import backfill, go, pipeline
 from tests.ports import free_port
 from tests.s3 import KEY, READER, SECRET, S3Server, s3_server
-from tidemark.assets.batch import batch as batch_at_work
+from tidemark.assets import batch as batch_at_work
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions

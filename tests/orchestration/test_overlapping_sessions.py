@@ -10,9 +10,8 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, table
-from tidemark.assets.batch.batch import Batch
-from tidemark.assets.recount.windows import compared
-from tidemark.assets.recount.written_windows import looks_at
+from tidemark.assets.batch import Batch
+from tidemark.assets.recount.windows import compared, looks_at
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings

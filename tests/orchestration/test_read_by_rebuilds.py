@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import LINES, land
 from tests.orchestration.rebuilt import assert_same, changed, elsewhere, rebuild
 from tests.orchestration.running import go
-from tidemark.assets.batch import batch
+from tidemark.assets import batch
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings

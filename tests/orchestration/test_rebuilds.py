@@ -28,7 +28,7 @@ from tests.orchestration.rebuilt import (
     workspace_of,
 )
 from tests.orchestration.running import backfill, go, pipeline
-from tidemark.assets.rebuild import replay, switch
+from tidemark.assets.rebuild import shadow, switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
@@ -122,7 +122,7 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
 def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, runs: Sequence[RunOptions]
 ) -> None:
-    monkeypatch.setattr(replay, "MOST_RECORDS", 70)
+    monkeypatch.setattr(shadow, "MOST_RECORDS", 70)
     file, settings = made = written(tmp_path, text)
     start = START
     with DagsterInstance.ephemeral() as instance:

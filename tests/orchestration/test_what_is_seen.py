@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import expected, land, table, us
 from tests.orchestration.running import pipeline
-from tidemark.assets.batch.batch import Batch
+from tidemark.assets.batch import Batch
 from tidemark.assets.display.lateness import (
     BINS,
     MOVED_OR_KEPT,

@@ -18,7 +18,7 @@ from tests.orchestration.running import go
 from tests.orchestration.test_rejudged import rejudge
 from tests.properties.test_rebuilds import TIMES, WINDOWS
 from tests.seeds import Dice
-from tidemark.assets.rebuild import replay
+from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -86,7 +86,7 @@ def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeli
         path.write_text(drawn.text(now=now))
         return read_spec(path), settings
 
-    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
+    monkeypatch.setattr(shadow, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     out, taken_out = str(dice.choice((7, 0, 31, 52))), dice.choice(("with it", "before", "after"))
     taken_out = taken_out if "excluded" in drawn.what else ""

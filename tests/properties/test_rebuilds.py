@@ -13,7 +13,7 @@ from tests.orchestration.landing import LINES, START, land
 from tests.orchestration.rebuilt import Made, assert_same, elsewhere, rebuild
 from tests.orchestration.running import go
 from tests.seeds import Dice
-from tidemark.assets.rebuild import replay
+from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -73,7 +73,7 @@ def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
         path.write_text(text)
         return read_spec(path), settings
 
-    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
+    monkeypatch.setattr(shadow, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     land(tmp_path / "in", 70, seed=dice.seed(1), start=START, prefix="a")
     with DagsterInstance.ephemeral() as instance:

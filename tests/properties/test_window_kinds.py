@@ -28,7 +28,7 @@ from tidemark.timeops.grid import (
     start_of,
 )
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.windows import slices
+from tidemark.timeops.windows import aligned
 from tidemark.timeops.windows.kinds import kind_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -200,8 +200,8 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="9 us")
     logs = generate(seed=4, cases=60)
     results = []
-    for most in (slices.MOST_ASSIGNED, 10**9):
-        monkeypatch.setattr(slices, "MOST_ASSIGNED", most)
+    for most in (aligned.MOST_ASSIGNED, 10**9):
+        monkeypatch.setattr(aligned, "MOST_ASSIGNED", most)
         found = run(spark, logs, time, windows, flush=True, aggregates=tuple(MERGED)).windows
         results.append(
             {name: {case: sorted(rows, key=str) for case, rows in of.items()} for name, of in found.items()}
@@ -215,7 +215,7 @@ def test_windows_by_slices_hold_what_they_hold_by_assignment(
     [(4, [4]), (10, [10]), (12, [6, 2]), (60, [10, 6]), (44, [4, 11]), (121, [11, 11]), (1440, [10, 9, 8, 2])],
 )
 def test_windows_of_many_slices_are_joined_in_steps_of_few(count: int, found: list[int]) -> None:
-    assert slices.factors(count, slices.MOST_JOINED) == found
+    assert aligned.factors(count, aligned.MOST_JOINED) == found
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")

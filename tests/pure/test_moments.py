@@ -34,8 +34,8 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks, judge
-from tidemark.timeops.windows.moments import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments
-from tidemark.timeops.windows.session_loop import CLOSED, Came, rules_of_sessions, sessions
+from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments
+from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 
 CASES = 15  # logs of a setting
 SETTINGS = 20  # settings of a mode

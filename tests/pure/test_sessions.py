@@ -28,7 +28,7 @@ from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.fold import NONE
-from tidemark.timeops.windows.session_loop import CLOSED, FLUSHED, LATE, Came, rules_of_sessions, sessions
+from tidemark.timeops.windows.sessions import CLOSED, FLUSHED, LATE, Came, rules_of_sessions, sessions
 
 CASES = 20  # logs of a setting
 SETTINGS = 25  # settings of a mode

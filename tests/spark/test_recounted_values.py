@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.assets.recount.precision import is_same, is_sure, moved_sums, with_column
+from tidemark.assets.recount.windows import is_same, is_sure, moved_sums, with_column
 from tidemark.timeops.expressions.aggregates import overflow_in, without_overflow
 
 NESTED = "struct<a: array<double>, m: map<string, struct<v: float>>, t: string>"

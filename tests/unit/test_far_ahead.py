@@ -8,7 +8,7 @@ import pytest
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.alerts import BAD_EXPRESSIONS, CLOCK_AHEAD, FAR_AHEAD, alerts_of, check_alert
-from tidemark.assets.batch.batch import BatchWriter
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog

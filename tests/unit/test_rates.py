@@ -2,7 +2,7 @@
 
 import pytest
 
-from tidemark.assets.rates import Rate
+from tidemark.assets.alerts import Rate
 
 
 @pytest.mark.parametrize(

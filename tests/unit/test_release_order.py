@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from tidemark.assets.recount import releases
-from tidemark.assets.recount.releases import is_in_order
+from tidemark.assets.recount import records
+from tidemark.assets.recount.records import is_in_order
 
 Row = tuple[int | None, int | None, int]
 
@@ -59,5 +59,5 @@ def test_what_breaks_the_order_is_seen_inside_a_piece_and_between_pieces(rows: l
 def test_rows_that_lie_too_scattered_are_left_to_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
     scattered = piece((4, 14, 1), (3, 13, 1), (2, 12, 1), (1, 11, 1), (0, 10, 1))
     assert holds(scattered)
-    monkeypatch.setattr(releases, "_MOST_RUNS", 4)
+    monkeypatch.setattr(records, "_MOST_RUNS", 4)
     assert not holds(scattered)

@@ -9,7 +9,7 @@ import pytest
 
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT
 from tidemark.assets.planning import LogSegment
-from tidemark.assets.rebuild.replay import Piece, pieces_left
+from tidemark.assets.rebuild.shadow import Piece, pieces_left
 
 Item = dict[str, Any]
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.assets.batch.clocks import clock_of_tick, why_never
+from tidemark.assets.batch import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
@@ -19,7 +19,7 @@ from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
 from tidemark.timeops.utc import instant_of, us_of
-from tidemark.timeops.watermark.ticks import LastArrival, estimated_clock
+from tidemark.timeops.watermark.alignment import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = 1_000_000

@@ -1,14 +1,45 @@
-"""Alignment: which sources, or splits of them, are read on, and which wait for the others of their group (F).
+"""How sources keep step: which are read on, which wait (F), and the clock when all are read to their end (A2).
 
-Here: the watermark of a source or split, the choice. Not here: what is waiting (resources/sources/), where largest
-times are kept (assets/waiting_input.py).
+Here: the watermark of a source or split, the choice, and the estimate that is the clock of a tick. Not here: what is
+waiting (resources/sources/), where largest times are kept (assets/waiting_input.py), what the clock does at an item
+(fold.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from tidemark.timeops.rules import SourceTime, Waiter
+
+
+@dataclass(frozen=True)
+class LastArrival:
+    """When the last record of a source arrived, and when it was seen by the wall clock; microseconds."""
+
+    arrival_us: int
+    seen_us: int
+
+
+def estimated_clock(sources: Iterable[LastArrival | None], now_us: int) -> int | None:
+    """Return the clock of a tick: the estimated arrival time of what comes next (A2), microseconds.
+
+    Of each source it is the last arrival and the wall time since that record was seen; of several sources the
+    earliest counts.
+
+    Args:
+        sources: Of each source its last arrival; None before its first record that has one.
+        now_us: The wall clock.
+
+    Returns:
+        None where a source has had no record: it holds the clock.
+    """
+    estimates = []
+    for last in sources:
+        if last is None:
+            return None
+        estimates.append(last.arrival_us + max(now_us - last.seen_us, 0))
+    return min(estimates, default=None)
+
 
 LargestTimes = Mapping[tuple[str, str | None], int | None]
 """By source and value of its split the largest t so far, microseconds; None before the first event that has one."""

@@ -1,23 +1,29 @@
 """Aligned windows (tumbling, hopping, cumulative, snapshot) over a segment of the log.
 
 Here: windows in which an event is by its own time alone: which hold it, what they hold when they close, late events.
-Not here: the arithmetic of their ends (grid.py), windows that overlap much, which are added up by slices (slices.py).
+Not here: the arithmetic of their ends (grid.py).
+
+Windows that overlap much are added up by slices, if their aggregates can be computed in parts: an event is added up
+once, not once for each window that holds it. A slice is a span of time that every window holds whole or not at all.
+An event may come when some of its windows have closed (by the watermark, or by a flush before the pipeline was
+reopened). It is then not in all the windows of its slice: such events, which are few, are added up by window. Where a
+window is very many slices, they are joined step by step: sixty slices are six spans of ten, and a span is joined once
+for all windows that hold it.
 """
 
 from dataclasses import dataclass
+from itertools import chain
+from math import gcd
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, W_BEFORE, W_END, W_START, to_us
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, to_us
 from tidemark.timeops.events.adjustment import with_both_ends
-from tidemark.timeops.grid import close_time, ends_of, last_end_of, needed_from, start_of
+from tidemark.timeops.grid import close_time, end_after, ends_of, last_end_of, needed_from, start_of
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.windows import slices
-from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import with_first_watermarks
-from tidemark.timeops.windows.drained import may_be_late, told_of
+from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (
     BY_END,
     DRAINED,
@@ -28,12 +34,97 @@ from tidemark.timeops.windows.membership import (
     RANK,
     START,
     Rank,
+    group_names,
     late_of,
     left_out,
     place,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, with_end_once
+from tidemark.timeops.windows.segment import WindowSegment, may_be_late, told_of, with_end_once, with_first_watermarks
+
+MOST_ASSIGNED = 3
+"""An event in at most so many windows is added up in each of them: that is cheaper than adding up twice."""
+
+MOST_JOINED = 10
+"""As many spans are joined in one step: more of them take longer than another step."""
+
+_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span
+
+
+def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
+    """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
+    if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
+        return None
+    return partials_of(window.aggregates, events)
+
+
+def sliced_results(
+    events: DataFrame, segment: WindowSegment, window: WindowSpec, partials: dict[str, Partial]
+) -> DataFrame:
+    """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
+
+    Args:
+        events: The segment's, with `__tm_drained` where there are drained windows.
+        segment: The segment.
+        window: The window.
+        partials: What `partials_by_slice` returned.
+    """
+    groups = group_names(window)
+    parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
+    passing = with_groups(events.where(~left_out(events, window)), window)
+    first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
+    in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
+    if DRAINED in passing.columns:
+        last = last_end_of(F.col(T_FINAL), window)
+        in_all = in_all & ~F.exists(DRAINED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+    by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
+    of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
+    late = place(passing.where(~in_all), ends_of(F.col(T_FINAL), window), window).withColumn(END, F.explode(ENDS))
+    of_windows = late.groupBy(*BY_END, *groups).agg(*parts)
+    both = segment.closing(of_slices.unionByName(of_windows), window)
+    wholes = [partial.whole.alias(name) for name, partial in partials.items()]
+    return both.groupBy(*BY_END, *groups).agg(*wholes)
+
+
+def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[str, Partial]) -> DataFrame:
+    """Return the slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
+    width = _width(window)
+    if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
+        return of_slices.withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)
+    *steps, last = factors(window.size_us // width, MOST_JOINED)
+    joined = [column.alias(name) for partial in partials.values() for name, column in partial.joined.items()]
+    spans, groups = of_slices, (TIMELINE, _SLICE, *group_names(window))
+    for count in steps:
+        in_spans = spans.withColumn(_SLICE, F.explode(_starts(F.col(_SLICE), count, width)))
+        spans, width = in_spans.groupBy(*groups).agg(*joined), count * width
+    last_end = F.col(_SLICE) + F.lit(window.size_us - window.ends_inside_us)
+    return spans.withColumn(END, F.explode(_starts(last_end, last, width))).drop(_SLICE)
+
+
+def factors(count: int, most: int) -> list[int]:
+    """Return the factors of a number: each the largest that is not above a bound, or else the smallest that is."""
+    found, rest = [], count
+    while rest > most:
+        factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
+        found.append(factor)
+        rest //= factor
+    return found if rest == 1 else [*found, rest]
+
+
+def _starts(instant_us: Column, count: int, width_us: int) -> Column:
+    """Return ARRAY<BIGINT>: where spans of so many widths begin that hold what begins at an instant."""
+    return F.array(*[instant_us - F.lit(number * width_us) for number in range(count)])
+
+
+def _width(window: WindowSpec) -> int:
+    return gcd(window.size_us, window.end_step_us)
+
+
+def _slice_of(window: WindowSpec) -> Column:
+    """Return an instant that is in the same windows as the event: the first of its slice."""
+    width = _width(window)
+    inside = F.lit(window.ends_inside_us)
+    return floor_to(F.col(T_FINAL) - inside, width, window.offset_us % width) + inside
 
 
 @dataclass(frozen=True)
@@ -70,9 +161,9 @@ class AlignedWindows:
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the windows that close in the segment, computed once: they are read again."""
         events = told_of(segment.events, segment.drained, self.window)
-        partials = slices.partials_by_slice(events, self.window)
+        partials = partials_by_slice(events, self.window)
         if partials is not None:
-            found = slices.sliced_results(events, segment, self.window, partials)
+            found = sliced_results(events, segment, self.window, partials)
         else:
             found = results_of(self.closed_contents(segment), self.keys, self.window)
         return segment.materialize(found)

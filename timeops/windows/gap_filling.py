@@ -34,10 +34,8 @@ from tidemark.timeops.grid import (
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import with_aggregates
-from tidemark.timeops.windows.dating import AFTER_SEQ, watermarks_after
-from tidemark.timeops.windows.drained import ahead, columns_of, no_seq
 from tidemark.timeops.windows.membership import BY_END, END, START, group_names, left_out, with_groups
-from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment, ahead, columns_of, no_seq, watermarks_after
 
 Span = tuple[int, int]
 """Windows that begin at or after an instant and before another, microseconds."""

@@ -15,8 +15,6 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in, to_instant
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
-from tidemark.timeops.windows.dating import met_by
-from tidemark.timeops.windows.drained import ahead, of_contents
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
     Span,
@@ -37,7 +35,7 @@ from tidemark.timeops.windows.revisions import (
     REVISION,
     revised_contents,
 )
-from tidemark.timeops.windows.segment import WindowSegment
+from tidemark.timeops.windows.segment import WindowSegment, ahead, met_by, of_contents
 
 _NEXT = "__tm_next"
 _NEEDED = "__tm_needed"

@@ -1,27 +1,198 @@
-"""A segment of the log as one window meets it.
+"""A segment of the log as one window meets it: events, watermarks, windows that a flush has closed.
 
-Here: its events and those of earlier segments that the window still needs; the results of another window in the place
-of events. Not here: what the window makes of them (kinds.py, results.py), the rules of time (events/).
+Here: the segment's events and those of earlier ones that the window still needs; the results of another window in the
+place of events; the watermark at the item that closed a window, looked up on the driver (watermark/rises.py); windows
+that a flush closed and the watermark has not passed, which stay closed in a reopened pipeline. Not here: what the
+window makes of them (kinds.py, results.py), the rules of time (events/).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
 of those over it, as these allow at least its lateness.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
-from tidemark.timeops.columns import T_FINAL, TIMELINE, TIMESTAMP, W_BEFORE, W_END, W_START, to_us
+from tidemark.timeops.columns import (
+    SEQ,
+    T_FINAL,
+    TIMELINE,
+    TIMESTAMP,
+    W_BEFORE,
+    W_END,
+    W_SET_BY,
+    W_START,
+    WATERMARK,
+    same_in,
+    to_us,
+)
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.grid import close_time
-from tidemark.timeops.materialize import Materialize, as_it_is
+from tidemark.timeops.materialize import Materialize, as_it_is, from_driver
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
-from tidemark.timeops.windows.membership import END, FRESH
+from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.windows.membership import (
+    DRAINED,
+    END,
+    FRESH,
+    START,
+    group_names,
+    with_groups,
+)
+
+REACHED = "__tm_reached"  # the watermark that first came to a value, at an item that may raise it further
+AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
+
+_CLOSES_AT = "__tm_closes_at"
+
+
+def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Look up when windows closed.
+
+    Args:
+        wanted: `_timeline`, `__tm_end` of windows, and what else names them; each once.
+        adjusted: The segment.
+        window: The window.
+
+    Returns:
+        `wanted` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
+        does); and `__tm_reached`, the watermark that closed it.
+    """
+
+    def answer(rows: pa.Table) -> Mapping[str, Array]:
+        found = adjusted.watermarks.reaching(rows[TIMELINE], _numbers(rows[_CLOSES_AT]))
+        return {WATERMARK: found.watermark, REACHED: found.reached}
+
+    closed = wanted.withColumn(_CLOSES_AT, close_time(F.col(END), window))
+    return _answered(closed, adjusted, answer, (WATERMARK, REACHED)).drop(_CLOSES_AT)
+
+
+def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec, *, are_few: bool) -> DataFrame:
+    """Add `_watermark` to results of closed windows: just after the item that closed each; null where none did.
+
+    Few results go through the driver whole: to join the answer would take longer than to compute them.
+    """
+    if are_few:
+        return closing_watermarks(results, adjusted, window).drop(REACHED)
+    closed = closing_watermarks(results.select(TIMELINE, END).distinct(), adjusted, window).drop(REACHED)
+    return results.join(closed, [TIMELINE, END], "left")
+
+
+def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Look up the watermark just after items.
+
+    Args:
+        wanted: `_timeline` and `__tm_after_seq`, each once: an item of the segment, or the one before its first.
+        adjusted: The segment.
+
+    Returns:
+        `wanted` with `_watermark` BIGINT, null where there is none yet, and `__tm_w_set_by`, null where no event
+        brought it to this value.
+    """
+
+    def answer(rows: pa.Table) -> Mapping[str, Array]:
+        found = adjusted.watermarks.after(rows[TIMELINE], _numbers(rows[AFTER_SEQ]))
+        return {WATERMARK: found.value, W_SET_BY: found.set_by}
+
+    return _answered(wanted, adjusted, answer, (WATERMARK, W_SET_BY))
+
+
+def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
+    """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
+
+    def answer(rows: pa.Table) -> Mapping[str, Array]:
+        found = adjusted.watermarks.before(rows[TIMELINE], _numbers(rows[SEQ]))
+        return {W_BEFORE: found.value, W_SET_BY: found.set_by}
+
+    asked = events.drop(W_BEFORE, W_SET_BY)
+    found = _answered(asked.select(TIMELINE, SEQ), adjusted, answer, (W_BEFORE, W_SET_BY))
+    return asked.join(found, [TIMELINE, SEQ])
+
+
+def _numbers(column: pa.ChunkedArray) -> Array:
+    return np.array(column.to_numpy(), np.int64)
+
+
+def _answered(
+    wanted: DataFrame, adjusted: Adjusted, answer: Callable[[pa.Table], Mapping[str, Array]], names: tuple[str, ...]
+) -> DataFrame:
+    """Return the rows with columns that are looked up on the driver; without items nothing rises."""
+    if not adjusted.watermarks.has_items:
+        return wanted.withColumns({name: F.lit(None).cast("bigint") for name in names})
+    rows = wanted.toArrow()
+    for name, values in answer(rows).items():
+        rows = rows.append_column(name, pa.array(values, pa.int64(), mask=values == NONE))
+    told = [StructField(name, LongType()) for name in names]
+    return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *told]))
+
+
+LAST_SEQ = "__tm_last_seq"
+"""BIGINT: the largest `_arrival_seq` in the window; null in one without events."""
+
+
+def columns_of(window: WindowSpec) -> list[str]:
+    """Return the columns of a frame of drained windows: BIGINT microseconds, the group, and LAST_SEQ."""
+    return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
+
+
+def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Return the windows that a flush at the end of a segment closes, each once.
+
+    Args:
+        contents: Events of the windows that close in the segment, one row per window that holds them, with
+            `__tm_start`, `__tm_end` and the group columns.
+        adjusted: The segment.
+        window: The window.
+    """
+    keys = [TIMELINE, *group_names(window), START, END]
+    once = contents.groupBy(*keys).agg(F.max(SEQ).alias(LAST_SEQ) if SEQ in contents.columns else no_seq())
+    return ahead(once, adjusted, window).select(*columns_of(window))
+
+
+def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+    """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
+    passed = close_time(F.col(END), window) < F.col(W_END)
+    return with_end(windows, adjusted).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
+
+
+def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
+    """Return events with `membership.DRAINED`, empty where their group has none; unchanged without drained windows.
+
+    Args:
+        events: Events with `_timeline`.
+        drained: The windows that earlier flushes closed; None for none.
+        window: The window.
+    """
+    if drained is None:
+        return events
+    groups = group_names(window)
+    one = F.struct(F.col(START).alias("start"), F.col(END).alias("end"), F.col(LAST_SEQ).alias("seq"))
+    lists = drained.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(DRAINED))
+    same = same_in("event", "own", [TIMELINE, *groups])
+    known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
+    kind = lists.schema[DRAINED].dataType
+    found = F.coalesce(f"own.{DRAINED}", F.array().cast(kind)).alias(DRAINED)
+    return known.select(*[F.col(f"event.`{name}`") for name in events.columns], found)
+
+
+def may_be_late(accepted: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
+    """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
+    if drained is None:
+        return accepted.where(F.col(W_BEFORE).isNotNull())
+    return told_of(accepted, drained, window)
+
+
+def no_seq() -> Column:
+    """Return LAST_SEQ of a window without events."""
+    return F.lit(None).cast("bigint").alias(LAST_SEQ)
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,6 @@ from tidemark.timeops.columns import (
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
-from tidemark.timeops.windows.dating import closing_watermarks
-from tidemark.timeops.windows.drained import may_be_late, told_of
 from tidemark.timeops.windows.membership import (
     BY_END,
     DRAINED,
@@ -52,7 +50,7 @@ from tidemark.timeops.windows.membership import (
     takes_part,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, with_end_once
+from tidemark.timeops.windows.segment import WindowSegment, closing_watermarks, may_be_late, told_of, with_end_once
 
 _MADE = "__tm_made"
 """STRUCT<moment, fresh> of an instant: of the first of the events that make it."""
