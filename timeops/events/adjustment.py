@@ -64,7 +64,7 @@ KEPT = "kept_out_of_order"
 
 FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
-"""What becomes of an accepted event: the properties of `Released`."""
+"""Values of FATE: the properties of `Released`."""
 
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
