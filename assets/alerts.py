@@ -72,7 +72,7 @@ def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
     since = workspace.clock.now() - period
     done = [one for one in workspace.batches.history("process") if one.batch_id != plan.batch_id]
     done = [one for one in done if one.committed_at > since and not one.plan.is_replayed]
-    own = workspace.counts_of(plan.batch_id)
+    own = workspace.progress.counts_of(plan.batch_id)
     lost = sum(sum(refused(counts).values()) for counts in (own, *(one.counts for one in done)))
     rates = [Rate("", lost, records_in(plan) + sum(records_in(one.plan) for one in done))]
     if not lost:

@@ -32,8 +32,7 @@ from tidemark.assets.display.time_metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
-from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.rebuild.windows import take_new_names
+from tidemark.assets.rebuild.switch import rebuild, take_new_names
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken

@@ -23,7 +23,7 @@ from tidemark.assets.schemas import as_declared, payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import Commit, IngestInput
 from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
@@ -91,7 +91,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     records = [commit.counts.get("records", 0) for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
-    left = workspace.log_end() - workspace.processed_end() if workspace.exists else 0
+    left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0
     reading, judging = Pace.of(by_size), _pace_of_records(workspace)
     count = None if fresh is None else fresh + left
     if reading is None or judging is None or count is None:
@@ -101,7 +101,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
 
 def of_rebuild(workspace: Workspace) -> Work:
     """Estimate the work of judging all of the log that was processed."""
-    records, version = workspace.processed_end(), workspace.base_of(tables.RAW_EVENTS)
+    records, version = workspace.progress.processed_end(), workspace.base_of(tables.RAW_EVENTS)
     sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
     pace = _pace_of_records(workspace)
     return Work(records, len(sizes), sum(sizes.values()), None if pace is None else pace.seconds(records))
@@ -122,8 +122,7 @@ def _seconds(commit: Commit) -> float:
 
 def _files_of(commit: Commit) -> Iterable[Sequence[object]]:
     """Return the files that an ingestion has read: path, lines that were read before, bytes."""
-    by_source: dict[str, list[Sequence[object]]] = commit.plan.input.get("files", {})
-    return [file for files in by_source.values() for file in files]
+    return [file for files in IngestInput.of(commit.plan).files.values() for file in files]
 
 
 def _bytes_of(file: Sequence[object]) -> int:

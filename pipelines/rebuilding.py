@@ -27,8 +27,8 @@ from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.rejudging import Decision, rejudge
 from tidemark.assets.rebuild.shadow import ensure_can_begin
-from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.rebuild.windows import asked_by_spec, drop_windows
+from tidemark.assets.rebuild.switch import drop_windows, rebuild
+from tidemark.assets.rebuild.windows import asked_by_spec
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput
@@ -122,7 +122,7 @@ def drop_tables(
     """Delete the tables of windows that the spec no longer has; needs no Spark.
 
     Raises:
-        TidemarkError: Anything prevents it, see `assets.rebuild.former_windows.drop_windows`.
+        TidemarkError: Anything prevents it, see `assets.rebuild.switch.drop_windows`.
     """
     return drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), names, reason)
 

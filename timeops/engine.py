@@ -50,7 +50,7 @@ class State:
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see gap_filling.py.
-        drained: The windows that a flush closed before the watermark had passed them, see drained.py.
+        drained: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
     """
 
     timelines: DataFrame

@@ -26,7 +26,7 @@ from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter, clocks_behi
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
-from tidemark.assets.rebuild.windows import take_new_names
+from tidemark.assets.rebuild.switch import take_new_names
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import (
@@ -223,7 +223,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     Args:
         workspace: The pipeline.
         window: The window.
-        part: The part; `log_range.range_of_windows` returns the one that holds all the input of some windows.
+        part: The part; `range_of_windows` returns the one that holds all the input of some windows.
         only: The windows that are asked for. Other windows are among the results too, and may lack events. Windows
             without an event are computed only if they are asked for: any time may have many of them.
     """

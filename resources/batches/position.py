@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tidemark.timeops.watermark.ticks import LastArrival
-
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import BatchInput, IngestInput, Plan, RebuildInput
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.rules import Waiter, waiters_from_json
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.alignment import LastArrival
 
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.orchestration.landing import LINES, SHIFTS, land
 from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
 from tests.orchestration.running import go
-from tidemark.assets.rebuild import windows
+from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import begin_without_records
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
@@ -122,7 +122,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
         patched.setattr(Lake, "_committed", after)
         return begun(*given)  # type: ignore[arg-type]
 
-    patched.setattr(windows, "begin_without_records", begin)
+    patched.setattr(switch, "begin_without_records", begin)
 
 
 @pytest.mark.long
@@ -163,7 +163,7 @@ def test_a_window_that_is_gone_is_marked_and_dropped_on_demand(
         assert "windows/visits: the spec has no such window any more" in asked(made, "status").output
         assert "one of visits" in rebuild(made, "--drop", "visit").output
         with monkeypatch.context() as patched:
-            patched.setattr(windows, "remove_tree", _fails)
+            patched.setattr(switch, "remove_tree", _fails)
             assert "dies here" in rebuild(made, "--drop", "visits").output
         assert folder.exists()
         done = rebuild(made, "--drop", "visits", "--reason", "nobody reads it")

@@ -20,7 +20,7 @@ from tests.orchestration.running import go
 from tests.seeds import Dice
 from tidemark.assets import live
 from tidemark.assets.live import BATCH
-from tidemark.assets.rebuild import windows
+from tidemark.assets.rebuild import switch
 from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions, job_name
@@ -209,7 +209,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
     if at == "batches":
         patched.setattr(BatchLog, "commit", dies)
     else:
-        patched.setattr(windows, "end_tables", dies)
+        patched.setattr(switch, "end_tables", dies)
 
 
 @pytest.mark.long

@@ -2,7 +2,7 @@
 
 Here: aggregates over the rows of groups, and what is made of them. In parts: count, sum, min, max and avg of numbers;
 any other aggregate, and these with DISTINCT, FILTER or something around them, needs all rows at once. Not here: rows
-on which an argument fails, which have no part in a result (membership.py); the parts themselves (slices.py).
+on which an argument fails, which have no part in a result (membership.py); the parts themselves (aligned.py).
 """
 
 from collections.abc import Callable, Mapping

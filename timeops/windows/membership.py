@@ -29,7 +29,7 @@ OPEN_IN = "__tm_open_in"
 null for events of the segment."""
 DRAINED = "__tm_drained"
 """ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
-largest `_arrival_seq` in each; see drained.py. No such column where there are none."""
+largest `_arrival_seq` in each; see segment.py. No such column where there are none."""
 BY_FLUSH = "__tm_by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
 MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the session that it missed begins
 

@@ -203,7 +203,7 @@ class WindowSegment:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
         known: Events of earlier segments that the window still needs; None for none. Of a window that revises its
             results they have `__tm_w_before` and `_clock` as they came.
-        drained: Windows that earlier flushes closed and the watermark had not passed, see drained.py; None for none.
+        drained: Windows that earlier flushes closed and the watermark had not passed; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
         placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
@@ -253,7 +253,7 @@ class WindowSegment:
 
 
 def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Return rows with `__tm_w_end`, see dating.py, which they may have already."""
+    """Return rows with `__tm_w_end`, which they may have already."""
     return rows if W_END in rows.columns else with_end(rows, adjusted)
 
 
