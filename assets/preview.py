@@ -1,4 +1,4 @@
-"""What a run or a rebuild would do: its size, its time, and how the tables would differ.
+"""The outcome of a run or a rebuild before it is done: its size, its time, and how the tables would differ.
 
 Here: counts of what waits and the rates of past batches; the whole log judged in memory by the spec as it is now,
 piece after piece, and compared with the tables. Nothing is written. Not here: what changed in the spec
