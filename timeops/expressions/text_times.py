@@ -1,7 +1,7 @@
 """Texts that become times: the one rule of the product, and the texts that Spark would read in another way.
 
 Here: SQL of the date, time or decimal that a text has, null where it has none exactly; conversions written in an
-expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and the ones that Spark adds by itself (`opened > t`); times of
+expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and the ones that Spark adds itself (`opened > t`); times of
 day without a date, and texts such as 'now', which Spark completes from the clock. `timestamp_by`, columns of csv and
 json, and casts in expressions go by the rule. Not here: what an event time is (events/event_time.py), which parts of
 a record are texts (resources/sources/), functions that read the clock (determinism.py).
