@@ -34,7 +34,7 @@ from tidemark.timeops.expressions.tokens import quoted, top_level_names
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.narrow import beside
-from tidemark.timeops.spec import DeltaSource, Spec
+from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 PLACE = "__tm_place"
@@ -79,7 +79,7 @@ class Correction:
 
 
 def correction_of(
-    workspace: Workspace, source: DeltaSource, version: TableVersion, after: DataFrame, before: DataFrame
+    workspace: Workspace, source: Source, version: TableVersion, after: DataFrame, before: DataFrame
 ) -> Correction:
     """Find the records that a version of a table corrects.
 
@@ -107,7 +107,7 @@ def correction_of(
     return _judged(source, version, found)
 
 
-def _judged(source: DeltaSource, version: TableVersion, found: pa.Table) -> Correction:
+def _judged(source: Source, version: TableVersion, found: pa.Table) -> Correction:
     """Say what becomes of each row that is gone, each that came, and each that another one replaced."""
     came, known = pc.is_valid(found[FILE]), pc.is_valid(found[PLACE])
     takes = pc.and_(came, pc.is_valid(found[PLACE_ARRIVAL]))  # a record without an arrival was never judged
@@ -141,7 +141,7 @@ def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> Data
 
 
 def _with_places(
-    workspace: Workspace, source: DeltaSource, gone: DataFrame, columns: Sequence[str], identity: Sequence[str]
+    workspace: Workspace, source: Source, gone: DataFrame, columns: Sequence[str], identity: Sequence[str]
 ) -> DataFrame:
     """Return rows that are gone with the number and the arrival of their record; null where the log has none."""
     key = _IDENTITY if identity else _CONTENT
@@ -159,7 +159,7 @@ def _with_places(
     return computed(asked.join(places, [_KEY, _NTH], "left").drop(_KEY, _NTH))
 
 
-def _identity(source: DeltaSource, of: Published | None) -> tuple[tuple[str, ...], bool]:
+def _identity(source: Source, of: Published | None) -> tuple[tuple[str, ...], bool]:
     """Return the columns of the source that distinguish rows of a table, and whether these are all such columns."""
     keys = _keys_of(of) if of is not None else ()
     known = {

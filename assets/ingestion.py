@@ -7,7 +7,7 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +21,7 @@ from tidemark.assets.log_control import write_items
 from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
-from tidemark.assets.state.files import counted, write_states
+from tidemark.assets.state.files import write_states
 from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
@@ -33,24 +33,14 @@ from tidemark.resources.batches.position import (
 )
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_rows import read_before, read_versions, reading_place
-from tidemark.resources.sources.files import (
-    SPARK_FAILURES,
-    cause_of,
-    ensure_unchanged,
-    is_of_a_file,
-    read_files,
-    schema_in_input,
-    split_of,
-    unreadable,
-)
-from tidemark.resources.sources.kafka_rows import read_offsets
+from tidemark.resources.sources.delta_rows import reading_place
+from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
+from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.known_offsets import offsets_in
-from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
-from tidemark.resources.sources.long_lines import with_short_lines
+from tidemark.resources.sources.known_versions import TableVersion
 from tidemark.resources.sources.order import Stretch, stretches_in_order
 from tidemark.resources.sources.parquet_copies import pieces_of
+from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
@@ -60,7 +50,7 @@ from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.session import is_local
-from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
+from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
@@ -142,33 +132,34 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         input=_input_of(workspace, found).to_json(),
         fingerprint=workspace.spec.fingerprint(),
     )
-    is_small = sum(one.size for one in found.inputs) <= _FEW_BYTES
+    is_small = sum(one.size for one in found.parts) <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         fit_tables(workspace)
         payload = payload_of(workspace)
-        needs_place = workspace.spec.reads_tables or any(file.long_lines for file in found.ready)
+        needs_place = any(one.needs_place for one in found.by_source.values())
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
         with _naming_bad_files(workspace, found), reading as place:
-            records, states, corrections = _read_sources(workspace, found, payload, place)
-            records, before_start = _from_start(records, workspace.spec.time.read_from_us)
-            rows, clocks, taken = _write_log(workspace, plan, found, records, payload)
-        write_states(workspace, plan, states)
-        items = [item_of(workspace, plan, one, taken, plan.first_seq + rows) for one in corrections]
+            read = _read_sources(workspace, found, payload, place)
+            records, before_start = _from_start(read.records, workspace.spec.time.read_from_us)
+            rows, clocks, taken = _write_log(workspace, plan, found, replace(read, records=records), payload)
+        write_states(workspace, plan, read.states)
+        items = [item_of(workspace, plan, one, taken, plan.first_seq + rows) for one in read.corrections]
         if items:
             write_items(workspace, plan, items)
-        read = {"versions": len(found.full_versions), "offsets": offsets_in(found.offsets)}
-        others = {name: count for name, count in (read | {TAKEN: len(taken)}).items() if count}
-        counts = {"records": rows, "files": len(found.ready), **others, "before_start": before_start, **clocks}
+        n = found.counts
+        others = {"versions": n["version"], "offsets": n["offset"], TAKEN: len(taken)}
+        some = {name: count for name, count in others.items() if count}
+        counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
     return Ingested(
         found,
         rows,
         before_start,
-        len(found.ready),
-        len(found.full_versions),
-        offsets_in(found.offsets),
+        n["file"],
+        n["version"],
+        n["offset"],
         tuple(first_met(workspace.spec, plan)),
         tuple(item["reason"] for item in items),
     )
@@ -176,48 +167,26 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
 
 def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
     """Return the input that an ingestion reads, and the input that it leaves."""
-    files = {name: [[r.path, r.skip_lines, r.size] for r in one.ready] for name, one in found.by_source.items()}
-    versions = {name: _range(one.versions) for name, one in found.by_source.items() if one.versions}
-    offsets = {
-        name: {r.split: [r.first, r.end] for r in one.offsets} for name, one in found.by_source.items() if one.offsets
-    }
+    noted: dict[str, Any] = {"files": {name: [] for name in found.by_source}}
+    for source in workspace.spec.sources:
+        reader, own = reader_of(source, workspace.file.folder), found.by_source[source.name]
+        for key, value in reader.remember(own).items():
+            noted.setdefault(key, {})[source.name] = value
     known, fresh = met_by(workspace, found)
     return IngestInput(
-        files=files,
         spec_file=note_of(workspace),
-        versions=versions,
-        offsets=offsets,
-        positions=_positions_behind(workspace, found),
-        lost={name: [lost.to_json() for lost in one.lost] for name, one in found.by_source.items() if one.lost},
         waits=waiters_to_json(found.waiters),
         held_back=found.held_by_source,
         unknown_columns=known,
         first_met=fresh,
+        **noted,
     )
-
-
-def _positions_behind(workspace: Workspace, found: Waiting) -> dict[str, Any]:
-    """Return the position of each Kafka source after an ingestion."""
-    behind: dict[str, Any] = {}
-    for source in workspace.spec.sources:
-        if isinstance(source, KafkaSource):
-            own = found.by_source[source.name]
-            before = own.positions[0] if own.positions else workspace.progress.positions_of(source)
-            if before is not None:
-                behind[source.name] = before.after(own.offsets).to_json()
-    return behind
 
 
 def _what(found: Waiting) -> str:
     """Describe in words what is read."""
-    counts = {"file": len(found.ready), "version": len(found.full_versions), "offset": offsets_in(found.offsets)}
-    said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in counts.items() if n]
+    said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in found.counts.items() if n]
     return " and ".join(said) or "nothing: what is there is to be remembered"
-
-
-def _range(versions: Sequence[TableVersion]) -> list[str | int]:
-    """Return the range of a table's versions as a plan stores it: folder, first and last version."""
-    return [str(versions[0].folder), versions[0].version, versions[-1].version]
 
 
 @contextmanager
@@ -235,59 +204,62 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         workspace.tell("a file cannot be read: looking which")
         errors: dict[str, InputError] = {}
         for source in workspace.spec.sources:
-            if isinstance(source, FilesSource):
-                ready = [file for file in found.by_source[source.name].ready if not file.long_lines]
-                errors |= unreadable(workspace.spark, source, ready)
-        if not errors and found.full_versions:
-            raise _damaged(found.full_versions, error) from error
+            reader = reader_of(source, workspace.file.folder)
+            errors |= reader.to_blame(workspace.spark, found.by_source[source.name])
+        if not errors and found.tables:
+            raise _damaged(found.tables, error) from error
         if not errors:
             raise
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
 
 
-def _damaged(versions: Sequence[TableVersion], error: Exception) -> InputError:
+def _damaged(folders: Sequence[str], error: Exception) -> InputError:
     """Return the error of a table with a file that cannot be read to its end."""
-    tables_read = sorted({str(version.folder) for version in versions})
     return InputError(
-        f"A file of {' or '.join(tables_read)} cannot be read: {cause_of(error)}",
+        f"A file of {' or '.join(folders)} cannot be read: {cause_of(error)}",
         expected="files that are whole and undamaged; nothing was ingested",
         remedy="restore the file, or pass over its version with `start_version`",
     )
 
 
-def _read_sources(
-    workspace: Workspace, found: Waiting, payload: StructType, place: Place
-) -> tuple[DataFrame, list[tuple[str, FileState]], list[Correction]]:
-    """Read the records of all sources with arrival, source and split; what to remember of files; corrections."""
+@dataclass(frozen=True)
+class _Read:
+    """The records that an ingestion reads.
+
+    Attributes:
+        records: The records of all sources, with arrival, source and split.
+        states: What to remember of files, with the name of the source of each.
+        corrections: The corrections that versions of tables make.
+        corrects: Whether a version may make one: then some records take the places of others.
+    """
+
+    records: DataFrame
+    states: Sequence[tuple[str, FileState]]
+    corrections: Sequence[Correction]
+    corrects: bool
+
+
+def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, place: Place) -> _Read:
+    """Read the records of all sources."""
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
-    reads_tables = workspace.spec.reads_tables
+    corrects = False
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = found.by_source[source.name]
-        if isinstance(source, DeltaSource):
-            read = read_versions(workspace.spark, source, own.versions, place, time.time_zone)
-            for version in own.versions:
-                if version.how == "corrected":  # it is read alone
-                    before = read_before(workspace.spark, source, version, place, time.time_zone)
-                    left, corrected = _corrected(workspace, source, version, read.records, before)
-                    read, corrections = replace(read, records=left), [*corrections, *corrected]
-        elif isinstance(source, KafkaSource):
-            read = read_offsets(workspace.spark, source, own.offsets, workspace.file.folder, time.time_zone)
-        else:
-            read = read_files(workspace.spark, source, with_short_lines(own.ready, place), time.time_zone)
-        states += [(source.name, one) for one in (*read.states, *own.touched, *counted(own.copies, read.states))]
+        read = reader_of(source, workspace.file.folder).read(workspace.spark, own, place, time.time_zone)
+        if read.corrects is not None:
+            left, corrected = _corrected(workspace, source, read.records, *read.corrects)
+            read, corrections, corrects = replace(read, records=left), [*corrections, *corrected], True
+        states += [(source.name, one) for one in read.states]
         if own.is_ready or not frames:
-            timed = _with_arrival(read.records, source, time.time_zone, own.versions)
-            frames.append(_of_source(timed, source, payload, reads_tables=reads_tables))
-    records = frames[0]
-    for frame in frames[1:]:
-        records = records.unionByName(frame)
-    return records, states, corrections
+            timed = _with_arrival(read, source, time.time_zone)
+            frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
+    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects)
 
 
 def _corrected(
-    workspace: Workspace, source: DeltaSource, version: TableVersion, after: DataFrame, before: DataFrame
+    workspace: Workspace, source: Source, after: DataFrame, version: TableVersion, before: DataFrame
 ) -> tuple[DataFrame, list[Correction]]:
     """Return the records that are new in a version, and the corrections that it makes."""
     workspace.tell(f"comparing {version.path} with the log")
@@ -300,7 +272,7 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
     if source.split is not None:
         split = F.when(F.col(c.MALFORMED).isNull(), split)
     missing = {field.name: F.lit(None).cast(field.dataType) for field in payload if field.name not in records.columns}
-    came = {_CAME: c.to_us("_modified") if isinstance(source, DeltaSource) else F.col(_A)} if reads_tables else {}
+    came = {_CAME: c.to_us("_modified") if source.record_order is None else F.col(_A)} if reads_tables else {}
     if reads_tables:
         came[PLACE] = F.col(PLACE) if PLACE in records.columns else F.lit(None).cast("bigint")
     whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
@@ -316,7 +288,7 @@ def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int
 
 
 def _write_log(
-    workspace: Workspace, plan: Plan, found: Waiting, records: DataFrame, payload: StructType
+    workspace: Workspace, plan: Plan, found: Waiting, read: _Read, payload: StructType
 ) -> tuple[int, dict[str, int], pa.Table]:
     """Write the records, numbered.
 
@@ -327,7 +299,7 @@ def _write_log(
     before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()
     stretches = _stretches(workspace, found)
     by_arrival = stretches is not None or (not spec.reads_tables and order_of(spec) == "arrival_time")
-    with _numbered(workspace, plan, records, stretches) as log:
+    with _numbered(workspace, plan, read.records, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
         _ensure_unchanged(found)  # by now every record has been counted, and none is stored yet
@@ -348,10 +320,9 @@ def _write_log(
                 few = log.rows <= FEW_RECORDS
                 workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
             _ensure_unchanged(found)  # they were read once more
-        corrects = any(one.how == "corrected" for one in found.versions)
-        new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if corrects else log
-        arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not corrects)
-        taken = _taken(log) if corrects else _NOT_ONE
+        new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if read.corrects else log
+        arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not read.corrects)
+        taken = _taken(log) if read.corrects else _NOT_ONE
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals, taken
 
@@ -375,8 +346,7 @@ def _pieces(
         return []
     sources = {
         source.name: (source, schema_in_input(spark, source), time.time_zone)
-        for source, time in zip(spec.sources, workspace.rules.sources, strict=True)
-        if isinstance(source, FilesSource)
+        for source, time in zip(spec.files, workspace.rules.sources, strict=True)
     }
     pieces = pieces_of(stretches, sources, payload, plan.first_seq)
     return [partial(piece.batches, before_us=before_us, batch_id=plan.batch_id) for piece in pieces or ()]
@@ -397,14 +367,13 @@ def _ensure_unchanged(found: Waiting) -> None:
     Raises:
         InputError: A file, or the log of a table, was changed or removed since.
     """
-    ensure_unchanged(found.ready)
-    ensure_same_table(found.versions)
+    for one in found.by_source.values():
+        one.ensure_unchanged()
 
 
 def order_of(spec: Spec) -> str:
     """Return the order of the records of one ingestion; with records of tables it is that of arrival."""
-    first = spec.sources[0]
-    return "arrival_time" if isinstance(first, DeltaSource) else first.order
+    return spec.sources[0].record_order or "arrival_time"
 
 
 def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
@@ -412,9 +381,7 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
     spec = workspace.spec
     if not spec.reads_files_only:
         return None
-    read = [
-        (source, found.by_source[source.name].ready) for source in spec.sources if isinstance(source, FilesSource)
-    ]
+    read = [(source, found.by_source[source.name].files) for source in spec.files]
     by_arrival = order_of(spec) == "arrival_time"
     stretches = stretches_in_order(read, by_arrival=by_arrival, time_zone=spec.time.time_zone)
     from_us = spec.time.read_from_us
@@ -430,7 +397,6 @@ def _numbered(
     if stretches is None:
         spec = workspace.spec
         order, came = order_of(spec), _CAME if spec.reads_tables else _A
-        texts = [source for source in spec.sources if isinstance(source, FilesSource) and source.format != "parquet"]
         return numbered(
             records,
             (
@@ -441,7 +407,7 @@ def _numbered(
             name=c.SEQ,
             instant_us=F.col(came) if order == "arrival_time" else None,
             measure=F.col(_A),
-            is_costly=bool(texts),
+            is_costly=any(source.is_text for source in spec.sources),
         )
     rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
@@ -479,30 +445,29 @@ def _last_arrivals(
     return counts
 
 
-def _with_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
+def _with_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
     """Add the arrival time in microseconds; null if it is not in the years 0001 to 9999.
 
     It is null if the expression returns null or the record is malformed. It is also null if the time of a broker, of
     a table's log or of a file system is not in these years.
     """
-    found = _own_arrival(records, source, time_zone, versions)
-    if PLACE not in records.columns:
+    found = _own_arrival(read, source, time_zone)
+    if PLACE not in read.records.columns:
         return found
     # A record that takes a place takes its arrival too: it does not move the clock, nor become late by coming later.
     return found.withColumn(_A, F.when(F.col(PLACE).isNull(), F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
 
 
-def _own_arrival(records: DataFrame, source: Source, time_zone: str, versions: Sequence[TableVersion]) -> DataFrame:
+def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
     if source.arrival_time is None:
         came = c.to_us("_modified")
         is_told = came.between(c.MIN_US, c.MAX_US)
-        untimed = [f"v{one.version}" for one in versions if not one.is_timed]
-        if untimed:
-            is_told &= ~F.substring_index(c.FILE, "/", 1).isin(*untimed)
-        return records.withColumn(_A, F.when(is_told, came))
+        if read.untimed:
+            is_told &= ~F.substring_index(c.FILE, "/", 1).isin(*read.untimed)
+        return read.records.withColumn(_A, F.when(is_told, came))
     where = f"sources[{source.name}].arrival_time"
-    read = with_instant(records, source.arrival_time, time_zone, where=where)
-    return read.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)
+    timed = with_instant(read.records, source.arrival_time, time_zone, where=where)
+    return timed.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)
 
 
 def log_order(order: str) -> tuple[Column, ...]:

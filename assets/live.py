@@ -166,7 +166,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         if not has_read and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
-        found = done.found if done else Waiting.of({})
+        found = done.found if done else Waiting()
         numbers = {
             "new_records": done.records if done else 0,
             **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
@@ -218,7 +218,7 @@ def _may_settle_later(workspace: Workspace) -> bool:
     corrected = due(workspace)
     if not corrected.sentences or corrected.moves_clock or must_process_first(workspace):
         return False
-    return any(not version.is_empty for version in waiting_input(workspace).versions)
+    return bool(waiting_input(workspace).counts["version"])
 
 
 def _settle(context: AssetExecutionContext, workspace: Workspace) -> None:

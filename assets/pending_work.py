@@ -6,19 +6,14 @@ Here: the look at sources and at the log of batches. Not here: doing it, and whe
 import hashlib
 import json
 from dataclasses import dataclass
-from pathlib import Path
 
 from tidemark.assets.corrections import due
 from tidemark.assets.planning import next_segment
 from tidemark.assets.spec_changes import ensure_taken, renamed, sources_renamed
-from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.assets.waiting_input import KnownOf, Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.committed import committed_versions
-from tidemark.resources.sources.delta_tables import folder_of, listed_versions
-from tidemark.resources.sources.discovery import listed
-from tidemark.resources.sources.kafka_offsets import listed_offsets
+from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource
 
 
 @dataclass(frozen=True)
@@ -54,15 +49,15 @@ def look(workspace: Workspace) -> PendingWork:
         return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
     unprocessed = _unprocessed(workspace)
     last = workspace.batches.last_commit() if workspace.exists else None
-    files = [[one.path, one.size, one.modified_us] for one in found.inputs]
+    files = [[one.path, one.size, one.modified_us] for one in found.parts]
     files += [[file.place, file.size, file.modified_us] for file in found.copies]
     key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
     sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
     return PendingWork(
-        bool(found.is_ready or found.copies or found.positions or unprocessed),
+        bool(found.is_work or unprocessed),
         key,
         sentence,
-        may_ripen=bool(found.waiting or found.notes),
+        may_ripen=found.may_ripen,
         held_back=found.held_back,
     )
 
@@ -78,17 +73,9 @@ def signature(workspace: Workspace) -> str:
 
 def input_signature(workspace: Workspace) -> str:
     """Return a text of the spec and all input that has come, read or not."""
-    inputs = [_seen(source, workspace.file.folder) for source in workspace.spec.sources]
+    sources, base = workspace.spec.sources, workspace.file.folder
+    inputs = [reader_of(source, base).seen(KnownOf(workspace, source)) for source in sources]
     return _digest([workspace.spec.fingerprint(), inputs])
-
-
-def _seen(source: FilesSource | DeltaSource | KafkaSource, base: Path) -> list[object]:
-    """Return what the key holds of a source; of a table of another pipeline also what was committed there."""
-    if isinstance(source, DeltaSource):
-        return [*listed_versions(source, base), committed_versions(folder_of(source, base))]
-    if isinstance(source, KafkaSource):
-        return [*listed_offsets(source, base)]
-    return [*listed(source, base)]
 
 
 def has_unprocessed(

@@ -86,7 +86,7 @@ class Pace:
 def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     """Estimate the work of a run: input that waits, and records that were read and not processed."""
     read = _newest(workspace, "ingest") if workspace.exists else []
-    size = sum(one.size for one in waiting.inputs)
+    size = sum(one.size for one in waiting.parts)
     sizes = [sum(map(_bytes_of, _files_of(commit))) for commit in read]
     records = [commit.counts.get("records", 0) for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
@@ -95,8 +95,8 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     reading, judging = Pace.of(by_size), _pace_of_records(workspace)
     count = None if fresh is None else fresh + left
     if reading is None or judging is None or count is None:
-        return Work(count, len(waiting.inputs), size, None)
-    return Work(count, len(waiting.inputs), size, reading.seconds(size) + judging.seconds(count))
+        return Work(count, len(waiting.parts), size, None)
+    return Work(count, len(waiting.parts), size, reading.seconds(size) + judging.seconds(count))
 
 
 def of_rebuild(workspace: Workspace) -> Work:

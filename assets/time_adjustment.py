@@ -50,7 +50,6 @@ from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
-from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import instant_of
 
 BySource = Mapping[tuple[str, str], int]
@@ -184,7 +183,7 @@ def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
 def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]]:
     """Return the offsets of Kafka that were gone when the records of a segment were read."""
     sources = workspace.spec.sources
-    if not any(isinstance(source, KafkaSource) and source.on_data_loss == "note" for source in sources):
+    if not any(source.notes_losses for source in sources):
         return []
     found: list[dict[str, object]] = []
     for read in workspace.progress.read.history("ingest"):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources.batches.plans import IngestInput, Plan
-from tidemark.resources.sources.unknown_columns import columns_of_layout, line_to_add, unknown_of
+from tidemark.resources.sources.unknown_columns import line_to_add, unknown_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source, Spec
 
@@ -21,10 +21,7 @@ def met_by(workspace: Workspace, found: Waiting) -> tuple[Met, Met]:
     before, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:
-        own = found.by_source[source.name]
-        columns = [one for file in own.ready for one in file.unknown]
-        for version in own.full_versions[-1:]:
-            columns += unknown_of(source, columns_of_layout(version.layout.schema))
+        columns = unknown_of(source, found.by_source[source.name].columns)
         known = dict(unknown_of(source, before.get(source.name, {}).items()))
         first = {name: kind for name, kind in columns if name not in known}
         now[source.name], fresh[source.name] = known | first, first

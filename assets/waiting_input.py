@@ -2,18 +2,17 @@
 
 Here: the look at all sources, and alignment: which of them, and of Kafka which partitions, one ingestion reads,
 judged by what was processed before.
-Not here: finding the files of one source, and how many are one interval (resources/sources/discovery.py), the rule of
-alignment (timeops/watermark/alignment.py), reading files (ingestion.py).
+Not here: finding the input of one source, and how much is one interval (resources/sources/), the rule of alignment
+(timeops/watermark/alignment.py), reading it (ingestion.py).
 
 All that one ingestion reads enters the log together, so alignment decides the log, once. Everything else is computed
 from the log and does not depend on alignment.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from functools import reduce
-from operator import add
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,13 +23,13 @@ from tidemark.resources.batches.committed import committed_versions
 from tidemark.resources.batches.plans import IngestInput
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_tables import discover_versions, folder_of
-from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
-from tidemark.resources.sources.kafka_offsets import before_judged_again, discover_offsets
+from tidemark.resources.sources.kinds import reader_of
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.reader import Found, HeldBack, InputPart, still_held
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import InputError, TidemarkError
 from tidemark.timeops.rules import SourceTime, Waiter
-from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source, Spec
+from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.watermark.alignment import (
     LargestTimes,
     Progress,
@@ -39,24 +38,84 @@ from tidemark.timeops.watermark.alignment import (
     those_ahead,
 )
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
-class Waiting(Discovery):
+class Waiting:
     """The input of all sources together that the log lacks.
 
     Attributes:
         by_source: The input of each.
     """
 
-    by_source: Mapping[str, Discovery] = field(default_factory=dict)
+    by_source: Mapping[str, Found] = field(default_factory=dict)
 
-    @classmethod
-    def of(cls, by_source: Mapping[str, Discovery]) -> "Waiting":
-        """Combine what was found of each source."""
-        every = (Discovery((), (), 0, ()), *by_source.values())
-        names = [one.name for one in fields(Discovery)]
-        together: dict[str, Any] = {name: reduce(add, (getattr(one, name) for one in every)) for name in names}
-        return cls(**together, by_source=by_source)
+    def _every(self, of: Callable[[Found], Iterable[T]]) -> tuple[T, ...]:
+        return tuple(one for found in self.by_source.values() for one in of(found))
+
+    @property
+    def parts(self) -> tuple[InputPart, ...]:
+        """The files, versions and ranges of offsets that have something to read now."""
+        return self._every(lambda one: one.parts)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of files, versions and offsets to read now, by these words."""
+        counts = dict.fromkeys(("file", "version", "offset"), 0)
+        for one in self.by_source.values():
+            counts[one.PART] += one.count
+        return counts
+
+    @property
+    def new(self) -> int:
+        """Number of files, versions and offsets that this ingestion and later ones read."""
+        return sum(one.new for one in self.by_source.values())
+
+    @property
+    def left(self) -> int:
+        """Number of them that a later ingestion reads."""
+        return sum(one.left for one in self.by_source.values())
+
+    @property
+    def ahead(self) -> int:
+        """How many of these wait because the source, or their partition, is ahead of others."""
+        return sum(one.ahead for one in self.by_source.values())
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Files that are younger than `settle`."""
+        return self._every(lambda one: one.waiting)
+
+    @property
+    def errors(self) -> tuple[InputError, ...]:
+        """Errors that each hold back only the input that they name."""
+        return self._every(lambda one: one.errors)
+
+    @property
+    def copies(self) -> tuple[FileState, ...]:
+        """Files with the same bytes as another one, which are not read."""
+        return self._every(lambda one: one.copies)
+
+    @property
+    def tables(self) -> list[str]:
+        """The folders of the tables to read."""
+        return sorted(set(self._every(lambda one: one.tables)))
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """The offset after the last record of each partition of Kafka."""
+        return dict(self._every(lambda one: one.ends))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the operator on files that are read in part, or not yet."""
+        return self._every(lambda one: one.notes)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences for the operator on obstacles to results."""
+        return self._every(lambda one: one.warnings)
 
     @property
     def read_before(self) -> tuple[str, ...]:
@@ -66,20 +125,31 @@ class Waiting(Discovery):
     @property
     def passed_over(self) -> tuple[str, ...]:
         """One sentence for all that is not read as it is there: changes of versions, lost offsets, parts of files."""
-        changes = [version.passed_over for version in self.versions if version.passed_over]
-        return (*changes, *(one.sentence for one in self.lost), *self.notes, *self.warnings)
+        return self._every(lambda one: one.passed_over)
 
-    def came_after(self, ends: Mapping[str, int]) -> bool:
-        """Return whether all that is waiting came to partitions of Kafka after an offset of each."""
-        others = replace(self, offsets=(), by_source={})
-        return not others.has_news and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
+    @property
+    def is_ready(self) -> bool:
+        """Return whether there is something to read now."""
+        return any(one.is_ready for one in self.by_source.values())
+
+    @property
+    def is_work(self) -> bool:
+        """Return whether a run would have something to do."""
+        return any(one.is_work for one in self.by_source.values())
+
+    @property
+    def may_ripen(self) -> bool:
+        """Return whether time alone can make more of it ready: files settle, and last lines are finished."""
+        return bool(self.waiting or self.notes)
 
     @property
     def has_news(self) -> bool:
         """Return whether there is something to read or to remember."""
-        return bool(
-            self.ready or self.touched or self.copies or self.versions or self.offsets or self.positions or self.lost
-        )
+        return any(one.has_news for one in self.by_source.values())
+
+    def came_after(self, ends: Mapping[str, int]) -> bool:
+        """Return whether all that is waiting came to partitions of Kafka after an offset of each."""
+        return all(one.came_after(ends) for one in self.by_source.values())
 
     @property
     def waiters(self) -> list[Waiter]:
@@ -102,10 +172,49 @@ class Waiting(Discovery):
         left = dict(self.by_source)
         for source in spec.sources:
             own = left[source.name]
-            unfit = [one for one in own.inputs if one.path in errors]
-            held = [HeldBack.of(one, source, errors[one.path]) for one in unfit]
+            held = [HeldBack.of(one, source, errors[one.path]) for one in own.parts if one.path in errors]
             left[source.name] = own.without(held)
-        return Waiting.of(left)
+        return Waiting(left)
+
+
+@dataclass(frozen=True)
+class KnownOf:
+    """The knowledge of one source of a pipeline; see `Known`."""
+
+    workspace: Workspace
+    source: Source
+    reread: bool = False
+    is_at_end: bool = False
+
+    @property
+    def now(self) -> datetime:
+        """The present instant."""
+        return self.workspace.clock.now()
+
+    @property
+    def states(self) -> list[FileState]:
+        """The remembered states of its files or versions."""
+        return known_files(self.workspace, self.source)
+
+    @property
+    def held(self) -> Mapping[str, HeldBack]:
+        """The files that an earlier ingestion could not read, as the latest one remembers them."""
+        return still_held(map(HeldBack.from_json, self.noted("held_back") or ()), self.source)
+
+    @property
+    def own_folder(self) -> Place:
+        """The folder of the pipeline's tables."""
+        return self.workspace.folder
+
+    def noted(self, key: str) -> Any:
+        """Return what the plan of the last ingestion notes of the source."""
+        last = self.workspace.progress.read.last_commit("ingest") if self.workspace.exists else None
+        noted = self.workspace.by_source(getattr(IngestInput.of(last.plan), key)) if last else {}
+        return noted.get(self.source.name)
+
+    def committed(self, folder: Place) -> Sequence[int] | None:
+        """Return the versions that batches committed."""
+        return committed_versions(folder)
 
 
 def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: str | None = None) -> Waiting:
@@ -119,47 +228,13 @@ def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: s
     Raises:
         InputError: The path of a source does not exist.
     """
-    at_end = workspace.spec.time.flushes(end_of_input)
-    found = {one.name: _found(workspace, one, reread=reread, is_at_end=at_end) for one in workspace.spec.sources}
-    return Waiting.of(_aligned(workspace, found))
-
-
-def _found(
-    workspace: Workspace, source: FilesSource | DeltaSource | KafkaSource, *, reread: bool, is_at_end: bool
-) -> Discovery:
-    """Find the input of a source that the log lacks."""
-    folder = workspace.file.folder
-    if isinstance(source, KafkaSource):
-        looked = discover_offsets(source, folder, workspace.progress.positions_of(source))
-        return looked if workspace.spec.time.idle is None else replace(looked, warnings=())
-    known, held = known_files(workspace, source), _held_files(workspace, source)
-    if isinstance(source, DeltaSource):
-        committed = committed_versions(_others_folder(workspace, source))
-        return discover_versions(source, folder, known, held=held, committed=committed)
-    return discover(source, folder, known, workspace.clock.now(), reread=reread, is_at_end=is_at_end, held=held)
-
-
-def _others_folder(workspace: Workspace, source: DeltaSource) -> Place:
-    """Return the folder of the table that a source reads.
-
-    Raises:
-        InputError: The pipeline would read what it writes.
-    """
-    folder = folder_of(source, workspace.file.folder)
-    if workspace.folder.absolute() in (*folder.parents,):
-        raise InputError(
-            f"Source {source.name!r}: {folder} is a table of this pipeline",
-            expected="a table that others write",
-            remedy="correct `path`, or let a second pipeline read it",
-        )
-    return folder
-
-
-def _held_files(workspace: Workspace, source: Source) -> Mapping[str, HeldBack]:
-    """Return by path the files that an earlier ingestion could not read, as the latest one remembers them."""
-    last = workspace.batches.last_commit("ingest") if workspace.exists else None
-    noted = workspace.by_source(IngestInput.of(last.plan).held_back) if last else {}
-    return still_held(map(HeldBack.from_json, noted.get(source.name, [])), source)
+    at_end, quiet = workspace.spec.time.flushes(end_of_input), workspace.spec.time.idle is not None
+    found: dict[str, Found] = {}
+    for source in workspace.spec.sources:
+        known = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
+        looked = reader_of(source, workspace.file.folder).look(known)
+        found[source.name] = replace(looked, warnings=()) if quiet else looked
+    return Waiting(_aligned(workspace, found))
 
 
 def must_process_first(workspace: Workspace) -> bool:
@@ -167,7 +242,7 @@ def must_process_first(workspace: Workspace) -> bool:
     return workspace.spec.is_aligned and workspace.progress.log_end() > workspace.progress.processed_end()
 
 
-def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[str, Discovery]:
+def _aligned(workspace: Workspace, found: Mapping[str, Found]) -> Mapping[str, Found]:
     """Return the input to read: nothing from sources and partitions that are too far ahead."""
     aligned = [one for one in workspace.spec.sources if one.alignment is not None and found[one.name].is_ready]
     if not aligned:
@@ -177,29 +252,23 @@ def _aligned(workspace: Workspace, found: Mapping[str, Discovery]) -> Mapping[st
     for source in aligned:
         waiting |= _progress(source, times[source.name], found[source.name], largest)
     ahead = those_ahead(waiting)
-    chosen = {name: _left(one) if name in ahead else one for name, one in found.items()}
+    chosen = {name: one.all_left() if name in ahead else one for name, one in found.items()}
     for source in aligned:
-        if isinstance(source, KafkaSource) and source.name not in ahead:
+        if source.name not in ahead:
             splits = [one[1] for one in ahead if isinstance(one, tuple) and one[0] == source.name]
-            own = found[source.name]
-            chosen[source.name] = before_judged_again(source, workspace.file.folder, own, splits)
+            reader = reader_of(source, workspace.file.folder)
+            chosen[source.name] = reader.until_judged(found[source.name], splits)
     return chosen
 
 
-def _progress(source: Source, time: SourceTime, found: Discovery, largest: LargestTimes) -> Mapping[Waiter, Progress]:
+def _progress(source: Source, time: SourceTime, found: Found, largest: LargestTimes) -> Mapping[Waiter, Progress]:
     """Return how far a source with waiting input has come, or each of its partitions if they are its splits."""
     alignment = source.alignment
     assert alignment is not None
     watermarks: dict[Waiter, int | None] = {source.name: source_watermark(time, largest)}
     if source.is_read_by_split:
-        splits = [one.split for one in found.offsets]
-        watermarks = {(source.name, one): split_watermark(time, one, largest) for one in splits}
+        watermarks = {(source.name, one): split_watermark(time, one, largest) for one in found.splits}
     return {who: Progress(alignment.group, alignment.max_drift_us, us) for who, us in watermarks.items()}
-
-
-def _left(found: Discovery) -> Discovery:
-    # Copies may be of files that wait, and versions without rows may come between others.
-    return replace(found, ready=(), copies=(), versions=(), offsets=(), left=found.new, ahead=found.new)
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:

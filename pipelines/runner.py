@@ -45,7 +45,6 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.spec import FilesSource
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""
@@ -135,7 +134,7 @@ def run_pipeline(
     while True:
         ensure_not_stopped()
         found = _settled_input(workspace, tell, options)
-        ends = dict(found.ends) if ends is None else ends  # what comes to Kafka from now on is for the next run
+        ends = found.ends if ends is None else ends  # what comes to Kafka from now on is for the next run
         report.waiting = found.waiting
         report.held_back = found.held_back
         report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
@@ -163,8 +162,7 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: R
     """Return what is waiting; wait once for files that are just too young, if that is no more than a moment."""
     found = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     if found.waiting and not found.is_ready:
-        sources = [source for source in workspace.spec.sources if isinstance(source, FilesSource)]
-        settle = max(source.settle.total_seconds() for source in sources)
+        settle = max(source.settles_in.total_seconds() for source in workspace.spec.sources)
         if settle > _LONGEST_WAIT_SECONDS:
             return found
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")

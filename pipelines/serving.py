@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.pipelines.spec_files import read_specs
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
-from tidemark.resources.sources.kafka_rows import reader_packages
+from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.spark.choice import stores_of
 from tidemark.resources.spark.server import (
     ServerNote,
@@ -67,8 +67,9 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     tell("starting Spark")
     found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
     stores = stores_of(settings, [path for file in found for path in file.inputs])
-    readers = reader_packages(source for file in found for source in file.spec.sources)
-    config = session_config(settings.spark, ui=settings.spark_ui, stores=stores, readers=readers)
+    readers = [reader_of(source, file.folder) for file in found for source in file.spec.sources]
+    packages = list(dict.fromkeys(package for reader in readers for package in reader.needs().packages))
+    config = session_config(settings.spark, ui=settings.spark_ui, stores=stores, readers=packages)
     session = local_session(config | server_config(port))
     if page := session.sparkContext.uiWebUrl:
         tell(f"Spark's UI is at {page}")

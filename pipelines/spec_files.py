@@ -13,10 +13,10 @@ from os import PathLike
 from pathlib import Path
 from typing import overload
 
-from tidemark.resources.kafka.connection import refused_variables
+from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.spec import KafkaSource, Spec, name_with, parse_spec
+from tidemark.timeops.spec import Spec, name_with, parse_spec
 from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.text import read_yaml
 
@@ -64,8 +64,7 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     problems = [
         replace(problem, at=("sources", number, *problem.at))
         for number, source in enumerate(spec.sources)
-        if isinstance(source, KafkaSource)
-        for problem in refused_variables(source)
+        for problem in reader_of(source, file.folder).needs().problems
     ]
     if problems:
         raise file.error(problems)

@@ -138,7 +138,7 @@ def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
     try:
         found = waiting_input(workspace)
     except TidemarkError as error:
-        return Waiting.of({}), [str(error)]
+        return Waiting(), [str(error)]
     return found, [*map(str, found.errors), *found.warnings]
 
 

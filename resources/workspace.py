@@ -32,7 +32,7 @@ from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import Problem, place_text, spec_error
 from tidemark.timeops.rules import TimeRules, Waiter
-from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Spec
+from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.changes import names_of_sources
 from tidemark.timeops.spec.text import read_yaml
 
@@ -82,7 +82,7 @@ class SpecFile:
     @property
     def inputs(self) -> list[str]:
         """Paths and URLs from which its sources are read."""
-        return [source.path for source in self.spec.sources if isinstance(source, FilesSource | DeltaSource)]
+        return [source.folder for source in self.spec.sources if source.folder is not None]
 
     @property
     def _lines(self) -> Mapping[KeyPath, int]:
@@ -366,7 +366,7 @@ class Workspace:
         """The rules that decide on the time of events; the partitions of Kafka are known after the first look."""
         splits: dict[str, tuple[str, ...]] = {}
         for source in self.spec.sources:
-            if isinstance(source, KafkaSource) and source.split is None:
+            if source.is_read_by_split:
                 positions = self.progress.positions_of(source)
                 splits[source.name] = positions.first_splits if positions is not None else ()
         return TimeRules.of(self.spec, splits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tidemark.timeops.spec import FilesSource, Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 
 Waiter = str | tuple[str, str]
 """A waiter for others: a source as a whole, by its name, or one split of it, as (source, split)."""
@@ -129,8 +129,7 @@ class TimeRules:
             splits: By source the splits that are known beside the ones that the spec lists.
         """
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
-        files = [source for source in spec.sources if isinstance(source, FilesSource)]
-        headers = {source.name: source.header for source in files if source.header}
+        headers = {source.name: source.header for source in spec.sources if source.header}
         return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)
 
     @property

@@ -3,15 +3,15 @@
 Here: its rows, to values and back. Not here: what a state means for a file that lies there now (resources/sources).
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.sources.known_files import NOT_READ_YET, FileState
+from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source
 
@@ -48,16 +48,6 @@ def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]
         )
         for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
     ]
-
-
-def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[FileState]:
-    """Return copies with the records of the files whose bytes they have, if that was read by now."""
-    records = {state.digest: state.records for state in read}
-    found = [
-        replace(copy, records=records.get(copy.digest, NOT_READ_YET)) if copy.records == NOT_READ_YET else copy
-        for copy in copies
-    ]
-    return [copy for copy in found if copy.records != NOT_READ_YET]
 
 
 def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, FileState]]) -> None:

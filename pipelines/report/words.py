@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from tidemark.pipelines.values import instant_us
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.spec import FilesSource, KafkaSource, Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec import Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.window import Early
 
@@ -76,13 +76,8 @@ def of_window(window: WindowSpec) -> str:
 
 
 def _source(source: Source) -> str:
-    what, default = "Delta table", "the time of the commit that added it"
-    if isinstance(source, FilesSource):
-        what, default = f"{source.format.upper()} files", "the time of its file"
-    elif isinstance(source, KafkaSource):
-        what, default = "Kafka", "the timestamp that Kafka has of it"
-    arrival = code(source.arrival_time) if source.arrival_time else default
-    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(what, code(source.place), arrival)]
+    arrival = code(source.arrival_time) if source.arrival_time else source.ARRIVAL
+    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(source.what, code(source.place), arrival)]
     if source.timestamp_by:
         parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
     if source.split:

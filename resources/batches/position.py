@@ -13,7 +13,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import BatchInput, IngestInput, Plan, RebuildInput
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.rules import Waiter, waiters_from_json
-from tidemark.timeops.spec import KafkaSource
+from tidemark.timeops.spec import Source
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
@@ -129,7 +129,7 @@ class Progress:
             for name in self.sources
         }
 
-    def positions_of(self, source: KafkaSource) -> Positions | None:
+    def positions_of(self, source: Source) -> Positions | None:
         """Return the position of a source of Kafka after the last ingestion; None before its first one."""
         last = self.read.last_commit("ingest") if self.read.exists else None
         noted = self.by_source(IngestInput.of(last.plan).positions).get(source.name) if last else None

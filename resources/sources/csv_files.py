@@ -28,7 +28,7 @@ from tidemark.resources.sources.lines import (
 from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
 from tidemark.resources.sources.typed_texts import Reading, holds, with_texts, with_values
 from tidemark.timeops.expressions.text_times import EXACT
-from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names
 
 _SIGNS = ("sep", "delimiter", "quote", "escape")
@@ -207,9 +207,9 @@ def _records(
     )
 
 
-def text_as_csv(text: Column, kind: DataType, source: FilesSource) -> Column:
+def text_as_csv(text: Column, kind: DataType, source: Source) -> Column:
     """Read the text of a field as a record does: its value in `_c0`, and the text in `RAW` if it does not fit."""
-    signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
+    signs = {name: str(source.reader_options[name]) for name in _SIGNS if name in source.reader_options}
     ddl = f"_c0 {kind.simpleString()}, `{RAW}` STRING"
     return F.from_csv(F.to_csv(F.struct(text), signs), ddl, parser_options(source))
 

@@ -24,12 +24,14 @@ from pyspark.sql.types import StringType, StructType
 
 from tidemark.resources.delta.log import LOG, DataFile, Layout
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
-from tidemark.resources.sources.files import FilesRead, no_records, schema_in_input
+from tidemark.resources.sources.delta_tables import VersionsFound, discover_versions, folder_of, listed_versions
+from tidemark.resources.sources.files import no_records, schema_in_input
 from tidemark.resources.sources.fitness import names_there
 from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
 from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
+from tidemark.resources.sources.reader import Known, Needs, SourceRead
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
@@ -57,6 +59,68 @@ _ID, _PHYSICAL, _MOST = (
 _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR")
 
 
+@dataclass(frozen=True)
+class DeltaReader:
+    """Reads a Delta table; see `SourceReader`.
+
+    Attributes:
+        source: The source of the spec.
+        base: The folder of the spec file.
+    """
+
+    source: DeltaSource
+    base: Path
+
+    def needs(self) -> Needs:
+        """Return nothing."""
+        return Needs()
+
+    def seen(self, known: Known) -> list[object]:
+        """Return the newest entry of the log; of a table of another pipeline also what was committed there."""
+        folder = folder_of(self.source, self.base)
+        return [*listed_versions(self.source, self.base), known.committed(folder)]
+
+    def look(self, known: Known) -> VersionsFound:
+        """Compare the table with the remembered states of its versions.
+
+        Raises:
+            InputError: The pipeline would read what it writes.
+        """
+        folder = folder_of(self.source, self.base)
+        if known.own_folder.absolute() in (*folder.parents,):
+            raise InputError(
+                f"Source {self.source.name!r}: {folder} is a table of this pipeline",
+                expected="a table that others write",
+                remedy="correct `path`, or let a second pipeline read it",
+            )
+        committed = known.committed(folder)
+        return discover_versions(self.source, self.base, known.states, held=known.held, committed=committed)
+
+    def until_judged(self, found: VersionsFound, ahead: Collection[str]) -> VersionsFound:  # noqa: ARG002
+        """Return the findings: the look of an aligned source stops between two versions already."""
+        return found
+
+    def remember(self, found: VersionsFound) -> Mapping[str, Any]:
+        """Return the range of versions: folder, first and last version."""
+        if not found.versions:
+            return {}
+        first, last = found.versions[0], found.versions[-1]
+        return {"versions": [str(first.folder), first.version, last.version]}
+
+    def read(self, spark: SparkSession, found: VersionsFound, place: Place, time_zone: str) -> SourceRead:
+        """Read the rows of the versions."""
+        read = read_versions(spark, self.source, found.versions, place, time_zone)
+        for version in found.versions:
+            if version.how == "corrected":  # it is read alone
+                before = read_before(spark, self.source, version, place, time_zone)
+                read = replace(read, corrects=(version, before))
+        return read
+
+    def to_blame(self, spark: SparkSession, found: VersionsFound) -> Mapping[str, InputError]:  # noqa: ARG002
+        """Return nothing: the version that a file belongs to is not known."""
+        return {}
+
+
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
     """Make a folder for logs of our own, which is removed when the rows were read.
@@ -78,7 +142,7 @@ def read_versions(
     versions: Sequence[TableVersion],
     place: Place,
     time_zone: str = "UTC",
-) -> FilesRead:
+) -> SourceRead:
     """Read the rows of versions, as records like those of files; nothing is computed yet.
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
@@ -113,7 +177,8 @@ def read_versions(
             frames.append(_records(_changed(spark, own), source, schema, zone))
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
-    return FilesRead(records, tuple(version.state for version in versions))
+    untimed = tuple(f"v{version.version}" for version in versions if not version.is_timed)
+    return SourceRead(records, tuple(version.state for version in versions), untimed)
 
 
 def _tells_files(version: TableVersion) -> bool:

@@ -8,11 +8,12 @@ Versions are read in order and none is left out, so an error at one stops the so
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import count
+from itertools import count, takewhile
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from tidemark.resources.delta.log import (
     Commit,
@@ -25,16 +26,69 @@ from tidemark.resources.delta.log import (
     open_table,
 )
 from tidemark.resources.places.place import Place, is_url, place_of
-from tidemark.resources.sources.discovery import Discovery, HeldBack
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.known_versions import How, TableVersion, last_of, path_of
+from tidemark.resources.sources.known_versions import How, TableVersion, ensure_same_table, last_of, path_of
+from tidemark.resources.sources.reader import Found, HeldBack
 from tidemark.resources.sources.table_commits import ANEW, check_files, check_fits, judged
+from tidemark.resources.sources.unknown_columns import Columns, columns_of_layout
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.utc import instant_of
 
 _LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far after the one before when clocks disagree
-NOTHING = Discovery((), (), 0, ())
+
+
+@dataclass(frozen=True)
+class VersionsFound(Found):
+    """The findings in a table's log.
+
+    Attributes:
+        versions: Versions to be read now, in order and without a gap; some may have nothing to read.
+    """
+
+    PART: ClassVar[str] = "version"
+
+    versions: tuple[TableVersion, ...] = ()
+
+    @property
+    def parts(self) -> tuple[TableVersion, ...]:
+        """The versions that have something to read."""
+        return tuple(version for version in self.versions if not version.is_empty)
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether there are versions to read, or to remember as read."""
+        return bool(self.versions)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The folder of the table, if there is something to read of it."""
+        return tuple({str(version.folder) for version in self.parts})
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the last version."""
+        return tuple(column for version in self.parts[-1:] for column in columns_of_layout(version.layout.schema))
+
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """One sentence for each version whose changes of rows are not read."""
+        return tuple(version.passed_over for version in self.versions if version.passed_over)
+
+    def all_left(self) -> "VersionsFound":
+        """Return the findings if no version is read now; one without rows may come between others."""
+        return replace(self, versions=(), left=self.new, ahead=self.new)
+
+    def without(self, held: Sequence[HeldBack]) -> "VersionsFound":
+        """Return the findings before the first version that could not be read."""
+        paths = {version.path for version in held}
+        versions = tuple(takewhile(lambda version: version.path not in paths, self.versions))
+        errors = (*self.errors, *(version.error for version in held))
+        return replace(self, versions=versions, errors=errors, held=(*self.held, *held))
+
+    def ensure_unchanged(self) -> None:
+        """Check that the log of the table is unchanged."""
+        ensure_same_table(self.versions)
 
 
 def folder_of(source: DeltaSource, base: Path) -> Place:
@@ -49,7 +103,7 @@ def discover_versions(
     *,
     held: Mapping[str, HeldBack] = MappingProxyType({}),
     committed: Sequence[int] | None = None,
-) -> Discovery:
+) -> VersionsFound:
     """Compare a table with the remembered states of its versions.
 
     Args:
@@ -74,7 +128,7 @@ def discover_versions(
         _check_same(folder, now, last)
         return _Walk(source, folder, tuple(versions), now, last, held).found(committed)
     except InputError as error:
-        return Discovery((), (), 0, (error,))
+        return VersionsFound(errors=(error,))
 
 
 def listed_versions(source: DeltaSource, base: Path) -> list[tuple[str, int, int]]:
@@ -157,11 +211,11 @@ class _Walk:
     last: FileState | None
     held: Mapping[str, HeldBack]
 
-    def found(self, committed: Sequence[int] | None) -> Discovery:
+    def found(self, committed: Sequence[int] | None) -> VersionsFound:
         """Return the versions that the next ingestion reads, and the error that stops it."""
         if self.last is None and self.source.start_version is None and self.source.start_us is None:
             at = self.now.version if committed is None else max(committed, default=None)
-            return NOTHING if at is None else self._bounded(iter([self._whole(at)]), 0)
+            return VersionsFound() if at is None else self._bounded(iter([self._whole(at)]), 0)
         first = self._first()
         if committed is None:
             steps = [(version, version) for version in range(first, self.now.version + 1)]
@@ -288,7 +342,7 @@ class _Walk:
     def _kept_after(self, version: int) -> int:
         return next((one for one in self.versions if one > version), self.now.version + 1)
 
-    def _bounded(self, found: Iterator[TableVersion], steps: int) -> Discovery:
+    def _bounded(self, found: Iterator[TableVersion], steps: int) -> VersionsFound:
         """Return as many versions as one ingestion reads; at least one that has something to read."""
         ready: list[TableVersion] = []
         errors: list[InputError] = []
@@ -307,9 +361,9 @@ class _Walk:
                 still_held.append(known)
                 break
             if not self._fits(version, [one for one in ready if not one.is_empty]):
-                return Discovery((), (), steps - taken, (), versions=tuple(ready))
+                return VersionsFound(left=steps - taken, versions=tuple(ready))
             ready.append(version)
-        return Discovery((), (), 0, tuple(errors), held=tuple(still_held), versions=tuple(ready))
+        return VersionsFound(errors=tuple(errors), held=tuple(still_held), versions=tuple(ready))
 
     def _fits(self, version: TableVersion, ready: Sequence[TableVersion]) -> bool:
         """Return whether a version may be read together with the versions before it."""

@@ -4,17 +4,15 @@ Here: choosing files, and remembering unreadable ones, so that no later run fail
 and its remembered state (known_files.py), reading files (files.py).
 """
 
-import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
+from typing import ClassVar
 
 from tidemark.resources.places.place import RemotePath
 from tidemark.resources.sources.footers import ParquetLooks
@@ -34,162 +32,86 @@ from tidemark.resources.sources.known_files import (
     state_of,
     unchanged,
 )
-from tidemark.resources.sources.known_offsets import Lost, OffsetRange, Positions, offsets_in
-from tidemark.resources.sources.known_versions import TableVersion
 from tidemark.resources.sources.local_files import (
     check_key,
+    check_unchanged,
     files_in_store,
     fixed_folder,
     has_wildcard,
     matching_paths,
     name_of,
 )
+from tidemark.resources.sources.reader import Found, HeldBack
+from tidemark.resources.sources.unknown_columns import Columns
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.spec import FilesSource, Source
+from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
 
 
 @dataclass(frozen=True)
-class HeldBack:
-    """A file, or a version of a table, that was found unreadable: it is not tried again before something changes.
-
-    The error stays the same as long as the file and the way of reading it do.
-
-    Attributes:
-        path: Absolute path.
-        size: Bytes.
-        modified_us: Modification time, microseconds since the epoch.
-        reading: Identifies the way in which the source reads its files.
-        found: The fault.
-        expected: The expectation.
-        remedy: The remedy.
-    """
-
-    path: str
-    size: int
-    modified_us: int
-    reading: str
-    found: str
-    expected: str
-    remedy: str
-
-    @classmethod
-    def of(cls, file: FileRange | TableVersion | OffsetRange, source: Source, error: InputError) -> "HeldBack":
-        """Return the memory of a file that was refused."""
-        said = (error.found, error.expected, error.remedy)
-        return cls(file.path, file.size, file.modified_us, reading_of(source), *said)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, str | int]) -> "HeldBack":
-        """Return the value that `to_json` wrote."""
-        return cls(**values)  # type: ignore[arg-type]  # values of its own fields
-
-    def is_as_it_was(self, file: Candidate | TableVersion) -> bool:
-        """Return whether the file is unchanged since it could not be read, as far as is known without opening it."""
-        return (self.size, self.modified_us) == (file.size, file.modified_us)
-
-    def to_json(self) -> dict[str, str | int]:
-        """Return the value as JSON for the plan of a batch."""
-        return asdict(self)
-
-    @property
-    def error(self) -> InputError:
-        """The error for it."""
-        return InputError(self.found, expected=self.expected, remedy=self.remedy)
-
-
-def reading_of(source: Source) -> str:
-    """Return a name for all settings of a source that decide whether a file or a version can be read."""
-    keys = {"format", "options", "columns", "rename", "keep_unknown", "changes", "missing"}
-    values = source.model_dump(mode="json", include=keys)
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def still_held(files: Iterable[HeldBack], source: Source) -> dict[str, HeldBack]:
-    """Return the files, by path, that are held back until they change: all that failed with this way of reading."""
-    return {file.path: file for file in files if file.reading == reading_of(source)}
-
-
-@dataclass(frozen=True)
-class Discovery:
+class FilesFound(Found):
     """The findings in a source's folder.
 
     Attributes:
         ready: Files to be read now, in path order.
-        waiting: Files that are younger than `settle`.
-        left: Number of files, versions or offsets beyond the limit of one ingestion, or of `alignment`; a later
-            ingestion reads them.
-        errors: Errors that each hold back only the file that they name.
-        held: Files of `errors` that failed when they were read, to be remembered further.
-        offsets: Offsets of Kafka to be read now, by partition.
-        splits_ahead: The partitions of the offsets that are `ahead`, if a source is read partition by partition.
-        positions: The position of a source of Kafka before this is read, if it differs from the remembered one.
-        lost: Offsets of Kafka that are gone and were not read, to be noted.
-        ends: The offset after the last record of each partition.
-        versions: Versions of a Delta table to be read now, in order and without a gap; some may have nothing to read.
         touched: Known files with a new modification time and the same bytes: states to remember.
-        ahead: How many of `left` wait because the source, or their partition, is ahead of others that it is aligned
-            with.
         copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
             read.
-        notes: Sentences for the operator on files that are read in part, or not yet.
-        warnings: Sentences for the operator on obstacles to results, repeated until they are gone.
     """
 
-    ready: tuple[FileRange, ...]
-    waiting: tuple[str, ...]
-    left: int
-    errors: tuple[InputError, ...]
+    PART: ClassVar[str] = "file"
+
+    ready: tuple[FileRange, ...] = ()
     touched: tuple[FileState, ...] = ()
-    ahead: int = 0
     copies: tuple[FileState, ...] = ()
-    held: tuple[HeldBack, ...] = ()
-    versions: tuple[TableVersion, ...] = ()
-    offsets: tuple[OffsetRange, ...] = ()
-    positions: tuple[Positions, ...] = ()
-    lost: tuple[Lost, ...] = ()
-    ends: tuple[tuple[str, int], ...] = ()
-    splits_ahead: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
     @property
-    def full_versions(self) -> tuple[TableVersion, ...]:
-        """The versions that have something to read."""
-        return tuple(version for version in self.versions if not version.is_empty)
+    def parts(self) -> tuple[FileRange, ...]:
+        """The files."""
+        return self.ready
 
     @property
-    def inputs(self) -> tuple[FileRange | TableVersion | OffsetRange, ...]:
-        """The files, versions and ranges of offsets that have something to read."""
-        found: list[FileRange | TableVersion | OffsetRange] = [*self.ready, *self.full_versions, *self.offsets]
-        return tuple(found)
+    def files(self) -> tuple[FileRange, ...]:
+        """The files."""
+        return self.ready
 
     @property
-    def new(self) -> int:
-        """Number of files, versions and offsets that this ingestion and later ones read."""
-        return len(self.ready) + len(self.full_versions) + offsets_in(self.offsets) + self.left
+    def is_work(self) -> bool:
+        """Return whether there are files to read, or copies to remember."""
+        return bool(self.ready or self.copies)
 
     @property
-    def is_ready(self) -> bool:
-        """Return whether there is something to read now."""
-        return bool(self.inputs)
+    def has_news(self) -> bool:
+        """Return whether there is something to read or to remember."""
+        return bool(self.ready or self.touched or self.copies)
 
-    def without(self, held: Sequence[HeldBack]) -> "Discovery":
-        """Return the same findings without files that could not be read; their copies are looked at later.
+    @property
+    def needs_place(self) -> bool:
+        """Return whether lines are too long for a record: their files are copied."""
+        return any(file.long_lines for file in self.ready)
 
-        No version is read after one that cannot be read.
-        """
+    @property
+    def columns(self) -> Columns:
+        """The columns of files that the source does not name."""
+        return tuple(column for file in self.ready for column in file.unknown)
+
+    def all_left(self) -> "FilesFound":
+        """Return the findings if no file is read now; copies may be of files that wait."""
+        return replace(self, ready=(), copies=(), left=self.new, ahead=self.new)
+
+    def without(self, held: Sequence[HeldBack]) -> "FilesFound":
+        """Return the findings without files that could not be read; their copies are looked at later."""
         paths = {file.path for file in held}
         names = {file.name for file in self.ready if file.path in paths}
-        return replace(
-            self,
-            ready=tuple(file for file in self.ready if file.path not in paths),
-            copies=tuple(copy for copy in self.copies if copy.copy_of not in names),
-            errors=(*self.errors, *(file.error for file in held)),
-            held=(*self.held, *held),
-            versions=tuple(takewhile(lambda version: version.path not in paths, self.versions)),
-        )
+        ready = tuple(file for file in self.ready if file.path not in paths)
+        copies = tuple(copy for copy in self.copies if copy.copy_of not in names)
+        errors = (*self.errors, *(file.error for file in held))
+        return replace(self, ready=ready, copies=copies, errors=errors, held=(*self.held, *held))
+
+    def ensure_unchanged(self) -> None:
+        """Check that the files are unchanged."""
+        ensure_unchanged(self.ready)
 
 
 def discover(
@@ -201,7 +123,7 @@ def discover(
     reread: bool = False,
     is_at_end: bool = False,
     held: Mapping[str, HeldBack] = MappingProxyType({}),
-) -> Discovery:
+) -> FilesFound:
     """Compare the files of a source with their remembered states.
 
     A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
@@ -272,6 +194,16 @@ def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int
     )
 
 
+def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
+    """Check that files are unchanged since discovery.
+
+    Raises:
+        InputError: A file was changed or removed since.
+    """
+    for file in ranges:
+        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
+
+
 def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
     """Return path, size and modification time (microseconds) of a source's files; no file is opened.
 
@@ -325,7 +257,7 @@ class _Examination:
     errors: list[InputError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def of(self, candidates: Sequence[Candidate]) -> Discovery:
+    def of(self, candidates: Sequence[Candidate]) -> FilesFound:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.known is None else sorted(self.known.sizes)
@@ -337,12 +269,11 @@ class _Examination:
                     outcome = self._judged(looked)
                     room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
                     self._note(file, outcome)
-        return Discovery(
-            tuple(self.ready),
-            (),
-            len(queue),
-            tuple(self.errors),
-            tuple(self.touched),
+        return FilesFound(
+            ready=tuple(self.ready),
+            left=len(queue),
+            errors=tuple(self.errors),
+            touched=tuple(self.touched),
             copies=tuple(self.copies),
             notes=tuple(self.notes),
         )

@@ -6,9 +6,11 @@ choice of files (discovery.py), checks of one file before it is read (fitness.py
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
@@ -27,20 +29,23 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.csv_files import read_csv
+from tidemark.resources.sources.discovery import FilesFound, discover, ensure_unchanged, listed
 from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.json_files import read_json
-from tidemark.resources.sources.known_files import FileRange, FileState, state_of
+from tidemark.resources.sources.known_files import FileRange, counted, state_of
 from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
-from tidemark.resources.sources.local_files import check_unchanged
+from tidemark.resources.sources.long_lines import with_short_lines
 from tidemark.resources.sources.parquet_files import read_parquet
+from tidemark.resources.sources.reader import Known, Needs, SourceRead
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
-from tidemark.timeops.spec import FilesSource, KafkaSource, Source
+from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
@@ -57,24 +62,51 @@ _CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class FilesRead:
-    """The records that one ingestion reads of a source.
+class FilesReader:
+    """Reads a source of files; see `SourceReader`.
 
     Attributes:
-        records: One row per record, not computed yet: the payload columns; with `keep_unknown` `_rescued` STRING;
-            `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING (the path
-            from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record with
-            multiLine); `_modified` TIMESTAMP.
-        states: The states of the files to remember once the records are stored.
+        source: The source of the spec.
+        base: The folder of the spec file.
     """
 
-    records: DataFrame
-    states: tuple[FileState, ...]
+    source: FilesSource
+    base: Path
+
+    def needs(self) -> Needs:
+        """Return nothing."""
+        return Needs()
+
+    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
+        """Return the listing of the files; none is opened."""
+        return [*listed(self.source, self.base)]
+
+    def look(self, known: Known) -> FilesFound:
+        """Compare the files with their remembered states."""
+        asked: dict[str, Any] = {"reread": known.reread, "is_at_end": known.is_at_end, "held": known.held}
+        return discover(self.source, self.base, known.states, known.now, **asked)
+
+    def until_judged(self, found: FilesFound, ahead: Collection[str]) -> FilesFound:  # noqa: ARG002
+        """Return the findings: the look of an aligned source stops between two files already."""
+        return found
+
+    def remember(self, found: FilesFound) -> Mapping[str, Any]:
+        """Return of each file its path, the lines that were read before, and its bytes."""
+        return {"files": [[file.path, file.skip_lines, file.size] for file in found.ready]}
+
+    def read(self, spark: SparkSession, found: FilesFound, place: Place, time_zone: str) -> SourceRead:
+        """Read the files; a line that is too long is read from a copy."""
+        read = read_files(spark, self.source, with_short_lines(found.ready, place), time_zone)
+        return replace(read, states=(*read.states, *found.touched, *counted(found.copies, read.states)))
+
+    def to_blame(self, spark: SparkSession, found: FilesFound) -> Mapping[str, InputError]:
+        """Find the files that cannot be read to their end."""
+        return unreadable(spark, self.source, [file for file in found.ready if not file.long_lines])
 
 
 def read_files(
     spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], time_zone: str = "UTC"
-) -> FilesRead:
+) -> SourceRead:
     """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
 
     A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
@@ -99,7 +131,7 @@ def read_files(
         records = no_records(spark, source)
     ensure_unchanged(ranges)
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
-    return FilesRead(records, states)
+    return SourceRead(records, states)
 
 
 def split_of(records: DataFrame, source: Source) -> Column:
@@ -111,22 +143,12 @@ def split_of(records: DataFrame, source: Source) -> Column:
         SpecError: The expression does not fit the columns.
     """
     if source.split is None:
-        return F.col(FILE) if isinstance(source, KafkaSource) else F.lit(None).cast("string")
+        return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
     try:
         return text_of(records, source.split)
     except AnalysisException as error:
         where = f"sources[{source.name}].split"
         raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
-
-
-def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
-    """Check that files are unchanged since discovery.
-
-    Raises:
-        InputError: A file was changed or removed since.
-    """
-    for file in ranges:
-        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:
@@ -167,7 +189,7 @@ def schema_in_input(spark: SparkSession, source: Source) -> StructType:
 
 def _check_types(spark: SparkSession, source: Source, schema: StructType) -> None:
     """Refuse types that the format does not know; this runs no job."""
-    form = source.format if isinstance(source, FilesSource | KafkaSource) else "delta"
+    form = source.form
     if form == "raw" and not isinstance(schema[0].dataType, StringType | BinaryType):
         raise _wrong_schema(source, f"column `{schema[0].name}`: a raw value is STRING or BINARY")
     unknown = (ArrayType, MapType, StructType, NullType) if form == "csv" else (NullType,)
@@ -214,7 +236,7 @@ def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") 
 
 
 def no_records(spark: SparkSession, source: Source) -> DataFrame:
-    """Return a frame without records, with the columns of `FilesRead.records`."""
+    """Return a frame without records, with the columns of `SourceRead.records`."""
     schema = StructType(payload_schema(spark, source).fields)
     for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
         schema = schema.add(name, StringType())

@@ -10,10 +10,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 from tidemark.resources.kafka.broker import Broker, Partition, Topic
 from tidemark.resources.kafka.connection import Connection
-from tidemark.resources.sources.discovery import Discovery
 from tidemark.resources.sources.known_offsets import (
     Lost,
     OffsetRange,
@@ -23,12 +23,80 @@ from tidemark.resources.sources.known_offsets import (
     offsets_in,
     split_name,
 )
+from tidemark.resources.sources.reader import Found
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import us_of
 
 
-def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> Discovery:
+@dataclass(frozen=True)
+class OffsetsFound(Found):
+    """The findings at the brokers.
+
+    Attributes:
+        offsets: Offsets to be read now, by partition.
+        before: The position of the source after the last ingestion; None before its first one.
+        at: Its position now, before these offsets are read; None if it is not known.
+        lost: Offsets that are gone and were not read, to be noted.
+        ends: The offset after the last record of each partition.
+        splits_ahead: The partitions with offsets that are `ahead`, if they are the splits of the source.
+    """
+
+    PART: ClassVar[str] = "offset"
+
+    offsets: tuple[OffsetRange, ...] = ()
+    before: Positions | None = None
+    at: Positions | None = None
+    lost: tuple[Lost, ...] = ()
+    ends: tuple[tuple[str, int], ...] = ()
+    splits_ahead: tuple[str, ...] = ()
+
+    @property
+    def parts(self) -> tuple[OffsetRange, ...]:
+        """The ranges of offsets."""
+        return self.offsets
+
+    @property
+    def count(self) -> int:
+        """Number of offsets to read now."""
+        return offsets_in(self.offsets)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The partitions that have offsets to read."""
+        return tuple(one.split for one in self.offsets)
+
+    @property
+    def is_moved(self) -> bool:
+        """Return whether the position is another one than was remembered."""
+        return self.at != self.before
+
+    @property
+    def is_work(self) -> bool:
+        """Return whether there are offsets to read, or a position to remember."""
+        return bool(self.offsets) or self.is_moved
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether there is something to read or to remember."""
+        return bool(self.is_work or self.lost)
+
+    @property
+    def passed_over(self) -> tuple[str, ...]:
+        """One sentence for the offsets of each partition that are gone, and for what holds results back."""
+        return (*(one.sentence for one in self.lost), *self.warnings)
+
+    def came_after(self, ends: Mapping[str, int]) -> bool:
+        """Return whether there are only offsets after the ends that the partitions had."""
+        others = self.is_moved or self.lost
+        return not others and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
+
+    def all_left(self) -> "OffsetsFound":
+        """Return the findings if no offset is read now."""
+        return replace(self, offsets=(), left=self.new, ahead=self.new)
+
+
+def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> OffsetsFound:
     """Compare the topics of a source with its remembered positions.
 
     For an aligned source all waiting offsets are found; `before_judged_again` chooses from them.
@@ -47,10 +115,10 @@ def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) 
     except InputError as error:
         if before is None:
             raise
-        return Discovery((), (), 0, (error,))
+        return OffsetsFound(errors=(error,), before=before, at=before)
 
 
-def before_judged_again(source: KafkaSource, base: Path, found: Discovery, ahead: Collection[str]) -> Discovery:
+def before_judged_again(source: KafkaSource, base: Path, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
     """Return the part of an aligned source that is read until it is judged again; the rest is left.
 
     Args:
@@ -64,7 +132,7 @@ def before_judged_again(source: KafkaSource, base: Path, found: Discovery, ahead
         read = _in_interval(source, Broker(Connection.of(source, base)), chosen)
     except InputError as error:
         errors = (*found.errors, error)
-        return replace(found, offsets=(), positions=(), lost=(), left=found.new, errors=errors)
+        return replace(found, offsets=(), at=found.before, lost=(), left=found.new, errors=errors)
     ranges = _within_bounds(source, read)
     waits = [one for one in found.offsets if one.split in ahead]
     return replace(
@@ -128,7 +196,7 @@ class _Look:
         ends = broker.ends(partitions)
         return cls(source, broker, before, topics, broker.earliest(partitions), ends)
 
-    def found(self) -> Discovery:
+    def found(self) -> OffsetsFound:
         """Return the offsets that the next ingestion reads.
 
         Raises:
@@ -153,13 +221,11 @@ class _Look:
         )
         waiting = self._waiting(now)
         ranges = _within_bounds(self.source, waiting) if self.source.alignment is None else tuple(waiting)
-        return Discovery(
-            (),
-            (),
-            offsets_in(waiting) - offsets_in(ranges),
-            (),
+        return OffsetsFound(
+            left=offsets_in(waiting) - offsets_in(ranges),
             offsets=ranges,
-            positions=() if now == self.before else (now,),
+            before=self.before,
+            at=now,
             lost=tuple(lost),
             ends=tuple((split_name(*one), end) for one, end in self.ends.items()),
             warnings=(_gone(self.source, gone_splits),) if gone_splits else (),

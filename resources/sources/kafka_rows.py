@@ -10,12 +10,13 @@ compact and delete.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -25,20 +26,28 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tidemark.resources.kafka.broker import Broker
-from tidemark.resources.kafka.connection import Connection
-from tidemark.resources.sources.files import SPARK_FAILURES, FilesRead, cause_of, no_records, schema_in_input
+from tidemark.resources.kafka.connection import Connection, refused_variables
+from tidemark.resources.places.place import Place
+from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, no_records, schema_in_input
 from tidemark.resources.sources.fitness import names_there
 from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
-from tidemark.resources.sources.known_offsets import OffsetRange
+from tidemark.resources.sources.kafka_offsets import (
+    OffsetsFound,
+    before_judged_again,
+    discover_offsets,
+    listed_offsets,
+)
+from tidemark.resources.sources.known_offsets import OffsetRange, Positions
 from tidemark.resources.sources.large_values import too_large
 from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
+from tidemark.resources.sources.reader import Known, Needs, SourceRead
 from tidemark.resources.sources.typed_texts import Reading
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.materialize import computed, from_driver
-from tidemark.timeops.spec import KafkaSource, Source
+from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:
@@ -68,15 +77,57 @@ def avro_package() -> str:
     return f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"
 
 
-def reader_packages(sources: Iterable[Source]) -> list[str]:
-    """Return the Maven coordinates of readers that sources need and Spark lacks, for a Spark that is to start."""
-    formats = {source.format for source in sources if isinstance(source, KafkaSource)}
-    return [kafka_package()] * bool(formats) + [avro_package()] * ("avro" in formats)
+@dataclass(frozen=True)
+class KafkaReader:
+    """Reads topics of Kafka; see `SourceReader`.
+
+    Attributes:
+        source: The source of the spec.
+        base: The folder of the spec file.
+    """
+
+    source: KafkaSource
+    base: Path
+
+    def needs(self) -> Needs:
+        """Return the packages that read Kafka and Avro, and the variables that may not be sent to brokers."""
+        packages = (kafka_package(), *([avro_package()] if self.source.format == "avro" else []))
+        return Needs(packages, tuple(refused_variables(self.source)))
+
+    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
+        """Return the topics, and the end of each partition."""
+        return [*listed_offsets(self.source, self.base)]
+
+    def look(self, known: Known) -> OffsetsFound:
+        """Compare the topics with the position after the last ingestion."""
+        noted = known.noted("positions")
+        return discover_offsets(self.source, self.base, None if noted is None else Positions.from_json(noted))
+
+    def until_judged(self, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
+        """Return the offsets of partitions that are not ahead, up to `update_interval` after the earliest."""
+        return before_judged_again(self.source, self.base, found, ahead)
+
+    def remember(self, found: OffsetsFound) -> Mapping[str, Any]:
+        """Return the range of each partition, the position after it, and the offsets that are gone."""
+        said = {
+            "offsets": {one.split: [one.first, one.end] for one in found.offsets},
+            "positions": None if found.at is None else found.at.after(found.offsets).to_json(),
+            "lost": [one.to_json() for one in found.lost],
+        }
+        return {name: value for name, value in said.items() if value}
+
+    def read(self, spark: SparkSession, found: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
+        """Fetch the records."""
+        return read_offsets(spark, self.source, found.offsets, self.base, time_zone)
+
+    def to_blame(self, spark: SparkSession, found: OffsetsFound) -> Mapping[str, InputError]:  # noqa: ARG002
+        """Return nothing: records are fetched whole before they are read."""
+        return {}
 
 
 def read_offsets(
     spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path, time_zone: str = "UTC"
-) -> FilesRead:
+) -> SourceRead:
     """Read the records of ranges, as records like those of files; they are fetched now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
@@ -96,14 +147,14 @@ def read_offsets(
     """
     schema = schema_in_input(spark, source)
     if not ranges:
-        return FilesRead(no_records(spark, source), ())
+        return SourceRead(no_records(spark, source))
     _ensure_reader(spark, kafka_package())
     if source.format == "avro":
         _ensure_reader(spark, avro_package())
     fetched = _fetched(spark, source, ranges, Connection.of(source, base))
     names = source.added_columns
     wanted = StructType([field for field in schema if field.name not in names])
-    return FilesRead(_records(fetched, source, wanted, base, source.time_zone or time_zone), ())
+    return SourceRead(_records(fetched, source, wanted, base, source.time_zone or time_zone))
 
 
 def _ensure_reader(spark: SparkSession, package: str) -> None:

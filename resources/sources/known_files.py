@@ -82,6 +82,16 @@ class FileState:
         return printable(f"{self.name}: the same bytes were read as {self.copy_of}")
 
 
+def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[FileState]:
+    """Return copies with the records of the files whose bytes they have, if that was read by now."""
+    records = {state.digest: state.records for state in read}
+    found = [
+        replace(copy, records=records.get(copy.digest, NOT_READ_YET)) if copy.records == NOT_READ_YET else copy
+        for copy in copies
+    ]
+    return [copy for copy in found if copy.records != NOT_READ_YET]
+
+
 @dataclass
 class KnownFiles:
     """The states of a source's files, each with its earlier states."""

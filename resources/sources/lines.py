@@ -16,7 +16,7 @@ from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import path_of_url, spark_path
 from tidemark.resources.sources.long_lines import beginning_of, is_too_long
 from tidemark.resources.spark.frames import Value, frame_of
-from tidemark.timeops.spec import FilesSource, Source
+from tidemark.timeops.spec import Source
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
 GROUP = "__tm_group"
@@ -142,11 +142,11 @@ def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
     return Numbered(lines, numbered.counts)
 
 
-def parser_options(source: FilesSource) -> dict[str, str]:
+def parser_options(source: Source) -> dict[str, str]:
     """Return the options of a source for Spark's parsers; no record is dropped and none fails a job."""
     options = {
         name: str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in source.options.items()
+        for name, value in source.reader_options.items()
         if name not in {"header", "multiLine"}
     }
     return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}

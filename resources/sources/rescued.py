@@ -15,7 +15,7 @@ from tidemark.resources.sources.json_files import by_one_name, objects_of, with_
 from tidemark.resources.sources.lines import LINE, RAW, RESCUED, parser_options
 from tidemark.resources.sources.typed_texts import Reading, holds, with_values
 from tidemark.timeops.expressions.text_times import EXACT
-from tidemark.timeops.spec import FilesSource, Source
+from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 HAS, FITS = "__tm_has", "__tm_fits"
@@ -50,12 +50,9 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     """
     names, column = all_names(field.name, source.rename), name_in_tables(field.name, source.rename)
     lines = records.withColumn(LINE, F.when(which, F.col(RESCUED)))
-    options = parser_options(source) if isinstance(source, FilesSource) else _OPTIONS
-    reading = Reading(source.time_zone or time_zone, options)
-    if isinstance(source, FilesSource) and source.format == "csv":
-        read = _of_csv(lines, source, field, reading)
-    else:
-        read = _of_json(lines, source, field, reading)
+    reading = Reading(source.time_zone or time_zone, parser_options(source))
+    parse = _of_csv if source.form == "csv" else _of_json
+    read = parse(lines, source, field, reading)
     has = F.coalesce(F.arrays_overlap(F.json_object_keys(LINE), F.array(*map(F.lit, names))), F.lit(False))
     found = read.frame.withColumns(
         {HAS: has, FITS: has & ~F.coalesce(read.is_wrong, F.lit(False)), _VALUE: read.value, _LEFT: read.left}
@@ -70,9 +67,6 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     )
 
 
-_OPTIONS = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}
-
-
 def _of_json(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> _Read:
     alone = StructType([field])
     found = objects_of(lines, with_all_names(alone, source), reading, keep_unknown=True)
@@ -80,7 +74,7 @@ def _of_json(lines: DataFrame, source: Source, field: StructField, reading: Read
     return _Read(read.frame, read.columns[field.name], read.rescued, read.malformed.isNotNull())
 
 
-def _of_csv(lines: DataFrame, source: FilesSource, field: StructField, reading: Reading) -> _Read:
+def _of_csv(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> _Read:
     names = all_names(field.name, source.rename)
     texts = F.from_json(LINE, "map<string, string>")
     frame = lines.withColumn(_TEXT, F.coalesce(*[texts[name] for name in names]))

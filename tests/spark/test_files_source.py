@@ -20,9 +20,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.sources.discovery import discover
-from tidemark.resources.sources.files import FilesRead, ensure_unchanged, payload_schema, read_files
+from tidemark.resources.sources.discovery import discover, ensure_unchanged
+from tidemark.resources.sources.files import payload_schema, read_files
 from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.sources.reader import SourceRead
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import FilesSource
 
@@ -55,7 +56,7 @@ def held_back(given: FilesSource, base: Path) -> tuple[InputError, ...]:
     return found.errors
 
 
-def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> FilesRead:
+def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> SourceRead:
     return read_files(spark, given, ready(given, base, states))
 
 
@@ -64,16 +65,16 @@ def values(row: Row) -> tuple[object, ...]:
     return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
-def rows(found: FilesRead) -> list[Row]:
+def rows(found: SourceRead) -> list[Row]:
     return sorted(found.records.collect(), key=lambda row: (row["_file"], row["_position"]))
 
 
-def tasks(found: FilesRead) -> int:
+def tasks(found: SourceRead) -> int:
     """How many tasks read at least one record."""
     return found.records.select(F.spark_partition_id()).distinct().count()
 
 
-def payload(found: FilesRead) -> dict[int, tuple[object, ...]]:
+def payload(found: SourceRead) -> dict[int, tuple[object, ...]]:
     """Sound records by position, of a source of one file: what stands before `_malformed`."""
     return {
         row["_position"]: values(row)[: row.__fields__.index("_malformed")]
@@ -82,7 +83,7 @@ def payload(found: FilesRead) -> dict[int, tuple[object, ...]]:
     }
 
 
-def malformed(found: FilesRead) -> dict[int, str]:
+def malformed(found: SourceRead) -> dict[int, str]:
     """Malformed records by position; all else in them must be null."""
     bad = [row for row in rows(found) if row["_malformed"] is not None]
     assert all(set(tuple(row)[: row.__fields__.index("_malformed")]) == {None} for row in bad)

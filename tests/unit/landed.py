@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.sources.discovery import FilesFound
 from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -25,5 +25,5 @@ def land(path: Path, content: bytes | str | None = None, modified: datetime = AN
     return path
 
 
-def names(found: Discovery) -> list[str]:
+def names(found: FilesFound) -> list[str]:
     return [os.path.basename(file.path) for file in found.ready]

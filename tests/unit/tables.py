@@ -11,8 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tidemark.resources.sources.delta_tables import discover_versions
-from tidemark.resources.sources.discovery import Discovery
+from tidemark.resources.sources.delta_tables import VersionsFound, discover_versions
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.spec import DeltaSource
 
@@ -31,22 +30,24 @@ def add(base: Path, *ids: int, **more: Any) -> DeltaTable:
     return DeltaTable(str(base / "t"))
 
 
-def look(base: Path, given: DeltaSource | None = None, read: Discovery | None = None, **more: Any) -> Discovery:
+def look(
+    base: Path, given: DeltaSource | None = None, read: VersionsFound | None = None, **more: Any
+) -> VersionsFound:
     """What is found, after what an earlier look has found was read."""
     return discover_versions(given or source(), base, states(read), **more)
 
 
-def states(read: Discovery | None) -> Sequence[FileState]:
+def states(read: VersionsFound | None) -> Sequence[FileState]:
     """What is remembered once what was found was read."""
     return [version.state for version in read.versions] if read is not None else []
 
 
-def shown(found: Discovery) -> list[tuple[int, str, int]]:
+def shown(found: VersionsFound) -> list[tuple[int, str, int]]:
     """Number, kind and rows of each version that is to be read."""
     return [(version.version, version.how, version.rows) for version in found.versions]
 
 
-def only_error(found: Discovery) -> str:
+def only_error(found: VersionsFound) -> str:
     """The one thing that is wrong."""
     (error,) = found.errors
     return str(error)

@@ -84,7 +84,7 @@ class Pair:
 
 
 def files(found: Waiting) -> list[str]:
-    return [f"{Path(file.path).parent.name}/{Path(file.path).name}" for file in found.ready]
+    return [f"{Path(file.path).parent.name}/{Path(file.path).name}" for file in found.parts]
 
 
 def test_the_state_tells_the_largest_time_of_each_split_over_timelines_and_batches(tmp_path: Path) -> None:

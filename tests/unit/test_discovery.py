@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
-from tidemark.resources.sources.discovery import Discovery, HeldBack, discover, still_held
+from tidemark.resources.sources.discovery import FilesFound, discover
 from tidemark.resources.sources.known_files import FileRange, FileState, state_of
+from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 
@@ -23,15 +24,15 @@ def remembered(found: FileRange, records: int) -> FileState:
     return state_of(found, records)
 
 
-def known(found: Discovery, records: int = 1) -> dict[str, FileState]:
+def known(found: FilesFound, records: int = 1) -> dict[str, FileState]:
     return {file.path: remembered(file, records) for file in found.ready}
 
 
-def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> Discovery:
+def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> FilesFound:
     return discover(given or source(), base, list((state or {}).values()), NOW)
 
 
-def only_error(found: Discovery) -> str:
+def only_error(found: FilesFound) -> str:
     assert found.ready == ()
     (error,) = found.errors
     return str(error)
@@ -87,7 +88,7 @@ def test_signs_of_globs_and_dots_in_the_folder_of_the_spec_mean_nothing(tmp_path
 
 def test_folders_that_match_any_name_are_no_error_but_folders_with_a_file_s_name_are(tmp_path: Path) -> None:
     land(tmp_path / "in" / "d.csv" / "x.csv")
-    assert look(tmp_path, source("in/*")) == Discovery((), (), 0, ())
+    assert look(tmp_path, source("in/*")) == FilesFound()
     assert "d.csv: this is a folder" in only_error(look(tmp_path))
 
 
@@ -102,9 +103,9 @@ def test_an_empty_folder_or_a_vanished_file_is_nothing_new(tmp_path: Path) -> No
     file = land(tmp_path / "in" / "x.csv")
     state = known(look(tmp_path))
     file.unlink()
-    assert look(tmp_path) == Discovery((), (), 0, ())
+    assert look(tmp_path) == FilesFound()
     file.parent.rmdir()
-    assert look(tmp_path, state=state) == Discovery((), (), 0, ())
+    assert look(tmp_path, state=state) == FilesFound()
 
 
 def test_a_hidden_file_named_outright_is_an_error(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_a_known_file_of_the_same_size_and_time_is_not_opened(tmp_path: Path) ->
     file = land(tmp_path / "in" / "x.csv", "1\n")
     state = known(look(tmp_path))
     land(file, "2\n")
-    assert look(tmp_path, state=state) == Discovery((), (), 0, ())
+    assert look(tmp_path, state=state) == FilesFound()
 
 
 def test_a_touched_file_gives_a_state_to_remember_and_nothing_to_read(tmp_path: Path) -> None:
@@ -141,7 +142,7 @@ def test_a_touched_file_gives_a_state_to_remember_and_nothing_to_read(tmp_path: 
     assert (found.ready, found.errors) == ((), ())
     (touched,) = found.touched
     assert touched.modified_us == state[str(file)].modified_us + 1_000_000
-    assert look(tmp_path, state={touched.name: touched}) == Discovery((), (), 0, ())
+    assert look(tmp_path, state={touched.name: touched}) == FilesFound()
 
 
 def test_a_grown_file_is_read_on_after_the_lines_consumed(tmp_path: Path) -> None:

@@ -14,11 +14,11 @@ from tests.unit.report.shop import Shop
 from tidemark.assets.state.files import copies_after
 from tidemark.resources import tables
 from tidemark.resources.sources import known_files, local_files
-from tidemark.resources.sources.discovery import Discovery, discover
+from tidemark.resources.sources.discovery import FilesFound, discover
 from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.timeops.spec import FilesSource
 
-NOTHING_NEW = Discovery((), (), 0, ())
+NOTHING_NEW = FilesFound()
 
 
 def read(base: Path, given: FilesSource | None = None) -> list[FileState]:
@@ -29,11 +29,11 @@ def read(base: Path, given: FilesSource | None = None) -> list[FileState]:
 
 def look(
     base: Path, states: Sequence[FileState], given: FilesSource | None = None, *, reread: bool = False
-) -> Discovery:
+) -> FilesFound:
     return discover(given or source(), base, states, NOW, reread=reread)
 
 
-def copies(found: Discovery) -> list[tuple[str, str | None]]:
+def copies(found: FilesFound) -> list[tuple[str, str | None]]:
     return [(copy.name, copy.copy_of) for copy in found.copies]
 
 

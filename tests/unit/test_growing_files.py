@@ -13,11 +13,10 @@ from click.testing import CliRunner
 
 from tests.unit.landed import NOW, land, source
 from tidemark.assets.pending_work import look
-from tidemark.assets.state.files import counted
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.sources.discovery import Discovery, discover
-from tidemark.resources.sources.known_files import FileState, state_of
+from tidemark.resources.sources.discovery import FilesFound, discover
+from tidemark.resources.sources.known_files import FileState, counted, state_of
 from tidemark.resources.sources.local_files import LONGEST_LINE, open_bytes, read_content
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import FilesSource
@@ -41,10 +40,10 @@ class Landing:
     def land(self, name: str, content: str | bytes, age: timedelta = timedelta(hours=1)) -> Path:
         return land(self.base / "in" / name, content, NOW - age)
 
-    def look(self, **asked: Any) -> Discovery:
+    def look(self, **asked: Any) -> FilesFound:
         return discover(self.given, self.base, self.states, NOW, **asked)
 
-    def run(self, **asked: Any) -> Discovery:
+    def run(self, **asked: Any) -> FilesFound:
         """One ingestion, and what it found."""
         found = self.look(**asked)
         for file in found.ready:
@@ -76,7 +75,7 @@ def test_a_log_that_grew_and_was_rotated_goes_on_under_its_new_name_and_the_new_
     zone.land("app.log.1.gz", gzip.compress(lines(1, 2, 3, 4).encode()))
     assert [copy.copy_of for copy in zone.run().copies] == ["app.log.1"]
     assert sorted(ids(zone)) == [1, 2, 3, 4, 5, 6]
-    assert zone.look() == Discovery((), (), 0, ())
+    assert zone.look() == FilesFound()
 
 
 def test_a_chain_of_rotations_reads_each_record_once_also_where_the_last_file_was_compressed(tmp_path: Path) -> None:
@@ -93,7 +92,7 @@ def test_a_chain_of_rotations_reads_each_record_once_also_where_the_last_file_wa
     zone.land("app.log", third, age=timedelta(minutes=30))
     assert zone.run().errors == ()
     assert sorted(ids(zone)) == [1, 2, 3, 4, 5, 20, 40, 41]
-    assert zone.look() == Discovery((), (), 0, ())
+    assert zone.look() == FilesFound()
 
 
 @pytest.mark.parametrize(("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
@@ -298,7 +297,7 @@ def test_a_file_that_is_overwritten_is_read_whole_where_the_source_says_so(tmp_p
         assert [one.skip_lines for one in found.ready] == [0]
         assert found.notes == ("a.csv: it was rewritten, and is read whole as new records",)
     zone.run()
-    assert zone.look() == Discovery((), (), 0, ())
+    assert zone.look() == FilesFound()
 
 
 def test_a_file_that_is_overwritten_with_what_it_was_before_is_read_again(tmp_path: Path) -> None:
@@ -317,7 +316,7 @@ def test_other_formats_are_overwritten_too_and_by_default_all_are_held_back(tmp_
     ):
         for on_rewrite, outcome in (("read", (1, 0)), ("hold", (0, 1))):
             zone = Landing(tmp_path / on_rewrite / name, source("in/*", on_rewrite=on_rewrite, **given))
-            found = Discovery((), (), 0, ())
+            found = FilesFound()
             for values in ([1], [1, 2]):
                 if name.endswith("parquet"):
                     path = zone.land(name, "")

@@ -10,8 +10,12 @@ import pytest
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.landing import START
 from tidemark.resources.kafka.local_broker import LocalBroker
-from tidemark.resources.sources.discovery import Discovery
-from tidemark.resources.sources.kafka_offsets import before_judged_again, discover_offsets, listed_offsets
+from tidemark.resources.sources.kafka_offsets import (
+    OffsetsFound,
+    before_judged_again,
+    discover_offsets,
+    listed_offsets,
+)
 from tidemark.resources.sources.known_offsets import Positions, fair_shares
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
@@ -40,18 +44,17 @@ def fill(topic: Topic, *counts: int, at_ms: int = START_MS) -> None:
     )
 
 
-def look(of: KafkaSource, before: Positions | None = None) -> Discovery:
+def look(of: KafkaSource, before: Positions | None = None) -> OffsetsFound:
     return discover_offsets(of, HERE, before)
 
 
-def read(found: Discovery, before: Positions | None = None) -> Positions:
+def read(found: OffsetsFound) -> Positions:
     """Where the source stands when what was found has been read."""
-    at = found.positions[0] if found.positions else before
-    assert at is not None
-    return Positions.from_json(at.after(found.offsets).to_json())
+    assert found.at is not None
+    return Positions.from_json(found.at.after(found.offsets).to_json())
 
 
-def ranges(found: Discovery) -> dict[str, tuple[int, int]]:
+def ranges(found: OffsetsFound) -> dict[str, tuple[int, int]]:
     return {one.split.rpartition("-")[2]: (one.first, one.end) for one in found.offsets}
 
 
@@ -72,7 +75,7 @@ def test_each_offset_is_read_once_and_new_ones_later(topic: MakeTopic) -> None:
     assert at.first_splits == tuple(f"{orders.name}-{number}" for number in range(3))
     again = look(source(orders), at)
     assert not again.is_ready
-    assert not again.positions
+    assert not again.is_moved
     fill(orders, 0, 1, 4)
     assert ranges(look(source(orders), at)) == {"1": (2, 3), "2": (0, 4)}
 
@@ -92,7 +95,7 @@ def test_the_first_ingestion_begins_where_the_spec_says(topic: MakeTopic, start:
     begins = source(orders, start={orders.name: start} if isinstance(start, dict) else start)
     found = look(begins)
     assert ranges(found) == expected
-    assert found.positions  # to be remembered also where nothing is read: later ones go on from here
+    assert found.is_moved  # to be remembered also where nothing is read: later ones go on from here
     fill(orders, 1)
     assert ranges(look(begins, read(found))) == {"0": (4, 5)}
 
@@ -290,7 +293,7 @@ def test_partitions_that_are_gone_are_named_as_long_as_they_hold_the_watermark(t
         assert time.monotonic() < until
         time.sleep(0.05)
     orders.make(1)
-    after = read(look(noted, before), before)
+    after = read(look(noted, before))
     for positions in (before, after):
         (said,) = look(noted, positions).warnings
         assert f"{orders.name}-1, {orders.name}-2 are gone" in said

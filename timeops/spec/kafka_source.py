@@ -169,6 +169,7 @@ class KafkaSource(Source):
     """Topics of Kafka, read by ranges of offsets."""
 
     ARRIVALS: ClassVar[str] = "timestamps of Kafka"
+    ARRIVAL: ClassVar[str] = "the timestamp that Kafka has of it"
 
     kind: Annotated[Literal["kafka"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
@@ -247,6 +248,26 @@ class KafkaSource(Source):
         """The topics, and where."""
         what = ", ".join(self.topics) or f"topics like {self.topic_pattern}"
         return f"{what} at {self.bootstrap_servers}"
+
+    @property
+    def what(self) -> str:
+        """Kafka."""
+        return "Kafka"
+
+    @property
+    def form(self) -> str:
+        """The format of the values."""
+        return self.format
+
+    @property
+    def record_order(self) -> str:
+        """The order of the spec."""
+        return self.order
+
+    @property
+    def notes_losses(self) -> bool:
+        """True with `on_data_loss: note`."""
+        return self.on_data_loss == "note"
 
     @property
     def has_splits(self) -> bool:

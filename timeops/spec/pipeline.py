@@ -99,13 +99,13 @@ def former_names(of: str, parts: Mapping[int, tuple[str, str | None]]) -> Iterab
 
 def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:
     """Check that one rule orders the records of an ingestion; the time of commits orders the records of tables."""
-    if not isinstance(source, FilesSource | KafkaSource):
+    if source.record_order is None:
         return
-    first = next(one for one in sources if isinstance(one, FilesSource | KafkaSource))
-    if source.order != first.order:
-        found = f"found {source.order}, and {first.order} in sources[{sources.index(first)}]"
+    first = next(one for one in sources if one.record_order is not None)
+    if source.record_order != first.record_order:
+        found = f"found {source.record_order}, and {first.record_order} in sources[{sources.index(first)}]"
         yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
-    elif source.order == "position" and any(isinstance(one, DeltaSource) for one in sources):
+    elif source.record_order == "position" and any(one.record_order is None for one in sources):
         found = "found position beside a Delta table, whose records are ordered by the time of their commits"
         yield Problem(found, "arrival_time", "leave it out", (*at, "order"))
 
@@ -369,17 +369,22 @@ class Spec(SpecModel):
     @property
     def reads_tables(self) -> bool:
         """True if some source is a Delta table."""
-        return any(isinstance(source, DeltaSource) for source in self.sources)
+        return any(source.record_order is None for source in self.sources)
 
     @property
     def reads_kafka(self) -> bool:
         """True if some source is Kafka."""
-        return any(isinstance(source, KafkaSource) for source in self.sources)
+        return any(source.kind == "kafka" for source in self.sources)
 
     @property
     def reads_files_only(self) -> bool:
         """True if all that waits of the sources are files."""
-        return all(isinstance(source, FilesSource) for source in self.sources)
+        return len(self.files) == len(self.sources)
+
+    @property
+    def files(self) -> tuple[FilesSource, ...]:
+        """The sources of files."""
+        return tuple(source for source in self.sources if isinstance(source, FilesSource))
 
     @property
     def is_aligned(self) -> bool:
