@@ -181,7 +181,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         yield MaterializeResult(
             metadata={
                 **show.rows_written(done.records if done else 0),
-                **show.table(workspace.lake, tables.RAW_EVENTS),
+                **show.table_rows(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
                 **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
                 **(
@@ -324,7 +324,7 @@ def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
     return {
         **show.rows_written(sum(reasons.values())),
         **show.numbers(reasons),
-        **show.table(batch.workspace.lake, tables.DEAD_LETTERS),
+        **show.table_rows(batch.workspace.lake, tables.DEAD_LETTERS),
         "reasons": show.counted(reasons, of="reason"),
     }
 
@@ -340,15 +340,15 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
     for name, days in (days_of_batch(batch) if spec.windows else {}).items():
         show_days(context.instance, spec, name, days)
         table = tables.window_table(name)
-        about = {**show.table(workspace.lake, table), "batch": show.number_of(plan)}
+        about = {**show.table_rows(workspace.lake, table), "batch": show.number_of(plan)}
         in_all = rows_of_days(workspace, table, days)
         for day, n in days.items():
-            of_day = {**about, **show.day(in_all[day]), **show.rows_written(n)}
+            of_day = {**about, **show.partition_rows(in_all[day]), **show.rows_written(n)}
             context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
     keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),
-        **show.table(workspace.lake, tables.BATCHES),
+        **show.table_rows(workspace.lake, tables.BATCHES),
     }
 
 

@@ -105,7 +105,7 @@ def rebuild_pipeline(
     made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
     made = [tables.DEAD_LETTERS] if names else made
     for name in (*made, tables.BATCHES):
-        about = {**show.table(lake, name), "batch": show.number_of(commit.plan)}
+        about = {**show.table_rows(lake, name), "batch": show.number_of(commit.plan)}
         instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
     shown = (*made, *(name for name in workspace.result_tables if not names or _is_of(name, commit)))
     return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown}, taken)

@@ -55,16 +55,16 @@ _OF_WINDOWS = {
 
 
 def rows_written(count: int) -> Metadata:
-    """Show how many rows a batch wrote; how many the table has is said by `table`, and a day of it by `day`."""
+    """Show how many rows a batch wrote; `table_rows` and `partition_rows` show how many a table or a day has."""
     return {"rows_written": MetadataValue.int(count)}
 
 
-def day(rows: int) -> Metadata:
+def partition_rows(rows: int) -> Metadata:
     """Show how many rows a day of a table has, at the version that its materialization reports."""
     return {"dagster/partition_row_count": MetadataValue.int(rows)}
 
 
-def table(lake: Lake, name: str) -> Metadata:
+def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
     fields = [
         TableColumn(name=column, type=kind, description=column_description(name, column))

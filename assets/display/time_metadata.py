@@ -44,7 +44,7 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> show.Metadata:
         about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
     if workspace.spec.outputs.ordered_events:
         about |= show.rows_written(counts["released"] + counts.get("kept_out_of_order", 0))
-        about |= show.table(workspace.lake, tables.ORDERED_EVENTS)
+        about |= show.table_rows(workspace.lake, tables.ORDERED_EVENTS)
         about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
     if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time
         about |= _of_lateness(batch, done.outcomes)
