@@ -10,9 +10,8 @@ from dagster import MetadataValue
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.canvas import png
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances
-from tidemark.assets.display.pictures import draw_lateness, draw_watermark
+from tidemark.assets.display.pictures import draw_lateness, draw_watermark, png
 from tidemark.assets.time_adjustment import TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
-from tidemark.assets.display.canvas import svg
-from tidemark.assets.display.pictures import draw_windows
+from tidemark.assets.display.pictures import draw_windows, svg
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.charts import MOST_ROWS, SHOWN_ROWS, window_part
 from tidemark.pipelines.report.state import state_of
