@@ -28,7 +28,7 @@ from tidemark.assets.batch import Batch, clock_of_tick, why_never
 from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.time_metadata import of_time_adjustment
+from tidemark.assets.display.metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.planning import LogSegment, next_segment
