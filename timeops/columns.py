@@ -3,7 +3,7 @@
 Here: constants and the smallest conversions between instants and microseconds. Not here: any rule of time.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from operator import and_
 
@@ -69,11 +69,6 @@ def named(name: Column | str, names: Mapping[str, str]) -> Column:
     """Return a STRING: a name, or the other one that a mapping has for it."""
     value = F.col(name) if isinstance(name, str) else name
     return F.coalesce(*[F.when(value == old, F.lit(new)) for old, new in names.items()], value)
-
-
-def computed_once(value: Column, use: Callable[[Column], Column]) -> Column:
-    """Return what `use` makes of a value that is computed once, however often it is named."""
-    return F.get(F.transform(F.array(value), use), F.lit(0))
 
 
 def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:

@@ -631,11 +631,6 @@ class Watermarks:
         """True if there is any item, so that a watermark may have risen."""
         return any(len(log.rises.clock) for log in self.logs)
 
-    @property
-    def are_all_judged(self) -> bool:
-        """True if rule 3 judged every record: each has a time and was no duplicate, early or late."""
-        return all((log.rises.items.role == f.JUDGED).all() for log in self.logs)
-
     @cached_property
     def state(self) -> pa.Table:
         """STATE after the segment."""
