@@ -89,7 +89,7 @@ def _show(file: "SpecFile", found: "SpecPlan") -> None:
 
 
 def _summary(found: "SpecPlan") -> str:
-    from tidemark.pipelines.values import plural, second
+    from tidemark.pipelines.terminal import plural, second
 
     if found.batch is None or found.since is None:
         return f"no tables in {found.folder} yet; a run makes them"
@@ -120,7 +120,7 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
 
 
 def _work_lines(found: "SpecPlan") -> "Iterator[tuple[str, str]]":
-    from tidemark.pipelines.values import plural
+    from tidemark.pipelines.terminal import plural
 
     if found.run is None:
         yield "run", found.input_fault

@@ -84,7 +84,7 @@ def _show_status(found: "Status") -> None:
 
 
 def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
-    from tidemark.pipelines.values import plural, second
+    from tidemark.pipelines.terminal import plural, second
 
     if found.last is None:
         yield "records", "none: no batch has been committed yet"
@@ -130,7 +130,7 @@ def _watermark(found: "Status") -> str:
 
 
 def _last_batch(found: "Status") -> str:
-    from tidemark.pipelines.values import plural, second
+    from tidemark.pipelines.terminal import plural, second
     from tidemark.resources.batches.position import records_in
 
     assert found.last is not None  # the caller has looked

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from tidemark.pipelines.report.state import State
-from tidemark.pipelines.terminal import Counts, ordered
-from tidemark.pipelines.values import instant, length, plural, shortened
+from tidemark.pipelines.terminal import Counts, instant, length, ordered, plural, shortened
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import BatchInput, Commit, IngestInput, Plan, RebuildInput
 from tidemark.resources.batches.position import plan_end

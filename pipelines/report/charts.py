@@ -17,7 +17,7 @@ from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_lo
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.pipelines.report.state import State
 from tidemark.pipelines.report.words import of_window
-from tidemark.pipelines.values import any_value, is_number, no_more_than, plural
+from tidemark.pipelines.terminal import any_value, is_number, no_more_than, plural
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table

@@ -11,10 +11,21 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from tidemark.pipelines import values
 from tidemark.pipelines.report import accounts, charts, words
 from tidemark.pipelines.report.state import State, state_of
-from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums, watermark_text
+from tidemark.pipelines.terminal import (
+    by_hand,
+    changed_by_hand,
+    instant,
+    instant_us,
+    length,
+    number,
+    plural,
+    second,
+    share,
+    sums,
+    watermark_text,
+)
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec
 
@@ -71,13 +82,13 @@ def _rendered(template: str, found: dict[str, object]) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "number": values.number,
-        "share": values.share,
-        "instant": values.instant,
-        "instant_us": values.instant_us,
-        "second": values.second,
-        "length": values.length,
-        "plural": values.plural,
+        "number": number,
+        "share": share,
+        "instant": instant,
+        "instant_us": instant_us,
+        "second": second,
+        "length": length,
+        "plural": plural,
         "length_of": len,
         "before_start": lambda commits: sums(commits).get("before_start", 0),
     }

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from markupsafe import Markup
 
-from tidemark.pipelines.values import instant_us
+from tidemark.pipelines.terminal import instant_us
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec import Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic

@@ -23,8 +23,7 @@ from deltalake import DeltaTable
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, letter
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.report.page import page_of
-from tidemark.pipelines.terminal import lines_of, write_rows
-from tidemark.pipelines.values import in_a_line
+from tidemark.pipelines.terminal import in_a_line, lines_of, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process

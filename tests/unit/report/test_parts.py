@@ -14,7 +14,7 @@ from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.charts import MOST_ROWS, SHOWN_ROWS, window_part
 from tidemark.pipelines.report.state import state_of
 from tidemark.pipelines.report.words import of_sources, of_time, of_window
-from tidemark.pipelines.values import any_value, length, no_more_than, share
+from tidemark.pipelines.terminal import any_value, length, no_more_than, share
 from tidemark.resources import tables
 from tidemark.timeops.spec import parse_spec
 
