@@ -21,9 +21,9 @@ from tests.orchestration.running import pipeline
 from tidemark.assets.spec_changes import note_of, other_file
 from tidemark.pipelines import definitions
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.definitions import CHECK
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.wrong_specs import CHECK
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
