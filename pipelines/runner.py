@@ -1,8 +1,9 @@
-"""Running a pipeline in this process: micro-batch after micro-batch until nothing is waiting.
+"""Running a pipeline in this process: micro-batch after micro-batch until nothing is waiting, or days of its windows.
 
-Here: the loop, what a run did in plain values, and how Dagster's timeline comes to show it as a run of the code
-location. The timeline leaves out a run that names no code location, and a job that is executed in this process names
-none. Not here: the command line's words (cli.py), what a batch does.
+Here: the loop, what a run did in plain values, days computed anew by one run of the assets that the UI materializes,
+and how Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names
+no code location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
+commands/), what a batch does, the computation of days (assets/backfill).
 """
 
 import json
@@ -10,9 +11,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
+from datetime import date, datetime
 from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 from dagster import (
     AssetCheckSeverity,
@@ -23,28 +26,32 @@ from dagster import (
     deserialize_value,
 )
 
+from tidemark.assets.backfill.days import days_of_zone
 from tidemark.assets.batch import clock_of_tick
 from tidemark.assets.corrections import corrections_after
-from tidemark.assets.day_partitions import show_days_first
+from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed
-from tidemark.assets.runs import ATTENDED_TAG
+from tidemark.assets.runs import ATTENDED_TAG, key
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.rebuilding import chosen_windows
 from tidemark.resources.batches.position import tick_of
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
+from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.spec import Spec
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 """Loggers of a run that a person waits for: Dagster's lines are for its UI, which has them from the event log."""
@@ -355,3 +362,87 @@ def _stored_origin(job: str) -> str:
             "pipeline_name": job,
         }
     )
+
+
+EARLIEST = date(1900, 1, 1)
+"""The first day that may be asked for, unless the spec says another."""
+
+
+def rebuild(
+    file: SpecFile,
+    settings: Settings,
+    windows: Sequence[str],
+    first: date,
+    last: date,
+    *,
+    instance: DagsterInstance,
+    tell: Callable[[str], None] = silent,
+) -> Mapping[str, int]:
+    """Compute days of windows, or of all if none is named, anew from the arrival log, in one run.
+
+    Args:
+        file: The spec.
+        settings: The folders, addresses and Spark of this process.
+        windows: The windows.
+        first: First day, as `chosen_days` returned it.
+        last: Last day.
+        instance: Dagster's instance.
+        tell: Called with a line on what is being done.
+
+    Returns:
+        Rows written, by window.
+
+    Raises:
+        SpecError: There is no such window.
+        TidemarkError: Anything else prevents it.
+    """
+    workspace = Workspace(file, settings.warehouse)
+    asked = chosen_windows(file.spec, windows)
+    choice = choose_spark(settings, file.inputs)
+    open_session(choice, tell)
+    last_before = workspace.batches.last_commit() if workspace.exists else None
+    job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
+    try:
+        for name in asked:  # Dagster takes a range by its first and its last partition
+            show_days(instance, file.spec, name, [first.isoformat(), last.isoformat()])
+        result = execute(
+            job,
+            instance,
+            str(uuid4()),
+            assets=[key(file.spec, window_table(name)) for name in asked],
+            tags={
+                "dagster/asset_partition_range_start": first.isoformat(),
+                "dagster/asset_partition_range_end": last.isoformat(),
+            },
+        )
+    finally:
+        show_days_held(instance, workspace)
+    if not result.success:
+        raise failure_of(result, None)
+    done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]
+    return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in asked}
+
+
+def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
+    """Return the first and the last day of a range that can be computed anew, without days the time zone never had.
+
+    Raises:
+        SpecError: It is reversed, or a part of it is no partition.
+    """
+    start, zone = spec.partitions.start or EARLIEST, spec.partitions.time_zone
+    today = now.astimezone(ZoneInfo(zone)).date()
+    if first > last:
+        raise SpecError(
+            f"--from {first} is after --to {last}",
+            expected="the first day before the last one",
+            remedy="exchange them",
+        )
+    if first < start:
+        raise SpecError(
+            f"--from {first} is before the first partition of {spec.name}, {start}",
+            expected=f"a day from {start} on",
+            remedy=f"set `partitions: {{start: {first}}}` in the spec, or begin later",
+        )
+    if last > today:
+        raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} ({zone})")
+    return days_of_zone(first, last, zone)

@@ -167,8 +167,8 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
-    from tidemark.pipelines.days import chosen_days, rebuild
     from tidemark.pipelines.rebuilding import chosen_windows
+    from tidemark.pipelines.runner import chosen_days, rebuild
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.settings import Clock
 
