@@ -1,26 +1,121 @@
-"""The account of the input, where every record went: the counts that `batches` keeps, the newest dead letters.
+"""What a report is of: a pipeline as one commit left it, and where its records went, in numbers.
 
-Here: counts as tables of the page, and dead letters to browse, some of each reason. Not here: reading the tables once
-(state.py), layout (page.py).
+Here: the state, read once, and the sums and rows of its tables that the page shows. Not here: charts, words and the
+page (page.py).
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow.compute as pc
 
-from tidemark.pipelines.report.state import State
-from tidemark.pipelines.terminal import Counts, instant, length, ordered, plural, shortened
+from tidemark.pipelines.terminal import Counts, instant, length, ordered, plural, shortened, sums, windows_in
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import BatchInput, Commit, IngestInput, Plan, RebuildInput
-from tidemark.resources.batches.position import plan_end
+from tidemark.resources.batches.plans import BatchInput, Commit, IngestInput, Plan, RebuildInput, counted
+from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import dead_letters_by_reason, refused
 from tidemark.timeops.reasons import Reason
+from tidemark.timeops.spec import Spec
+
+
+@dataclass(frozen=True)
+class State:
+    """A pipeline at a commit.
+
+    Attributes:
+        spec: The spec as it is now.
+        lake: The tables.
+        commits: All commits, by batch; at least one.
+        pending: A batch that is not committed.
+        source_names: The names that sources have now, by their former ones.
+    """
+
+    spec: Spec
+    lake: Lake
+    commits: Sequence[Commit]
+    pending: Plan | None
+    source_names: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def last(self) -> Commit:
+        """The commit that everything is read at."""
+        return self.commits[-1]
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """Version of each table that belongs to the last commit."""
+        return self.last.table_versions
+
+    @cached_property
+    def ingested(self) -> list[Commit]:
+        """The batches that read input."""
+        return [commit for commit in self.commits if commit.plan.kind == "ingest"]
+
+    @cached_property
+    def processed(self) -> list[Commit]:
+        """The batches that judged records."""
+        return [commit for commit in self.commits if commit.plan.kind == "process"]
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """The outcomes of all processed records."""
+        return sums(counted(self.commits))
+
+    @property
+    def dead_letters(self) -> Counter[str]:
+        """How many of them have a dead letter, by reason."""
+        return dead_letters_by_reason(self.counts, windows_in(self.counts))
+
+    @property
+    def log_end(self) -> int:
+        """How many records the log has."""
+        return plan_end(self.ingested[-1].plan) if self.ingested else 0
+
+    @property
+    def processed_end(self) -> int:
+        """How many of them are processed."""
+        return plan_end(self.processed[-1].plan) if self.processed else 0
+
+    @property
+    def spec_has_changed(self) -> bool:
+        """Return whether the spec differs from the spec of the last commit."""
+        return self.last.plan.fingerprint != self.spec.fingerprint()
+
+    @cached_property
+    def position(self) -> Position:
+        """The position of the pipeline."""
+        if not self.processed:
+            return Position()
+        return self.positions_from(self.processed[-1].batch_id)[self.processed[-1].batch_id]
+
+    def positions_from(self, batch_id: int) -> dict[int, Position]:
+        """Return the position after each processed batch from one on."""
+        rows = self.lake.rows(
+            tables.WATERMARKS,
+            self.versions[tables.WATERMARKS],
+            filters=[("_batch_id", ">=", batch_id), ("_timeline", "=", None)],
+        )
+        return {row["_batch_id"]: Position.of(row) for row in rows.to_pylist()}
+
+
+def state_of(workspace: Workspace) -> State | None:
+    """Return the state of a pipeline at its last commit; None before the first."""
+    if not workspace.exists:
+        return None
+    commits = workspace.batches.history()
+    if not commits:
+        return None
+    pending, names = workspace.batches.pending(), workspace.source_names
+    return State(workspace.spec, workspace.lake, commits, pending, names)
+
 
 MOST_DEAD_LETTERS = 500
 _COLUMNS = (

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
-from tidemark.pipelines.report.state import State
+from tidemark.pipelines.report.accounts import State
 from tidemark.pipelines.report.words import of_window
 from tidemark.pipelines.terminal import any_value, is_number, no_more_than, plural
 from tidemark.resources.batches.position import Position, plan_end

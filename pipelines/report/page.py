@@ -12,7 +12,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidemark.pipelines.report import accounts, charts, words
-from tidemark.pipelines.report.state import State, state_of
+from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.terminal import (
     by_hand,
     changed_by_hand,

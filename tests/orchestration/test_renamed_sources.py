@@ -25,7 +25,7 @@ from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.report import accounts
-from tidemark.pipelines.report.state import state_of
+from tidemark.pipelines.report.accounts import state_of
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
