@@ -1,24 +1,36 @@
-"""The page itself: the facts of a pipeline, filled into the template.
+"""The page of a pipeline for the browser: its spec in words, charts, tables, one file of HTML.
 
-Here: the parts of the page, and the promise that it needs nothing else and runs no script but its own. Not here: the
-contents of a part (its siblings), where the page is written (../commands/looking.py).
+Here: sentences on the spec's settings for people who have not read it, which numbers are drawn, and the page that is
+made of them. Not here: the numbers of what has happened (accounts.py), drawing (assets/display/pictures.py).
 """
 
 import base64
 import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from tidemark.pipelines.report import accounts, charts, words
+from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
+from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
+from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.terminal import (
+    any_value,
     by_hand,
     changed_by_hand,
     instant,
     instant_us,
+    is_number,
     length,
+    no_more_than,
     number,
     plural,
     second,
@@ -26,8 +38,340 @@ from tidemark.pipelines.terminal import (
     sums,
     watermark_text,
 )
+from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.delta.queries import newest_rows, python_rows
+from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.spec import Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec.event_time import Periodic
+from tidemark.timeops.spec.pipeline import has_event_time
+from tidemark.timeops.spec.window import Early
+
+_OUT_OF_ORDER = {
+    "drop": "An event behind the watermark is refused, with a dead letter.",
+    "adjust": "An event behind the watermark is moved to it.",
+    "keep": "An event behind the watermark keeps its time; the windows decide whether it is too late.",
+}
+_IDLE = {
+    "exclude_split": "A split that is silent{for_so_long} no longer holds the watermark back.",
+    "arrival_clock": "The watermark stays at most the late tolerance behind the latest arrival.",
+    "window_close": "Windows close although no event comes{for_so_long}.",
+}
+
+Lines = list[tuple[str, str]]
+"""The subject and the text about it: plain, or Markup in which the spec's own text is escaped."""
+
+
+def of_sources(spec: Spec) -> Lines:
+    """Return a line for each source: what is read."""
+    return [(source.name, _source(source)) for source in spec.sources]
+
+
+def of_time(spec: Spec) -> Lines:
+    """Return lines on what event time is, how the watermark follows it, and what is refused."""
+    time = spec.time
+    lines: Lines = [("Event time", _event_time(time)), ("Watermark", _joined(_watermark(spec)))]
+    lines.append(("Out of order", _OUT_OF_ORDER[time.out_of_order]))
+    if time.late is not None:
+        lines.append(("Late", _off("arrives more than {} after its event time", time.late)))
+    if time.early is not None:
+        lines.append(("Early", _off("has an event time more than {} ahead of its arrival", time.early)))
+    if time.deduplicate_by and time.within is not None:
+        said = Markup("Of records with the same {} and event times at most {} apart the first counts.")
+        lines.append(("Duplicates", said.format(_codes(time.deduplicate_by), format_duration(time.within))))
+    if time.start_at is not None:
+        lines.append(("Start", f"Results for whole windows from {instant_us(time.start_us)} UTC on."))
+    if time.flushes():
+        lines.append(("End of input", "When all input is read, everything is released and closed."))
+    return lines
+
+
+def of_window(window: WindowSpec) -> str:
+    """Describe a window, and when it has results."""
+    parts: list[str] = [_shape(window)]
+    if window.input is not None:
+        parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))
+    if window.group_columns:
+        parts.append(Markup("One row for each {}.").format(_codes(window.group_columns)))
+    if window.where is not None:
+        parts.append(Markup("Only events where {}.").format(code(window.where)))
+    if window.having is not None:
+        parts.append(Markup("Only results where {}.").format(code(window.having)))
+    if window.allowed_lateness:
+        what = "late events" if window.input is None else "results of late events"
+        parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
+    if isinstance(window.emit, Early):
+        every = format_duration(window.emit.early)
+        parts.append(f"Makes results before it closes, every {every} in which events came, and the last one then.")
+    elif window.emit == "on_time":
+        parts.append("Makes a result at its end, and revises it for late events until it closes.")
+    return _joined(parts)
+
+
+def _source(source: Source) -> str:
+    arrival = code(source.arrival_time) if source.arrival_time else source.ARRIVAL
+    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(source.what, code(source.place), arrival)]
+    if source.timestamp_by:
+        parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
+    if source.split:
+        parts.append(Markup("Split by {}.").format(code(source.split)))
+    if source.out_of_orderness is not None:
+        parts.append(Markup("Out-of-orderness here: {}.").format(format_duration(source.out_of_orderness)))
+    return _joined(parts)
+
+
+def _event_time(time: TimeSpec) -> str:
+    if time.timestamp_by is None:
+        return "When a record arrived, where its source says nothing else."
+    parts: list[str] = [Markup("{}.").format(code(time.timestamp_by))]
+    if time.time_zone != "UTC":
+        parts.append(f"Times without a zone are those of {time.time_zone}.")
+    if time.unit != "microsecond":
+        parts.append(f"Rounded down to the {time.unit}.")
+    return _joined(parts)
+
+
+def _off(by: str, policy: TolerancePolicy) -> str:
+    what = "is refused" if policy.policy == "drop" else "is moved to the edge of that"
+    return f"An event that {by.format(format_duration(policy.tolerance))} {what}."
+
+
+def _watermark(spec: Spec) -> Iterator[str]:
+    time = spec.time
+    far = (
+        f"{format_duration(time.out_of_orderness)} behind the newest event"
+        if time.out_of_orderness
+        else "at the newest event"
+    )
+    yield f"Stays {far}{' of the slowest split' if spec.uses_splits else ''}; what is older is final."
+    if time.over:
+        yield Markup("Each {} has a watermark of its own (a timeline).").format(_codes(time.over))
+    if isinstance(time.emit, Periodic):
+        yield f"Events see it move once every {format_duration(time.emit.every)} of the clock of arrivals."
+    if time.idle is not None:
+        for_so_long = f" for {format_duration(time.idle.timeout)}" if time.idle.timeout else ""
+        yield _IDLE[time.idle.advance].format(for_so_long=for_so_long)
+
+
+def _shape(window: WindowSpec) -> str:
+    lengths = {
+        "size": window.size,
+        "hop": window.hop,
+        "step": window.step,
+        "gap": window.gap,
+        "at most": window.max_duration,
+    }
+    said = [f"{name} {_length(value)}" for name, value in lengths.items() if value]
+    zone = [f"days of {window.time_zone}"] if window.time_zone else []
+    return f"{window.kind.capitalize()} window{': ' if said else ''}{', '.join([*said, *zone])}."
+
+
+def code(expression: str) -> Markup:
+    """Return an expression in one line, as code."""
+    return Markup("<code>{}</code>").format(" ".join(expression.split()))
+
+
+def _codes(expressions: Iterable[str]) -> Markup:
+    return Markup(", ").join(code(one) for one in expressions)
+
+
+def _joined(sentences: Iterable[str]) -> Markup:
+    return Markup(" ").join(sentences)
+
+
+def _length(length: timedelta | str) -> str:
+    return length if isinstance(length, str) else format_duration(length)
+
+
+MOST_RECORDS = 1_000_000
+"""Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""
+
+_QUANTILES = tuple(
+    zip(("half of the events at most", "90\u00a0% at most", "99\u00a0% at most"), QUANTILES, strict=True)
+)
+MOST_ROWS = 5_000
+"""The page looks at so many of the newest rows."""
+SHOWN_ROWS = 50
+_SHOWN_WINDOWS = 168  # on a chart: a week of hours
+
+
+@dataclass(frozen=True)
+class LogCharts:
+    """The log over time, as the page shows it.
+
+    Attributes:
+        watermark: The picture of the watermark, as the `src` of an image; None when no record has a time.
+        lateness: The picture of lateness.
+        quantiles: Parts of the events, and the lateness that each does not exceed.
+        of: The records in the pictures, in words.
+    """
+
+    watermark: str | None
+    lateness: str | None
+    quantiles: Sequence[tuple[str, str]]
+    of: str
+
+
+def log_charts(state: State) -> LogCharts | str:
+    """Return the pictures, or a sentence that says why there are none."""
+    if not state.processed_end:
+        return "No record has been processed yet."
+    if not has_event_time(state.spec.sources, state.spec.time):
+        return "Without timestamp_by event time is arrival time, so no event is late."
+    if not state.spec.outputs.ordered_events:
+        return "This pipeline writes no ordered_events, so there is nothing to draw them from."
+    end = state.processed_end
+    first = max(0, end - MOST_RECORDS)
+    found = lateness_of_log(state.lake, state.versions, state.spec, (first, end), _reached(state, first))
+    return LogCharts(
+        watermark=source_of(draw_watermark(found.bins)),
+        lateness=source_of(draw_lateness(found, tolerances(state.spec))),
+        quantiles=_quantiles(found),
+        of="all records" if first == 0 else f"the newest {plural(end - first, 'record')}",
+    )
+
+
+def source_of(figure: Figure | None) -> str | None:
+    """Return a drawing as the `src` of an image, so that the page needs no other file."""
+    return None if figure is None else f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"
+
+
+def _reached(state: State, first: int) -> list[tuple[int, Position]]:
+    """Return ends and positions of the batches that reach into the segment, and of the one before it."""
+    inside = [commit for commit in state.processed if plan_end(commit.plan) > first]
+    before = state.processed[: -len(inside)][-1:]
+    commits = [*before, *inside]
+    positions = state.positions_from(commits[0].batch_id)
+    return [(plan_end(commit.plan), positions[commit.batch_id]) for commit in commits]
+
+
+def _quantiles(found: Lateness) -> list[tuple[str, str]]:
+    known = [(name, found.quantile_us(part)) for name, part in _QUANTILES]
+    return [
+        (name, no_more_than(us)) for name, us in [*known, ("the latest event", found.longest_us)] if us is not None
+    ]
+
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table of last rows."""
+
+    name: str
+    about: str
+    is_number: bool
+
+
+@dataclass(frozen=True)
+class WindowPart:
+    """A window table, as the page shows it.
+
+    Attributes:
+        name: The name of the window.
+        about: Its description in words.
+        columns: The columns of the rows.
+        rows: The last rows, as texts.
+        in_all: How many rows the table has.
+        chart: The chart, as the `src` of an image; None when there is nothing to draw.
+        drawn: The aggregate that the chart shows; empty without one.
+        said: The number of windows and groups in it, or why there is no chart.
+    """
+
+    name: str
+    about: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    in_all: int
+    chart: str | None
+    drawn: str
+    said: str
+
+
+def window_part(state: State, window: WindowSpec) -> WindowPart:
+    """Read the last rows of a window table, and draw them."""
+    table = window_table(window.name)
+    if table not in state.versions:
+        return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The table is made by the next run.")
+    version = state.versions[table]
+    stored = state.lake.dataset(table, version).schema.names
+    wanted = [*window.key_columns, *window.aggregates, *(["_revision", "_is_final"] if window.revises else [])]
+    names = [name for name in wanted if name in stored]
+    by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
+    newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
+    by_group = sorted(newest[:SHOWN_ROWS], key=_named(window.group_columns))
+    rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
+    in_all = state.lake.row_count(table, version)
+    chart, drawn, said = _chart(window, newest, by)
+    return WindowPart(
+        name=window.name,
+        about=of_window(window),
+        columns=[_column(window, name, rows) for name in names],
+        rows=[[any_value(row[name]) for name in names] for row in rows],
+        in_all=in_all,
+        chart=chart,
+        drawn=drawn,
+        said=said,
+    )
+
+
+def _column(window: WindowSpec, name: str, rows: Sequence[Row]) -> Column:
+    about = window.aggregates.get(name) or dict(window.group_expressions).get(name, "")
+    values = [row[name] for row in rows if row[name] is not None]
+    return Column(name, " ".join(about.split()), bool(values) and all(map(is_number, values)))
+
+
+def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | None, str, str]:
+    """Draw the chart of the first numeric aggregate; return it and what it shows."""
+    if not newest:
+        return None, "", "No window has closed yet." if not window.revises else "No window has given a result yet."
+    aggregate = next((name for name in window.aggregates if any(is_number(row.get(name)) for row in newest)), None)
+    if aggregate is None:
+        return None, "", "None of its aggregates has numbers, so nothing is drawn."
+    instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
+    drawn = [row for row in newest if row[by] >= instants[0] and is_number(row[aggregate])]
+    name_of = _named(window.group_columns)
+    groups: dict[str, float] = defaultdict(float)
+    for row in drawn:
+        value = abs(float(row[aggregate]))
+        groups[name_of(row)] += value if math.isfinite(value) else 0
+    chosen = sorted(groups, key=lambda group: (-groups[group], group))[:MOST_LINES]
+    lines = {group: _points(drawn, by, aggregate, group, name_of) for group in sorted(chosen)}
+    figure = draw_windows(lines, across=by, up=aggregate, step_us=_step_us(window))
+    expression = " ".join(window.aggregates[aggregate].split())
+    said = _said(window, len(instants), len(chosen), len(groups))
+    return source_of(figure), f"{aggregate}: {expression}", said
+
+
+def _points(
+    rows: Sequence[Row], by: str, aggregate: str, group: str, name_of: Callable[[Row], str]
+) -> list[tuple[int, float]]:
+    return sorted((row[by].us, float(row[aggregate])) for row in rows if name_of(row) == group)
+
+
+def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:
+    """Return a function that labels a group: its values."""
+    return lambda row: ", ".join(any_value(row[name]) for name in group_columns)
+
+
+def _said(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
+    said = f"Over the last {plural(windows, 'window start')}" if windows > 1 else "Of one window start"
+    if not window.group_columns:
+        return f"{said}."
+    if shown == groups:
+        return f"{said}, by {', '.join(window.group_columns)}."
+    return f"{said}; {shown} of {groups:,} groups, those with the largest sums of it."
+
+
+def _step_us(window: WindowSpec) -> int | None:
+    """Return the distance between a group's windows if none is missing; None if the events decide it."""
+    if not window.closes_on_grid:
+        return None
+    longest = {"day": timedelta(hours=25), "month": timedelta(days=31, hours=1)}
+    return micros(longest[window.calendar[0]]) if window.calendar else window.end_step_us
+
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _LAST_BATCHES = 50
@@ -57,9 +401,9 @@ def page_of(workspace: Workspace) -> str:
         "last_batches": _LAST_BATCHES,
     }
     workspace.tell("drawing the log")
-    of_log = charts.log_charts(state)
+    of_log = log_charts(state)
     workspace.tell("reading windows")
-    parts = [charts.window_part(state, window) for window in workspace.spec.windows]
+    parts = [window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
     shown = accounts.newest_dead_letters(state, by_reason)
     return _rendered("page.html.j2", found | {"charts": of_log, "windows": parts, "dead_letters": shown})
@@ -96,9 +440,9 @@ def _rendered(template: str, found: dict[str, object]) -> str:
     return environment.get_template(template).render(
         found
         | {
-            "time_lines": words.of_time(spec),
-            "source_lines": words.of_sources(spec),
-            "window_lines": [(window.name, words.of_window(window)) for window in spec.windows],
+            "time_lines": of_time(spec),
+            "source_lines": of_sources(spec),
+            "window_lines": [(window.name, of_window(window)) for window in spec.windows],
             "style": Markup(style),
             "script": Markup(script),
             # The browser runs this one script and loads nothing, whatever a payload says.

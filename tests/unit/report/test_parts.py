@@ -12,8 +12,7 @@ from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.display.pictures import draw_windows, svg
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import state_of
-from tidemark.pipelines.report.charts import MOST_ROWS, SHOWN_ROWS, window_part
-from tidemark.pipelines.report.words import of_sources, of_time, of_window
+from tidemark.pipelines.report.page import MOST_ROWS, SHOWN_ROWS, of_sources, of_time, of_window, window_part
 from tidemark.pipelines.terminal import any_value, length, no_more_than, share
 from tidemark.resources import tables
 from tidemark.timeops.spec import parse_spec
