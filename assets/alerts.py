@@ -22,7 +22,7 @@ from tidemark.resources.quality.checks import Checked, Expectation, Measured, ch
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
-from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US, of_windows, refused
+from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.reasons import Reason, Stage
 from tidemark.timeops.spec import Spec
@@ -73,7 +73,7 @@ def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
     done = [one for one in workspace.batches.history("process") if one.batch_id != plan.batch_id]
     done = [one for one in done if one.committed_at > since and not one.plan.is_replayed]
     own = workspace.progress.counts_of(plan.batch_id)
-    lost = sum(sum(refused(counts).values()) for counts in (own, *(one.counts for one in done)))
+    lost = sum(sum(counts.refused.values()) for counts in (own, *(one.counts for one in done)))
     rates = [Rate("", lost, records_in(plan) + sum(records_in(one.plan) for one in done))]
     if not lost:
         return rates
@@ -241,9 +241,9 @@ def _failing(batch: BatchWriter, level: str) -> _Met | None:
     if level == "error":
         return None
     counts, records = workspace.progress.counts_of(plan.batch_id), records_in(plan)
-    failing = of_windows(Reason.BAD_EXPRESSION, counts, [window.name for window in workspace.spec.windows])
+    failing = counts.of_windows(Reason.BAD_EXPRESSION, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
-    failing["time of the event"] = refused(counts).get(Reason.BAD_EXPRESSION, 0)
+    failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
     what, n = max(failing.items(), key=lambda one: one[1])
     allowed = int(records * MOST_FAILING + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
     said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"

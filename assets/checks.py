@@ -37,7 +37,6 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.resources.spark.frames import readable
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import refused as refused_in
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.reasons import Reason, Stage, in_sql
 from tidemark.timeops.spec import Spec
@@ -231,7 +230,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
         lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
-        refused = sum(refused_in(workspace.progress.counts_of(batch.plan.batch_id)).values())
+        refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
     before = timelines_before(workspace, workspace.progress.position())
     fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())

@@ -26,7 +26,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
-from tidemark.resources.batches.position import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
+from tidemark.resources.batches.plans import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace

@@ -25,12 +25,7 @@ from tidemark.assets.state.files import write_states
 from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import IngestInput, Plan, this_process
-from tidemark.resources.batches.position import (
-    LAST_ARRIVAL,
-    LAST_SEEN,
-    TAKEN,
-)
+from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan, this_process
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.delta_rows import reading_place
@@ -148,7 +143,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         if items:
             write_items(workspace, plan, items)
         n = found.counts
-        others = {"versions": n["version"], "offsets": n["offset"], TAKEN: len(taken)}
+        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(taken)}
         some = {name: count for name, count in others.items() if count}
         counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)

@@ -11,7 +11,6 @@ from typing import Any
 
 from tidemark.resources.batches.plans import BatchInput, Plan, this_process
 from tidemark.resources.batches.position import (
-    TAKEN,
     plan_end,
     waits_in,
 )
@@ -142,7 +141,7 @@ def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
     """Return whether records came that do not just take the places of others."""
     reads = [one for one in workspace.batches.history("ingest") if one.plan.first_seq >= first_seq]
-    return any(one.counts["records"] > one.counts.get(TAKEN, 0) for one in reads)
+    return any(one.counts.records > one.counts.taken for one in reads)
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:

@@ -88,7 +88,7 @@ def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     read = _newest(workspace, "ingest") if workspace.exists else []
     size = sum(one.size for one in waiting.parts)
     sizes = [sum(map(_bytes_of, _files_of(commit))) for commit in read]
-    records = [commit.counts.get("records", 0) for commit in read]
+    records = [commit.counts.records for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
     left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0

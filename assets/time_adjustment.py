@@ -32,7 +32,7 @@ from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import IngestInput, Plan
+from tidemark.resources.batches.plans import REFUSED, Counts, IngestInput, Plan
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
@@ -40,10 +40,8 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.counts import (
     FURTHEST_US,
     MOVED,
-    REFUSED,
     Outcomes,
     counts_by_window,
-    dead_letters_by_reason,
 )
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
@@ -74,7 +72,7 @@ class TimeAdjusted:
     """The result of the time stage of a batch.
 
     Attributes:
-        counts: Records by outcome, see `tidemark.timeops.counts`, `records`, `released`, and refused ones by reason;
+        counts: Records by outcome, see `Counts`, `records`, `released`, and refused ones by reason;
             and, if an event was further ahead of the clock than `alerts.far_ahead` allows, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
         before: Position before the batch.
@@ -82,7 +80,7 @@ class TimeAdjusted:
         outcomes: What became of each record.
     """
 
-    counts: Mapping[str, int]
+    counts: Counts
     met: Mapping[str, Met]
     before: Position
     after: Position
@@ -105,7 +103,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(counts, _met(outcomes.sources, moved, refused), batch.before, after, outcomes)
+    return TimeAdjusted(Counts(counts), _met(outcomes.sources, moved, refused), batch.before, after, outcomes)
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
@@ -143,8 +141,8 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
         How many, by reason.
     """
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
-    counts = {name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))}
-    reasons = dead_letters_by_reason(counts, [window.name for window in batch.workspace.spec.windows])
+    counts = Counts({name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))})
+    reasons = counts.dead_letters([window.name for window in batch.workspace.spec.windows])
     for unfit in batch.outcome.unfit_results():
         reasons += Counter({Reason.BAD_EXPRESSION.value: unfit.count()})
     if reasons:

@@ -42,6 +42,7 @@ from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.rebuilding import chosen_windows
+from tidemark.resources.batches.plans import Counts
 from tidemark.resources.batches.position import tick_of
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -106,7 +107,7 @@ class RunReport:
     """
 
     batches: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
     waiting: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
     read_before: tuple[str, ...] = ()
@@ -210,8 +211,7 @@ def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
         if commit.plan.is_replayed:  # its records were judged before
             continue
         report.batches += 1
-        for name, count in commit.counts.items():
-            report.counts[name] = report.counts.get(name, 0) + count
+        report.counts = Counts.sum([report.counts, commit.counts])
 
 
 def _run_once(

@@ -14,9 +14,9 @@ from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
-from tidemark.pipelines.terminal import by_hand, changed_by_hand, sums
+from tidemark.pipelines.terminal import by_hand, changed_by_hand
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
+from tidemark.resources.batches.plans import Commit, Counts, Plan, RebuildInput
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place
@@ -123,7 +123,7 @@ def _rows(workspace: Workspace, table: str) -> int:
 
 
 def _by_hand(workspace: Workspace) -> list[str]:
-    base, in_all = workspace.base(), sums(workspace.batches.counted())
+    base, in_all = workspace.base(), Counts.sum(one.counts for one in workspace.batches.counted())
     return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.progress.log_end()))
 
 

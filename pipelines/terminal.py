@@ -25,15 +25,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
 from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.counts import dead_letters_by_reason, of_windows, refused
 from tidemark.timeops.printable import json_line, printable
-from tidemark.timeops.reasons import OF_WINDOWS, Reason
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import Instant, instant_of
 
@@ -179,27 +178,14 @@ def plain(value: Any) -> Any:
     return value if is_known else str(value)  # dates, decimals, numbers that JSON has no text for
 
 
-Counts = Mapping[str, int]
 Row = Mapping[str, Any]
 _WIDE = 1_000_000  # letters: nothing is folded
 _PAGE = 120
 
 
-def sums(commits: Iterable[Commit]) -> dict[str, int]:
-    """Sum each count over commits."""
-    found: dict[str, int] = {}
-    for commit in commits:
-        for name, count in commit.counts.items():
-            found[name] = found.get(name, 0) + count
-    return found
-
-
-def ordered(counts: Counts) -> int:
-    """Count the rows of `ordered_events`: released in order, or kept out of order."""
-    return counts.get("released", 0) + counts.get("kept_out_of_order", 0)
-
-
-def changed_by_hand(lake: Lake, versions: Mapping[str, int], spec: Spec, counts: Counts, log_end: int) -> Counts:
+def changed_by_hand(
+    lake: Lake, versions: Mapping[str, int], spec: Spec, counts: Counts, log_end: int
+) -> dict[str, int]:
     """Count rows by which tables of events differ from what batches wrote; tables as written are left out.
 
     Args:
@@ -209,24 +195,18 @@ def changed_by_hand(lake: Lake, versions: Mapping[str, int], spec: Spec, counts:
         counts: What became of all processed records.
         log_end: How many records the log has.
     """
-    written = {RAW_EVENTS: log_end, DEAD_LETTERS: dead_letters_by_reason(counts, windows_in(counts)).total()}
+    written = {RAW_EVENTS: log_end, DEAD_LETTERS: counts.dead_letters(counts.windows).total()}
     if spec.outputs.ordered_events:
-        written |= {ORDERED_EVENTS: ordered(counts), HELD_EVENTS: counts.get("accepted", 0) - ordered(counts)}
+        written |= {ORDERED_EVENTS: counts.ordered, HELD_EVENTS: counts.accepted - counts.ordered}
     found = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
     return {table: n for table, n in found.items() if n}
 
 
-def by_hand(changed: Counts) -> list[str]:
+def by_hand(changed: Mapping[str, int]) -> list[str]:
     """Say in words what `changed_by_hand` found."""
     return [
         f"{plural(abs(n), 'row')} of {table} {'erased' if n < 0 else 'added'} by hand" for table, n in changed.items()
     ]
-
-
-def windows_in(counts: Counts) -> list[str]:
-    """Return the windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
-    places = [name.rpartition(".") for name in counts]
-    return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
 
 
 @dataclass(frozen=True)
@@ -287,15 +267,15 @@ def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[L
         latest: How many of them, from the end, are of this run; batches that a rebuild made are not.
     """
     own = [commit for commit in commits if not commit.plan.is_replayed][-latest:]
-    added, in_all = sums(own), sums(workspace.batches.counted())
-    lines = [Line("records in", added.get("records", 0), in_all.get("records", 0))]
+    added, in_all = (Counts.sum(one.counts for one in some) for some in (own, workspace.batches.counted()))
+    lines = [Line("records in", added.records, in_all.records)]
     if workspace.spec.outputs.ordered_events:
-        lines.append(Line("ordered", ordered(added), ordered(in_all)))
-        held = in_all.get("accepted", 0) - ordered(in_all)
+        lines.append(Line("ordered", added.ordered, in_all.ordered))
+        held = in_all.accepted - in_all.ordered
         lines.append(Line("held, the watermark has not passed them", None, held))
     else:
-        lines.append(Line("accepted", added.get("accepted", 0), in_all.get("accepted", 0)))
-    before, reasons = refused(added), refused(in_all)
+        lines.append(Line("accepted", added.accepted, in_all.accepted))
+    before, reasons = added.refused, in_all.refused
     lines.append(Line("refused, in dead_letters", sum(before.values()), sum(reasons.values())))
     lines += [
         Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
@@ -330,8 +310,8 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
         (Reason.WINDOW_CLOSED, "too late for {}"),
         (Reason.BAD_EXPRESSION, "an aggregate of {} fails"),
     ):
-        before = of_windows(outcome, added, inputs)
-        for name, n in of_windows(outcome, in_all, inputs).items():
+        before = added.of_windows(outcome, inputs)
+        for name, n in in_all.of_windows(outcome, inputs).items():
             lines.append(Line(f"{whats[name]}, {why.format(name)}", before.get(name, 0), n))
     return lines
 

@@ -4,8 +4,7 @@ Here: sums that conservation and the metrics are made of (A2: early, late and ou
 adjusted alike). Not here: the decisions.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,7 +38,6 @@ instants and lengths are microseconds."""
 PART = 1_000_000
 """Records whose instants are held at once."""
 
-REFUSED = "refused."  # how the count of a reason begins
 _OUT_OF_ORDER = 1 + REASONS.index(Reason.OUT_OF_ORDER)
 _PLACES = ("in_windows", "in_gap", "filtered", *OF_WINDOWS, "missed_some")
 
@@ -263,24 +261,3 @@ def _of_window(names: dict[str, str]) -> dict[str, Column]:
         Reason.WINDOW_CLOSED: missed & ~inside,
         "missed_some": missed & inside,
     }
-
-
-def refused(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the dead letters of the stages `ingest` and `time`, by reason, as in the stored counts of a batch."""
-    found = {name.removeprefix(REFUSED): n for name, n in counts.items() if name.startswith(REFUSED)}
-    return {reason: n for reason, n in found.items() if n}
-
-
-def of_windows(outcome: str, counts: Mapping[str, int], windows: Iterable[str]) -> dict[str, int]:
-    """Return by window how many events had an outcome, such as `window_closed`; windows without any are left out."""
-    found = {name: counts.get(f"{name}.{outcome}", 0) for name in windows}
-    return {name: n for name, n in found.items() if n}
-
-
-def dead_letters_by_reason(counts: Mapping[str, int], windows: Iterable[str]) -> Counter[str]:
-    """Count the dead letters of records in all stages, by reason."""
-    found = Counter(refused(counts))
-    names = tuple(windows)
-    for reason in OF_WINDOWS:
-        found[reason.value] += sum(of_windows(reason, counts, names).values())
-    return +found

@@ -21,7 +21,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.counts import Outcomes, refused
+from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.spec.pipeline import has_event_time
 
@@ -161,13 +161,13 @@ _HEAD = ("| what can cause it | here |", "|---|---|")
 def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> Metadata:
     """Return the metadata of the materialization of `ordered_events`."""
     workspace, plan = batch.workspace, batch.plan
-    counts = dict(done.counts)
+    counts = done.counts
     about: Metadata = {
-        **numbers({"records": counts["records"], "accepted": counts["accepted"]}),
+        **numbers({"records": counts.records, "accepted": counts.accepted}),
         **met(done.met),
         "batch": number_of(plan),
         "watermark": instant(done.after.watermark_us),
-        "refused": counted(refused(counts), of="reason"),
+        "refused": counted(counts.refused, of="reason"),
     }
     if done.after.watermark_us is not None:
         delay = workspace.clock.since(done.after.watermark_us)  # of several timelines, the delay of the largest (A2)
@@ -175,7 +175,7 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> Metadata:
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
         about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
     if workspace.spec.outputs.ordered_events:
-        about |= rows_written(counts["released"] + counts.get("kept_out_of_order", 0))
+        about |= rows_written(counts.ordered)
         about |= table_rows(workspace.lake, tables.ORDERED_EVENTS)
         about["held_events"] = MetadataValue.int(workspace.lake.row_count(tables.HELD_EVENTS))
     if has_event_time(workspace.spec.sources, workspace.spec.time):  # else event time is arrival time

@@ -28,7 +28,6 @@ from tidemark.resources.batches.plans import (
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import refused
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.reasons import Stage
@@ -53,7 +52,7 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 
 def _refused(workspace: Workspace) -> Counter[str]:
     """Return how many records the batches refused before windows, by reason."""
-    return sum((Counter(refused(commit.counts)) for commit in workspace.batches.counted()), Counter())
+    return sum((Counter(commit.counts.refused) for commit in workspace.batches.counted()), Counter())
 
 
 def own_tables(windows: Sequence[WindowSpec]) -> list[str]:

@@ -12,16 +12,25 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from tidemark.pipelines.terminal import Counts, instant, length, ordered, plural, shortened, sums, windows_in
+from tidemark.pipelines.terminal import instant, length, plural, shortened
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import BatchInput, Commit, IngestInput, Plan, RebuildInput, counted
+from tidemark.resources.batches.plans import (
+    FIRST_CLOCK,
+    LOG_CLOCK,
+    BatchInput,
+    Commit,
+    Counts,
+    IngestInput,
+    Plan,
+    RebuildInput,
+    counted,
+)
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import newest_rows, pieces
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.counts import dead_letters_by_reason, refused
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 
@@ -65,14 +74,14 @@ class State:
         return [commit for commit in self.commits if commit.plan.kind == "process"]
 
     @cached_property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Counts:
         """The outcomes of all processed records."""
-        return sums(counted(self.commits))
+        return Counts.sum(one.counts for one in counted(self.commits))
 
     @property
     def dead_letters(self) -> Counter[str]:
         """How many of them have a dead letter, by reason."""
-        return dead_letters_by_reason(self.counts, windows_in(self.counts))
+        return self.counts.dead_letters(self.counts.windows)
 
     @property
     def log_end(self) -> int:
@@ -178,16 +187,16 @@ class Timeline:
 def places(state: State) -> list[Place]:
     """Return where the processed records went; the numbers add up to all of them."""
     counts = state.counts
-    accepted = counts.get("accepted", 0)
+    accepted = counts.accepted
     if state.spec.outputs.ordered_events:
-        done = ordered(counts)
+        done = counts.ordered
         found = [
             Place("ordered", "", done, "in event-time order in ordered_events; final"),
             Place("held", "", accepted - done, "the watermark has not passed them yet"),
         ]
     else:
         found = [Place("accepted", "", accepted, "taken by the windows; this pipeline writes no ordered_events")]
-    reasons = sorted(refused(counts).items(), key=lambda item: -item[1])
+    reasons = sorted(counts.refused.items(), key=lambda item: -item[1])
     known = {reason.value: reason for reason in Reason}
     return found + [Place(reason, known[reason].stage, n, known[reason].sentence) for reason, n in reasons]
 
@@ -230,7 +239,7 @@ def windows(state: State) -> list[WindowPlaces]:
         found.append(
             WindowPlaces(
                 name=window.name,
-                accepted=counts.get("accepted", 0),
+                accepted=counts.accepted,
                 inside=counts.get(f"{window.name}.in_windows", 0),
                 in_gap=counts.get(f"{window.name}.in_gap", 0),
                 filtered=counts.get(f"{window.name}.filtered", 0),
@@ -285,7 +294,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "ingest":
         others = [plural(counts[f"{what}s"], what) for what in ("version", "offset") if counts.get(f"{what}s")]
         files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not others else []
-        return BatchLine(commit, counts.get("records", 0), None, None, f"{' and '.join([*files, *others])} read")
+        return BatchLine(commit, counts.records, None, None, f"{' and '.join([*files, *others])} read")
     if plan.kind == "backfill":
         return BatchLine(commit, 0, None, None, "days of window tables computed anew")
     if plan.kind == "change":
@@ -294,12 +303,12 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
-    dead_letters = dead_letters_by_reason(counts, [window.name for window in state.spec.windows]).total()
+    dead_letters = counts.dead_letters([window.name for window in state.spec.windows]).total()
     notes, given = ["judged anew by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
     notes += [f"reopened after a flush: {given.reopen}"] if given.reopen else []
     notes += ["the end of input was flushed"] if given.flush else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
-    in_order = ordered(counts) if state.spec.outputs.ordered_events else None
+    in_order = counts.ordered if state.spec.outputs.ordered_events else None
     return BatchLine(commit, plan_end(plan) - plan.first_seq, in_order, dead_letters, "; ".join(notes))
 
 
@@ -317,13 +326,13 @@ def _of_rebuild(plan: Plan) -> str:
 
 def adds_up(found: list[Place], counts: Counts) -> bool:
     """Return whether the places hold all records."""
-    return sum(place.records for place in found) == counts.get("records", 0)
+    return sum(place.records for place in found) == counts.records
 
 
 def clocks(state: State) -> Mapping[str, int | None]:
     """Return the first and the last arrival of the log, microseconds since the epoch."""
-    last = state.ingested[-1].counts if state.ingested else {}
-    return {"first_us": last.get("first_clock_us"), "last_us": last.get("clock_us")}
+    last = state.ingested[-1].counts if state.ingested else Counts()
+    return {"first_us": last.get(FIRST_CLOCK), "last_us": last.get(LOG_CLOCK)}
 
 
 @dataclass(frozen=True)

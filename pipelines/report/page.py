@@ -35,7 +35,6 @@ from tidemark.pipelines.terminal import (
     plural,
     second,
     share,
-    sums,
     watermark_text,
 )
 from tidemark.resources.batches.position import Position, plan_end
@@ -434,7 +433,7 @@ def _rendered(template: str, found: dict[str, object]) -> str:
         "length": length,
         "plural": plural,
         "length_of": len,
-        "before_start": lambda commits: sums(commits).get("before_start", 0),
+        "before_start": lambda commits: sum(one.counts.get("before_start", 0) for one in commits),
     }
     style, script = (_TEMPLATES / "page.css").read_text(), (_TEMPLATES / "filter.js").read_text()
     return environment.get_template(template).render(

@@ -1,20 +1,23 @@
 """A batch as rows of the table `batches`: its plan, its owner, its commit.
 
-Here: plans, commits and owners, the rows that hold them, and whether an owner's process is still alive. Not here:
-writing these rows (batch_log.py).
+Here: plans with their inputs, commits with their counts, owners, the rows that hold them, and whether an owner's
+process is still alive. Not here: writing these rows (batch_log.py).
 """
 
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from tidemark.resources.tables import FORMAT_VERSION
+from tidemark.timeops.reasons import OF_WINDOWS
 
 LEASE = timedelta(minutes=10)
 """How long the owner on another host counts as alive after its last heartbeat."""
@@ -255,6 +258,91 @@ class RebuildInput(_Input):
     renamed_sources: Mapping[str, str] = field(default_factory=dict)
 
 
+REFUSED = "refused."  # how the count of a reason begins
+LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
+"""Counts of an ingestion: the clock of the log after it, and at its first timed record."""
+LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
+"""Counts of an ingestion, with the name of a source after a dot: when its last record arrived, and when it was read
+by the wall clock."""
+
+
+class Counts(Mapping[str, int]):
+    """The counts of a batch, or their sums over batches, by their names in `batches`.
+
+    A name is of the batch (`accepted`), or of a reason, a window or a source: `refused.early`, `by_hour.in_gap`,
+    `last_arrival_us.web`.
+    """
+
+    def __init__(self, numbers: Mapping[str, int] = MappingProxyType({})) -> None:
+        self._numbers = dict(numbers)
+
+    @classmethod
+    def sum(cls, each: Iterable[Mapping[str, int]]) -> "Counts":
+        """Return the sums of each count."""
+        found: dict[str, int] = {}
+        for counts in each:
+            for name, n in counts.items():
+                found[name] = found.get(name, 0) + n
+        return cls(found)
+
+    def __getitem__(self, name: str) -> int:
+        return self._numbers[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @property
+    def records(self) -> int:
+        """The records that were read, or judged."""
+        return self.get("records", 0)
+
+    @property
+    def accepted(self) -> int:
+        """The accepted events."""
+        return self.get("accepted", 0)
+
+    @property
+    def ordered(self) -> int:
+        """The rows of `ordered_events`: released in order, or kept out of order."""
+        return self.get("released", 0) + self.get("kept_out_of_order", 0)
+
+    @property
+    def taken(self) -> int:
+        """The records of an ingestion that replaced others."""
+        return self.get("taken", 0)
+
+    @property
+    def refused(self) -> dict[str, int]:
+        """The dead letters of the stages `ingest` and `time`, by reason."""
+        found = {name.removeprefix(REFUSED): n for name, n in self.items() if name.startswith(REFUSED)}
+        return {reason: n for reason, n in found.items() if n}
+
+    @property
+    def windows(self) -> list[str]:
+        """The windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
+        places = [name.rpartition(".") for name in self]
+        return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
+
+    def of_windows(self, outcome: str, windows: Iterable[str]) -> dict[str, int]:
+        """Return by window how many events had an outcome, such as `window_closed`, where there are any."""
+        found = {name: self.get(f"{name}.{outcome}", 0) for name in windows}
+        return {name: n for name, n in found.items() if n}
+
+    def by_source(self, name: str) -> dict[str, int]:
+        """Return a count of each source, such as LAST_ARRIVAL."""
+        return {of.removeprefix(f"{name}."): n for of, n in self.items() if of.startswith(f"{name}.")}
+
+    def dead_letters(self, windows: Iterable[str]) -> Counter[str]:
+        """Return the dead letters of records in all stages, by reason."""
+        found, names = Counter(self.refused), tuple(windows)
+        for reason in OF_WINDOWS:
+            found[reason.value] += sum(self.of_windows(reason, names).values())
+        return +found
+
+
 @dataclass(frozen=True)
 class Commit:
     """A batch that is done: its plan, its counts, and the version of every table as of it.
@@ -269,7 +357,7 @@ class Commit:
 
     plan: Plan
     committed_at: datetime
-    counts: Mapping[str, int]
+    counts: Counts
     table_versions: Mapping[str, int]
     reason: str | None
 
@@ -335,7 +423,7 @@ def commit_from(row: Row) -> Commit:
     return Commit(
         plan=plan_of([row]),
         committed_at=row["committed_at"],
-        counts=dict(row["counts"]),
+        counts=Counts(dict(row["counts"])),
         table_versions=dict(row["table_versions"]),
         reason=row["reason"],
     )

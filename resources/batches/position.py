@@ -10,20 +10,22 @@ from datetime import datetime
 from typing import Any
 
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import BatchInput, IngestInput, Plan, RebuildInput
+from tidemark.resources.batches.plans import (
+    FIRST_CLOCK,
+    LAST_ARRIVAL,
+    LAST_SEEN,
+    LOG_CLOCK,
+    BatchInput,
+    Counts,
+    IngestInput,
+    Plan,
+    RebuildInput,
+)
 from tidemark.resources.sources.known_offsets import Positions
 from tidemark.timeops.rules import Waiter, waiters_from_json
 from tidemark.timeops.spec import Source
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
-
-LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
-"""Counts of an ingestion: the clock of the log after it, and at its first timed record."""
-LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
-"""Counts of an ingestion, with the name of a source after a dot: when its last record arrived, and when it was read
-by the wall clock."""
-
-TAKEN = "taken"  # of the counts of an ingestion: records that replaced others
 
 
 @dataclass(frozen=True)
@@ -115,11 +117,8 @@ class Progress:
     def last_arrivals(self) -> dict[str, LastArrival | None]:
         """Return the last arrival of each source in the log; None before its first record with one."""
         last = self.read.last_commit("ingest")
-        counts: Mapping[str, int] = last.counts if last else {}
-        arrivals, seen = (
-            self.by_source({name.removeprefix(key): us for name, us in counts.items() if name.startswith(key)})
-            for key in (f"{LAST_ARRIVAL}.", f"{LAST_SEEN}.")
-        )
+        counts = last.counts if last else Counts()
+        arrivals, seen = (self.by_source(counts.by_source(name)) for name in (LAST_ARRIVAL, LAST_SEEN))
         if LAST_ARRIVAL in self._read_clocks:
             arrivals = self.by_source(self._read_clocks[LAST_ARRIVAL])
         return {
@@ -144,9 +143,9 @@ class Progress:
         """Return the state that the time stage of a batch wrote."""
         return Position.of(self.watermarks_of(batch_id))
 
-    def counts_of(self, batch_id: int) -> dict[str, int]:
+    def counts_of(self, batch_id: int) -> Counts:
         """Return the counts that the time stage of a batch wrote."""
-        return dict(self.watermarks_of(batch_id)["counts"])
+        return Counts(dict(self.watermarks_of(batch_id)["counts"]))
 
     @property
     def _read_clocks(self) -> Mapping[str, Any]:

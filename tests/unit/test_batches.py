@@ -120,7 +120,11 @@ def test_a_plan_is_pending_until_its_commit(log: BatchLog) -> None:
     commit = log.commit(plan, {"released": 7}, {"ordered_events": 3}, NOON + timedelta(seconds=5))
     assert log.pending() is None
     assert log.last_commit() == commit
-    assert (commit.counts, commit.table_versions, commit.reason) == ({"released": 7}, {"ordered_events": 3}, None)
+    assert (dict(commit.counts), commit.table_versions, commit.reason) == (
+        {"released": 7},
+        {"ordered_events": 3},
+        None,
+    )
     assert commit.committed_at == NOON + timedelta(seconds=5)
     assert commit.plan == plan
 
