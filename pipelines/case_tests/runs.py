@@ -1,53 +1,336 @@
 """Running the cases of a spec in memory: all of them at once, each as a whole and cut into segments at every record.
 
-Here: which segments are run, and the contents of the tables after each. Not here: the stages
+Here: records of cases as frames, of the source's types and with a place in the log, which segments are run, how many
+logs are judged together, and the contents of the tables after each. Not here: keys (timeops/cases.py), the stages
 (timeops/engine.py), what is compared (differences.py).
 
 Each case becomes several logs. One has all records in the first segment. For each record another one has that record
 in a segment of its own, between the records before and after it. So three segments serve all cases, and one more if
-some cases are flushed and some are not. Every place between two records is the end of a segment in one of the logs.
-A tick ends a segment, so cases with ticks have more of them.
+some cases are flushed and some are not. Every place between two records is the end of a segment in one of the logs. A
+tick ends a segment, so cases with ticks have more of them.
+
+The column `log` names the log of a row. It is the first of the columns that timelines go over and that windows group
+by.
 """
 
 import json
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
+from itertools import accumulate
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
-from tidemark.pipelines.case_tests.many_logs import (
-    LOG,
-    Rules,
-    dead_letters_of,
-    in_one_part,
-    judge_segment,
-    log_of_timeline,
-    log_watermarks,
-    rules_for_many_logs,
-    state_of,
-    timeline_in_log,
-)
-from tidemark.pipelines.case_tests.records import End, Records
+from tidemark.resources.sources.files import split_of
+from tidemark.resources.sources.json_files import objects_of
+from tidemark.resources.sources.lines import LINE, RAW
+from tidemark.resources.sources.typed_texts import Reading
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases import DEAD_LETTERS, FINAL, HELD, NONE, ORDERED, WINDOWS, Case, read_row, text_of
-from tidemark.timeops.engine import State
-from tidemark.timeops.events.adjustment import Released
+from tidemark.timeops import engine
+from tidemark.timeops.cases import (
+    DEAD_LETTERS,
+    FINAL,
+    HELD,
+    NONE,
+    ORDERED,
+    WINDOWS,
+    Case,
+    CasesFile,
+    is_written_as_text,
+    read_row,
+    text_of,
+)
+from tidemark.timeops.engine import State, advance
+from tidemark.timeops.events.adjustment import LogPlaces, Released
+from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.utc import instant_of
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
+from tidemark.timeops.materialize import Execution, from_driver
+from tidemark.timeops.problems import Path, Problem, show
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec.fields import read_instant
+from tidemark.timeops.utc import EPOCH, instant_of, us_of
+from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, arrival_watermark
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.results import with_next_revision
 from tidemark.timeops.windows.revisions import PASSES
+
+_LINES = pa.schema(
+    {
+        "__tm_case": pa.int32(),
+        c.SEQ: pa.int64(),
+        "__tm_record": pa.string(),
+        "__tm_given": pa.list_(pa.string()),
+        "__tm_arrival": pa.int64(),
+        "__tm_ticked": pa.int64(),
+        c.SOURCE: pa.string(),
+        c.SPLIT: pa.string(),
+        c.FILE: pa.string(),
+    }
+)
+
+
+End = tuple[int, int]
+"""A place in a case: after so many of its records and so many of its ticks."""
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of all cases.
+
+    Attributes:
+        frame: Items of the arrival log with `__tm_case`, the position of their case.
+        payload: The payload columns.
+        arrivals: Arrival of each record by case, microseconds; None without one.
+        ticks: By case the ticks: after how many records, and their clock.
+    """
+
+    frame: DataFrame
+    payload: StructType
+    arrivals: Sequence[Sequence[int | None]]
+    ticks: Sequence[Sequence[tuple[int, int]]]
+
+    def clock_us(self, case: int, end: End) -> int | None:
+        """Return the clock of a case after so many of its items, microseconds."""
+        return max(self._clocks(case, end), default=None)
+
+    def ended_clock_us(self, case: int, end: End, every_us: int) -> int | None:
+        """Return the clock of a case after its last item before the period of such a clock, microseconds."""
+        clocks = list(accumulate(self._clocks(case, end), max))
+        return max((us for us in clocks if us // every_us < clocks[-1] // every_us), default=None)
+
+    def first_clock_us(self, case: int) -> int | None:
+        """Return the clock of a case at its first timed item, microseconds."""
+        return next(iter(self._clocks(case, (len(self.arrivals[case]), len(self.ticks[case])))), None)
+
+    def _clocks(self, case: int, end: End) -> list[int]:
+        """Return arrivals of records and clocks of ticks up to a place, in their order."""
+        records, ticks = end
+        found: list[int | None] = []
+        for position in range(records + 1):
+            found += [us for place, us in self.ticks[case][:ticks] if place == position]
+            found += self.arrivals[case][position : min(position + 1, records)]
+        return [us for us in found if us is not None]
+
+
+def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
+    """Return the records of all cases, as the pipeline would have them in its log.
+
+    Raises:
+        SpecError: A value does not fit its column.
+    """
+    file.complain(list(_unquoted(file.cases, payload)))
+    lines = [line for number, case in enumerate(file.cases) for line in _lines(number, case, spec)]
+    written = from_driver(spark, pa.Table.from_pylist(lines, schema=_LINES))
+    timed = reduce(DataFrame.unionByName, (_of_source(written, source, spec, payload) for source in spec.sources))
+    misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
+    known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
+    arrivals: list[list[int | None]] = [[] for _ in file.cases]
+    places = [list(case.places()) for case in file.cases]
+    problems = []
+    for row in known.select("__tm_case", c.SEQ, "__tm_arrival", "__tm_misfits").orderBy("__tm_case", c.SEQ).collect():
+        arrivals[row["__tm_case"]].append(row["__tm_arrival"])
+        at, record = places[row["__tm_case"]][row[c.SEQ]]
+        for name in row["__tm_misfits"]:
+            kind = payload[name].dataType.simpleString().upper()
+            place: Path = ("cases", row["__tm_case"], *at, name)
+            problems.append(Problem(f"found {show(record[name])}", expected=f"a value of {kind}", at=place))
+    file.complain(problems)
+    ticks = [[(place, us_of(clock)) for place, clock in case.ticks] for case in file.cases]
+    return Records(_items(known, payload), payload, arrivals, ticks)
+
+
+def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
+    """Find values of text columns that YAML reads as something else, which may not be what was meant."""
+    for number, case in enumerate(cases):
+        for at, record in case.places():
+            for name, value in record.items():
+                is_text = name in payload.names and is_written_as_text(payload[name].dataType)
+                if is_text and value is not None and not isinstance(value, str):
+                    kind = payload[name].dataType.simpleString().upper()
+                    remedy = "put the value in quotes"
+                    yield Problem(f"found {show(value)}", f"text, for {kind}", remedy, ("cases", number, *at, name))
+
+
+def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
+    arrival = EPOCH
+    for seq, (_, record) in enumerate(case.places()):
+        arrival = read_instant(record[c.ARRIVAL]) if c.ARRIVAL in record else arrival
+        payload = _payload_of(record)
+        yield {
+            "__tm_case": number,
+            c.SEQ: seq,
+            "__tm_record": json.dumps(payload),
+            "__tm_given": [name for name, value in payload.items() if value is not None],
+            "__tm_arrival": us_of(arrival),
+            "__tm_ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),
+            c.SOURCE: record.get(c.SOURCE, spec.sources[0].name),
+            c.SPLIT: record.get(c.SPLIT),
+            c.FILE: record.get(c.FILE),
+        }
+
+
+def _payload_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
+
+
+def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructType) -> DataFrame:
+    """Return the records of one source; `__tm_arrival` is the value of its expression if it has one."""
+    time_zone = source.time_zone or spec.time.time_zone
+    lines = written.where(F.col(c.SOURCE) == source.name).withColumn(LINE, F.col("__tm_record"))
+    # A Connect server takes no call without options.
+    read = objects_of(lines, payload, Reading(time_zone, {"columnNameOfCorruptRecord": RAW}))
+    own = read.frame.select(*written.columns, *[value.alias(name) for name, value in read.columns.items()])
+    if source.split is not None:
+        own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))
+    if source.arrival_time is None:
+        return own
+    where = f"sources[{source.name}].arrival_time"
+    timed = with_instant(own, source.arrival_time, time_zone, where=where)
+    return timed.withColumn("__tm_arrival", F.col(US)).drop(US, FAILED, BAD)
+
+
+def _misfit(name: str) -> Any:
+    lost = F.array_contains("__tm_given", name) & F.col(f"`{name}`").isNull()
+    return F.when(lost, F.lit(name))
+
+
+def _items(known: DataFrame, payload: StructType) -> DataFrame:
+    earlier = Window.partitionBy("__tm_case").orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, 0)
+    return known.select(
+        "__tm_case",
+        *[F.col(f"`{name}`") for name in payload.names],
+        c.SEQ,
+        c.to_instant("__tm_arrival").alias(c.ARRIVAL),
+        c.to_instant(F.max(F.greatest("__tm_arrival", "__tm_ticked")).over(earlier)).alias(c.CLOCK),
+        c.SOURCE,
+        c.SPLIT,
+        F.col(c.SEQ).alias(c.POSITION),
+        c.FILE,
+        F.lit(None).cast("string").alias(c.MALFORMED),
+        F.lit(0).cast("bigint").alias(c.BATCH),
+    )
+
+
+LOG = "__tm_of_log"
+
+_LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The rules for frames of many logs.
+
+    Attributes:
+        time: The rules of time: timelines over `log` first, windows grouped by `log` first.
+        payload: Names of the payload columns, without `log`.
+    """
+
+    time: TimeRules
+    payload: tuple[str, ...]
+
+
+def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
+    """Return the rules of a spec, for frames in which the column `log` distinguishes the logs."""
+    key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
+    time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
+    windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
+    return Rules(replace(TimeRules.of(spec), time=time, windows=windows), tuple(payload))
+
+
+def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace], before: State) -> engine.Outcome:
+    """Judge the next segment of each log.
+
+    Args:
+        items: Records of the arrival log, with `log`; a log may have none.
+        rules: The rules.
+        places: The place of the segment in each log.
+        before: The state after the segment before; before the first one it has no timelines.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    execution = Execution(in_one_part, keeps_records=True)
+    return advance(items, before, rules.time, LogPlaces(log_of_timeline(), places), execution)
+
+
+def in_one_part(frame: DataFrame) -> DataFrame:
+    """Return the same rows, computed now, in one part: unions would double the parts with every segment."""
+    return frame.coalesce(1).localCheckpoint()
+
+
+def state_of(logs: Sequence[str], state: State) -> State:
+    """Return the state of some of the logs."""
+
+    def some(frame: DataFrame | None) -> DataFrame | None:
+        if frame is None:
+            return None
+        log = F.col(LOG) if LOG in frame.columns else log_of_timeline()
+        return frame.where(log.isin(*logs))
+
+    def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        return {name: frame for name, known in frames.items() if (frame := some(known)) is not None}
+
+    timelines = some(state.timelines)
+    times = state.first_times
+    assert timelines is not None
+    return State(
+        timelines,
+        some(state.held),
+        None if times is None else times.where(F.get_json_object("key", "$[0]").isin(*logs)),
+        each(state.events),
+        each(state.seen_groups),
+        each(state.drained),
+    )
+
+
+def dead_letters_of(outcome: engine.Outcome, rules: Rules) -> DataFrame:
+    """Return dead letters with `log`, which travels in the payload: of a record's columns they have no other."""
+    return outcome.dead_letters((LOG, *rules.payload)).withColumns(
+        {
+            LOG: F.get_json_object("payload", f"$.{LOG}"),
+            "payload": F.regexp_replace("payload", _LOG_IN_PAYLOAD, "{"),
+        }
+    )
+
+
+def log_of_timeline() -> Column:
+    """Return the log of a timeline."""
+    return F.get_json_object(c.TIMELINE, "$[0]")
+
+
+def timeline_in_log() -> Column:
+    """Return `_timeline` as it is called where there is one log."""
+    parts = F.from_json(c.TIMELINE, "array<string>")
+    return F.to_json(F.slice(parts, F.lit(2), F.greatest(F.size(parts) - 1, F.lit(0))))
+
+
+def log_watermarks(
+    outcome: engine.Outcome, clocks: Mapping[str, int | None], time: TimeSpec
+) -> dict[str, int | None]:
+    """Return the watermark of each log as a whole: the highest of its timelines, or the clock's if that is higher.
+
+    Args:
+        outcome: The outcome of a segment of the logs.
+        clocks: The latest clock that is seen of every log, microseconds.
+        time: The spec's `time` section.
+    """
+    found = {log: arrival_watermark(us, time) for log, us in clocks.items()}
+    for row in outcome.judged.watermarks.state.select([c.TIMELINE, "watermark"]).to_pylist():
+        log, us = json.loads(row[c.TIMELINE])[0], row["watermark"]
+        if log in found and us is not None:
+            found[log] = max(us, us if found[log] is None else found[log])
+    return found
+
 
 MOST_CUTS = 32
 """Places at which a case is cut; a longer one is cut at the ends of its steps and at so many other places."""

@@ -27,8 +27,7 @@ from tidemark.pipelines.case_tests.differences import (
     cut_differences,
     differences,
 )
-from tidemark.pipelines.case_tests.records import read_records
-from tidemark.pipelines.case_tests.runs import run_cases
+from tidemark.pipelines.case_tests.runs import read_records, run_cases
 from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.session import tuned_for_few_rows
