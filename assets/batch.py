@@ -22,7 +22,7 @@ from tidemark.assets.planning import LogSegment, segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import log_place, timelines_before
-from tidemark.assets.state.windows import drained_before, needed_by, seen_by_windows
+from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -77,7 +77,7 @@ def place_of(workspace: Workspace, segment: LogSegment, before: Position) -> Log
     return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
 
 
-def clocks_behind(
+def clocks_after(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
     """Return the clocks of the log after a segment and its tick; None before the first timed record."""
@@ -300,7 +300,7 @@ class Batch(BatchWriter):
         workspace, plan, before = self.workspace, self.plan, self.before
         rules = replace(workspace.rules, waits=waits_of(workspace, plan))
         segment = segment_of(plan)
-        reached = clocks_behind(workspace, segment, self.items, before, rules)
+        reached = clocks_after(workspace, segment, self.items, before, rules)
         start = State(self.timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
         execution = Execution(
             computed,  # rather than a cache: what follows is planned from its rows, not from their plan
@@ -311,13 +311,13 @@ class Batch(BatchWriter):
             written=self._results_of_batch,
         )
         judged = advance(self.items, start, rules, place_of(workspace, segment, before), execution)
-        after = self._position_behind(reached, judged.judged.watermarks, rules)
+        after = self._position_after(reached, judged.judged.watermarks, rules)
         stored = replace(
             start,
             held=held_before(workspace, after),
             events=needed_by(self, after),
             seen_groups=seen_by_windows(workspace),
-            drained=drained_before(self),
+            flushed_windows=flushed_before(self),
         )
         self._outcomes.append(Outcomes.of(judged.judged))
         return replace(judged, judged=replace(judged.judged, told=None), before=stored), after
@@ -331,7 +331,7 @@ class Batch(BatchWriter):
         deduplicates = bool(self.workspace.spec.time.deduplicate_by)
         return deduplicates or records_in(self.plan) <= MATERIALIZED_RECORDS
 
-    def _position_behind(self, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
+    def _position_after(self, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:
         """Return the position after the segment, without the number of released events."""
         seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
         state = watermarks.state

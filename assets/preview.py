@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS, clocks_behind, place_of
+from tidemark.assets.batch import MATERIALIZED_RECORDS, clocks_after, place_of
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded
 from tidemark.assets.rebuild.shadow import REPLAYED_KINDS, pieces_left
@@ -220,7 +220,7 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
         outcome = advance(items, state, rules, place_of(workspace, piece, position), execution)
         yield outcome
         if number + 1 < len(pieces):
-            position = clocks_behind(workspace, piece, items, position, rules)
+            position = clocks_after(workspace, piece, items, position, rules)
             state = outcome.state(outcome.windows).materialized(computed)
 
 

@@ -25,7 +25,7 @@ from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.kinds import kind_of
-from tidemark.timeops.windows.membership import DRAINED, ENDS, FILTERED, MISSED, unfit
+from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
 from tidemark.timeops.windows.segment import told_of
 
 MOVED = ("early", "late", "out_of_order", KEPT)
@@ -230,12 +230,12 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(accepted, window)
-        of_window = None if kind.merges else outcome.before.drained.get(window.name)  # else the loop says it
+        of_window = None if kind.merges else outcome.before.flushed_windows.get(window.name)  # else the loop says it
         may_miss = of_window is not None or (some_are_kept and not kind.merges)
         if fails is None and window.where is None and not may_miss and not _has_gaps(window):
             continue
         told = kind.place(told_of(placed, of_window, window))
-        placed = told.drop(DRAINED).withColumnsRenamed(names)
+        placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
         found = _of_window(names)
         found[Reason.BAD_EXPRESSION] = F.lit(False)
         if fails is not None:

@@ -23,7 +23,7 @@ from tidemark.timeops.watermark.timelines import LogPlace
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
-    drained_after,
+    flushed_after,
     late_for_windows,
     passing,
     seen_after,
@@ -50,7 +50,7 @@ class State:
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see gap_filling.py.
-        drained: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
+        flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
     """
 
     timelines: DataFrame
@@ -58,7 +58,7 @@ class State:
     first_times: DataFrame | None = None
     events: Mapping[str, DataFrame] = field(default_factory=dict)
     seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
-    drained: Mapping[str, DataFrame] = field(default_factory=dict)
+    flushed_windows: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
@@ -74,7 +74,7 @@ class State:
             None if self.first_times is None else materialize(self.first_times),
             each(self.events),
             each(self.seen_groups),
-            each(self.drained),
+            each(self.flushed_windows),
         )
 
 
@@ -183,7 +183,7 @@ class Outcome:
             segment = WindowSegment(
                 self.segment_of(window),
                 known=self.known_to(window),
-                drained=self.before.drained.get(window.name),
+                flushed_windows=self.before.flushed_windows.get(window.name),
                 seen=self.before.seen_groups.get(window.name),
                 flushed=self.flushed,
                 placed=self._placed_in(window),
@@ -210,7 +210,9 @@ class Outcome:
         Under drop and adjust no accepted event is behind the watermark: only a flush can have closed its window.
         """
         of_events = [window for window in self.windows if window.input is None]
-        return tuple(w for w in of_events if self.time.out_of_order == "keep" or w.name in self.before.drained)
+        return tuple(
+            w for w in of_events if self.time.out_of_order == "keep" or w.name in self.before.flushed_windows
+        )
 
     def late_for(self, window: WindowSpec) -> DataFrame:
         """Return the accepted events that come when all their windows have closed, see `late_for_windows`."""
@@ -228,7 +230,7 @@ class Outcome:
         return WindowSegment(
             self.segment_of(window),
             known=self.known_to(window) if kind_of(window).merges else None,
-            drained=self.before.drained.get(window.name),
+            flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
 
@@ -266,7 +268,7 @@ class Outcome:
         segments = [
             replace(
                 segment,
-                drained=self.before.drained.get(window.name),
+                flushed_windows=self.before.flushed_windows.get(window.name),
                 placed=self._placed_in(window),
             )
             for window in needing
@@ -275,17 +277,17 @@ class Outcome:
         events = segment.events_as_they_came if windows[0].revises else segment.events
         return still_needed(events, list(zip(needing, segments, strict=True)), named=named)
 
-    def drained_after(self, window: WindowSpec) -> DataFrame | None:
+    def flushed_after(self, window: WindowSpec) -> DataFrame | None:
         """Return the windows that stay closed after the segment since a flush closed them; None without a flush."""
         segment = WindowSegment(
             self.segment_of(window),
             known=self.known_to(window) if self.flushed else None,
-            drained=self.before.drained.get(window.name),
+            flushed_windows=self.before.flushed_windows.get(window.name),
             seen=self.before.seen_groups.get(window.name),
             flushed=self.flushed,
             placed=self._placed_in(window) if self.flushed else None,
         )
-        return drained_after(segment, window)
+        return flushed_after(segment, window)
 
     def seen_after(self, window: WindowSpec) -> DataFrame:
         """Return the groups that a window with `empty` has seen up to the end of the segment."""
@@ -307,7 +309,7 @@ class Outcome:
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):
             events |= dict.fromkeys([w.name for w in group], self.needed_after(group, self.known_to(group[0])))
-        drained = {window.name: self.drained_after(window) for window in windows}
+        flushed_windows = {window.name: self.flushed_after(window) for window in windows}
         times = self.before.first_times
         if self.time.deduplicate_by:
             fresh = self.fresh_first_times()
@@ -318,7 +320,7 @@ class Outcome:
             first_times=times,
             events=events,
             seen_groups={window.name: self.seen_after(window) for window in windows if window.empty},
-            drained={name: frame for name, frame in drained.items() if frame is not None},
+            flushed_windows={name: frame for name, frame in flushed_windows.items() if frame is not None},
         )
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter, clocks_behind, place_of
+from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter, clocks_after, place_of
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
@@ -268,7 +268,7 @@ def _results_by_pieces(
         waits = waits.from_here(position.clock_us, piece.waits)
         rules = replace(workspace.rules, waits=waits)
         items = records_between(workspace, piece.first_seq, piece.end_seq)
-        behind = clocks_behind(workspace, piece, items, position, rules)
+        behind = clocks_after(workspace, piece, items, position, rules)
         outcome = advance(
             items, state, rules, place_of(workspace, piece, position), Execution(computed, keeps_records=True)
         )

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import last_flush
-from tidemark.assets.state.windows import drained_before
+from tidemark.assets.state.windows import flushed_before
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.delta.lake import Lake
@@ -392,7 +392,7 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     moved = {name: moved_sums(text, events) for name, text in window.aggregates.items()}
     again = _again(events, spans, window, moved)
     if batch.was_reopened:
-        again = _not_flushed(again, drained_before(batch).get(window.name), window)
+        again = _not_flushed(again, flushed_before(batch).get(window.name), window)
         rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
     own = F.struct(F.unix_micros(_START).alias("0"), F.unix_micros(_END).alias("1"))
     written = rows.where("_is_final").where(F.array_contains(F.expr(_listed(spans)), own))

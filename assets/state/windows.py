@@ -97,7 +97,7 @@ def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
     )
 
 
-def drained_before(batch: "Batch") -> Mapping[str, DataFrame]:
+def flushed_before(batch: "Batch") -> Mapping[str, DataFrame]:
     """Return the windows that flushes before a batch have closed and the watermark has not passed.
 
     No Spark is needed to see that there are none, which is nearly always.
@@ -121,9 +121,9 @@ def write_window_state(batch: "Batch") -> None:
     for group in sharing(windows):
         _write_needed(batch, group)
     for window in windows:
-        drained = batch.outcome.drained_after(window)
-        if drained is not None:
-            batch.replace(tables.flushed_table(window.name), stored_groups(drained), where=())
+        flushed_windows = batch.outcome.flushed_after(window)
+        if flushed_windows is not None:
+            batch.replace(tables.flushed_table(window.name), stored_groups(flushed_windows), where=())
         if window.empty:
             _write_seen_groups(batch, window)
 

@@ -289,7 +289,7 @@ def state_of(logs: Sequence[str], state: State) -> State:
         None if times is None else times.where(F.get_json_object("key", "$[0]").isin(*logs)),
         each(state.events),
         each(state.seen_groups),
-        each(state.drained),
+        each(state.flushed_windows),
     )
 
 

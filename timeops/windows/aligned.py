@@ -26,10 +26,10 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (
     BY_END,
-    DRAINED,
     END,
     ENDS,
     FILTERED,
+    FLUSHED_WINDOWS,
     MISSED,
     RANK,
     START,
@@ -64,7 +64,7 @@ def sliced_results(
     """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
     Args:
-        events: The segment's, with `__tm_drained` where there are drained windows.
+        events: The segment's, with `__tm_flushed_windows` where there are flushed windows.
         segment: The segment.
         window: The window.
         partials: What `partials_by_slice` returned.
@@ -74,9 +74,9 @@ def sliced_results(
     passing = with_groups(events.where(~left_out(events, window)), window)
     first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
     in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
-    if DRAINED in passing.columns:
+    if FLUSHED_WINDOWS in passing.columns:
         last = last_end_of(F.col(T_FINAL), window)
-        in_all = in_all & ~F.exists(DRAINED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+        in_all = in_all & ~F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] >= first) & (one["end"] <= last))
     by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
     late = place(passing.where(~in_all), ends_of(F.col(T_FINAL), window), window).withColumn(END, F.explode(ENDS))
@@ -155,12 +155,12 @@ class AlignedWindows:
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the windows that close in the segment, one row per window that holds them."""
-        events = told_of(segment.events, segment.drained, self.window)
+        events = told_of(segment.events, segment.flushed_windows, self.window)
         return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the windows that close in the segment, computed once: they are read again."""
-        events = told_of(segment.events, segment.drained, self.window)
+        events = told_of(segment.events, segment.flushed_windows, self.window)
         partials = partials_by_slice(events, self.window)
         if partials is not None:
             found = sliced_results(events, segment, self.window, partials)
@@ -174,7 +174,7 @@ class AlignedWindows:
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""
-        events = told_of(segment.fresh_and_known, segment.drained, self.window)
+        events = told_of(segment.fresh_and_known, segment.flushed_windows, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         known = with_both_ends(placed, segment.adjusted)
         is_open = F.coalesce(close_time(F.col(END), self.window) > F.col(W_START), F.lit(True))
@@ -183,7 +183,7 @@ class AlignedWindows:
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events for which every window had closed when they came."""
-        events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
+        events = may_be_late(segment.adjusted.accepted, segment.flushed_windows, self.window)
         return late_of(self.place(events), self.window)
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -198,7 +198,7 @@ class AlignedWindows:
 
     def _in_windows(self, events: DataFrame) -> DataFrame:
         """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
-        if self.window.overlaps or DRAINED in events.columns:
+        if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         passing = events.where(~left_out(events, self.window))
         passing = passing.withColumn(END, last_end_of(F.col(T_FINAL), self.window))

@@ -107,7 +107,7 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
     return new.join(old, same_in("new", "old", keys) & says_it, "left_anti")
 
 
-def drained_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
+def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows with `empty` that a flush closes: each group has a row up to the timeline's last.
 
     Args:
@@ -142,8 +142,8 @@ def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, onl
     fresh = reaching(accepted, window)
     known = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
     given = found.select(*BY_END, *group_names(window))
-    if segment.drained is not None:  # their rows were given
-        given = given.unionByName(segment.closing(segment.drained, window).select(*given.columns))
+    if segment.flushed_windows is not None:  # their rows were given
+        given = given.unionByName(segment.closing(segment.flushed_windows, window).select(*given.columns))
     owed = _owed(given, known, fresh, segment, window, only=only)
     if may_wait(window, segment.adjusted.rules):
         dated = owed.join(_reached(owed, known, fresh, segment), [*BY_END], "left")

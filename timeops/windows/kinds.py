@@ -44,8 +44,8 @@ class WindowKind(Protocol):
         """Add to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
         The first says that the window leaves the event out. The second are the ends of windows that it is in. The
-        third are the ends of windows that had closed when it came, by the watermark or, with `__tm_drained`, by a
-        flush.
+        third are the ends of windows that had closed when it came, by the watermark or, with `__tm_flushed_windows`,
+        by a flush.
         """
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions | None:
@@ -81,7 +81,7 @@ class WindowKind(Protocol):
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return accepted events that came when all their windows had closed.
 
-        They have `__tm_missed` and `__tm_lateness_us`, with drained windows also `__tm_by_flush`: a flush had closed
+        They have `__tm_missed` and `__tm_lateness_us`, with flushed windows also `__tm_by_flush`: a flush had closed
         the last one, the watermark had not.
         """
 

@@ -27,7 +27,7 @@ MISSED = "__tm_missed"  # ends of the windows that an event would be in, had the
 OPEN_IN = "__tm_open_in"
 """ARRAY<STRING> of an event that is kept between segments: the sessions and sliding windows that it is kept for;
 null for events of the segment."""
-DRAINED = "__tm_drained"
+FLUSHED_WINDOWS = "__tm_flushed_windows"
 """ARRAY<STRUCT<start, end, seq>> of an event: the windows of its group that an earlier flush closed, `seq` the
 largest `_arrival_seq` in each; see segment.py. No such column where there are none."""
 BY_FLUSH = "__tm_by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
@@ -93,17 +93,17 @@ def no_ends() -> Column:
     return F.array().cast("array<bigint>")
 
 
-def drained_at(events: DataFrame, end_us: Column) -> Column:
+def flushed_at(events: DataFrame, end_us: Column) -> Column:
     """Return BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
-    if DRAINED not in events.columns:
+    if FLUSHED_WINDOWS not in events.columns:
         return F.lit(False)
-    return F.exists(DRAINED, lambda window: window["end"] == end_us)
+    return F.exists(FLUSHED_WINDOWS, lambda window: window["end"] == end_us)
 
 
 def closed_to(events: DataFrame, end_us: Column, window: WindowSpec) -> Column:
     """Return BOOLEAN, never null: the window with this end had closed when the event came, by watermark or flush."""
     by_watermark = F.coalesce(close_time(end_us, window) <= F.col(W_BEFORE), F.lit(False))
-    return by_watermark | drained_at(events, end_us)
+    return by_watermark | flushed_at(events, end_us)
 
 
 def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
@@ -111,7 +111,7 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
 
     Args:
         events: Events with `__tm_w_before` (microseconds; null: on time for certain), and where the pipeline was
-            reopened with `__tm_drained`.
+            reopened with `__tm_flushed_windows`.
         ends_us: ARRAY<BIGINT>: the ends of the windows that hold its time.
         window: The window.
 
@@ -123,7 +123,7 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
     placed = placed.withColumn(_ALL, F.when(F.col(FILTERED), no_ends()).otherwise(ends_us))
     missed = F.filter(_ALL, lambda end: closed_to(events, end, window))
     is_open = F.filter(_ALL, lambda end: ~closed_to(events, end, window))
-    if DRAINED in events.columns:
+    if FLUSHED_WINDOWS in events.columns:
         return placed.withColumns({MISSED: missed, ENDS: is_open}).drop(_ALL)
     may_be_late = F.col(W_BEFORE).isNotNull()
     ends = {MISSED: F.when(may_be_late, missed), ENDS: F.when(may_be_late, is_open)}
@@ -135,13 +135,13 @@ def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
 def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the placed events that missed their only window, or all of several, with `__tm_lateness_us`.
 
-    Where they have `__tm_drained`, also `__tm_by_flush`: the watermark had not closed the last of them, so
+    Where they have `__tm_flushed_windows`, also `__tm_by_flush`: the watermark had not closed the last of them, so
     `__tm_lateness_us` is null.
     """
     late = placed.where((F.size(MISSED) > 0) & (F.size(ENDS) == 0))
     last = close_time(F.element_at(MISSED, -1), window)
     late = late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
-    if DRAINED not in placed.columns:
+    if FLUSHED_WINDOWS not in placed.columns:
         return late
     by_flush = F.coalesce(last > F.col(W_BEFORE), F.lit(True))
     return late.withColumns({BY_FLUSH: by_flush, LATENESS: F.when(~by_flush, F.col(LATENESS))})

@@ -1,6 +1,6 @@
 """Windowed aggregation over a segment of the log: results, late events, and what windows need after it.
 
-Here: the results of a window, once when it closes or in revisions; which events and drained windows the next segment
+Here: the results of a window, once when it closes or in revisions; which events and flushed windows the next segment
 needs. Not here: who is in a window and when it closed, which differs by kind (kinds.py); the moments of revisions
 (revisions.py); storage.
 """
@@ -18,8 +18,8 @@ from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
     Span,
-    drained_of_groups,
     empty_rows,
+    flushed_of_groups,
     given_watermark,
     once,
     seen_groups,
@@ -147,10 +147,10 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     Returns:
         The events with `__tm_missed` (ends), `__tm_w_before`, `__tm_w_set_by`, and `__tm_lateness_us`: the least
         extra allowed lateness that would have let the event into its last window; null where the clock closed it, or
-        a flush. With drained windows also `__tm_by_flush` and, of sessions, `__tm_missed_from`.
+        a flush. With flushed windows also `__tm_by_flush` and, of sessions, `__tm_missed_from`.
     """
     late = kind_of(window).late_events(segment)
-    if segment.drained is not None:
+    if segment.flushed_windows is not None:
         by_flush = met_by(late.where(BY_FLUSH), segment.adjusted)
         late = late.where(~F.col(BY_FLUSH)).unionByName(by_flush)
     if not segment.adjusted.rules.clock_moves:
@@ -188,22 +188,22 @@ def seen_after(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     return fresh if segment.seen is None else once(segment.seen.unionByName(fresh), window)
 
 
-def drained_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | None:
-    """Return the windows that stay closed after a segment since a flush closed them, drained.columns_of.
+def flushed_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | None:
+    """Return the windows that stay closed after a segment since a flush closed them, segment.columns_of.
 
     The watermark has not passed them; None where there was no flush.
     """
     adjusted = segment.adjusted
-    earlier = None if segment.drained is None else ahead(segment.drained, adjusted, window)
+    earlier = None if segment.flushed_windows is None else ahead(segment.flushed_windows, adjusted, window)
     if not segment.flushed:
         return earlier
     if window.empty:
-        found = drained_of_groups(seen_after(segment, window), adjusted, window)
+        found = flushed_of_groups(seen_after(segment, window), adjusted, window)
     else:
         kind = kind_of(window)
         found = of_contents(kind.with_start(kind.closed_contents(segment)), adjusted, window)
-    if segment.drained is None or earlier is None:
+    if segment.flushed_windows is None or earlier is None:
         return found
     keys = [TIMELINE, *group_names(window), START, END]
-    fresh = found.alias("new").join(segment.drained.alias("old"), same_in("new", "old", keys), "left_anti")
+    fresh = found.alias("new").join(segment.flushed_windows.alias("old"), same_in("new", "old", keys), "left_anti")
     return earlier.unionByName(fresh)

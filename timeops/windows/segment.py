@@ -40,8 +40,8 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import (
-    DRAINED,
     END,
+    FLUSHED_WINDOWS,
     FRESH,
     START,
     group_names,
@@ -139,7 +139,7 @@ LAST_SEQ = "__tm_last_seq"
 
 
 def columns_of(window: WindowSpec) -> list[str]:
-    """Return the columns of a frame of drained windows: BIGINT microseconds, the group, and LAST_SEQ."""
+    """Return the columns of a frame of flushed windows: BIGINT microseconds, the group, and LAST_SEQ."""
     return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
 
 
@@ -163,31 +163,31 @@ def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFra
     return with_end(windows, adjusted).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
 
 
-def told_of(events: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
-    """Return events with `membership.DRAINED`, empty where their group has none; unchanged without drained windows.
+def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
+    """Return events with `membership.FLUSHED_WINDOWS`, empty where their group has none; unchanged without any.
 
     Args:
         events: Events with `_timeline`.
-        drained: The windows that earlier flushes closed; None for none.
+        flushed_windows: The windows that earlier flushes closed; None for none.
         window: The window.
     """
-    if drained is None:
+    if flushed_windows is None:
         return events
     groups = group_names(window)
     one = F.struct(F.col(START).alias("start"), F.col(END).alias("end"), F.col(LAST_SEQ).alias("seq"))
-    lists = drained.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(DRAINED))
+    lists = flushed_windows.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(FLUSHED_WINDOWS))
     same = same_in("event", "own", [TIMELINE, *groups])
     known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
-    kind = lists.schema[DRAINED].dataType
-    found = F.coalesce(f"own.{DRAINED}", F.array().cast(kind)).alias(DRAINED)
+    kind = lists.schema[FLUSHED_WINDOWS].dataType
+    found = F.coalesce(f"own.{FLUSHED_WINDOWS}", F.array().cast(kind)).alias(FLUSHED_WINDOWS)
     return known.select(*[F.col(f"event.`{name}`") for name in events.columns], found)
 
 
-def may_be_late(accepted: DataFrame, drained: DataFrame | None, window: WindowSpec) -> DataFrame:
+def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
     """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
-    if drained is None:
+    if flushed_windows is None:
         return accepted.where(F.col(W_BEFORE).isNotNull())
-    return told_of(accepted, drained, window)
+    return told_of(accepted, flushed_windows, window)
 
 
 def no_seq() -> Column:
@@ -203,7 +203,7 @@ class WindowSegment:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
         known: Events of earlier segments that the window still needs; None for none. Of a window that revises its
             results they have `__tm_w_before` and `_clock` as they came.
-        drained: Windows that earlier flushes closed and the watermark had not passed; None for none.
+        flushed_windows: Windows that earlier flushes closed and the watermark had not passed; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
         placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
@@ -213,7 +213,7 @@ class WindowSegment:
 
     adjusted: Adjusted
     known: DataFrame | None = None
-    drained: DataFrame | None = None
+    flushed_windows: DataFrame | None = None
     seen: DataFrame | None = None
     flushed: bool = False
     placed: Any = None

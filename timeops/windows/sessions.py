@@ -534,7 +534,7 @@ class Sessions:
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
 
-        No open session was within the gap of such an event, so the session would have held it alone. With drained
+        No open session was within the gap of such an event, so the session would have held it alone. With flushed
         sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
         begins that each would have given: others may be in it.
         """
@@ -546,7 +546,7 @@ class Sessions:
         by_watermark = F.col(BY_FLUSH) == 0
         told = {MISSED: F.array(END), LATENESS: F.when(by_watermark, lateness), BY_FLUSH: ~by_watermark}
         late = late.withColumns(told).drop(END)
-        return late.drop(MISSED_FROM, BY_FLUSH) if segment.drained is None else late
+        return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: the event is in a session that is still open."""
@@ -585,15 +585,15 @@ class Sessions:
         narrow = taking.select(*named, *more, *_flat(taking, by_group))
         if window.input is not None:
             narrow = narrow.distinct()
-        if segment.drained is not None:
-            flat = _flat(segment.drained, by_group)
-            closed = segment.drained.select(F.col(START).alias(T_FINAL), F.col(END).alias(W_BEFORE), *flat)
+        if segment.flushed_windows is not None:
+            flat = _flat(segment.flushed_windows, by_group)
+            closed = segment.flushed_windows.select(F.col(START).alias(T_FINAL), F.col(END).alias(W_BEFORE), *flat)
             narrow = narrow.unionByName(closed, allowMissingColumns=True)
         rows = fetched(narrow, segment.adjusted.seqs)
         group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])
         rows = rows.drop_columns([f"{_FLAT}{number}" for number in range(len(by_group))])
         closed_by_flush = np.zeros(0, CLOSED)
-        if segment.drained is not None:
+        if segment.flushed_windows is not None:
             is_event = np.asarray(rows[FRESH].is_valid())
             ends = (group[~is_event], *(integers(rows[name])[~is_event] for name in (T_FINAL, W_BEFORE)))
             closed_by_flush = np.zeros(len(ends[0]), CLOSED)

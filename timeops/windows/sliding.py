@@ -31,17 +31,17 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (
     BY_END,
-    DRAINED,
     END,
     ENDS,
     FILTERED,
+    FLUSHED_WINDOWS,
     FRESH,
     MISSED,
     RANK,
     START,
     Rank,
     closed_to,
-    drained_at,
+    flushed_at,
     group_names,
     late_of,
     left_out,
@@ -91,11 +91,11 @@ class SlidingWindows:
         Others of the group make the instants in between, so the last possible one decides whether the event goes on.
         """
         first, last = F.col(T_FINAL), F.col(T_FINAL) + F.lit(self.window.size_us - 1)
-        if DRAINED not in events.columns:
+        if FLUSHED_WINDOWS not in events.columns:
             return place(events, F.array(first, last), self.window)
         placed = events.withColumn(FILTERED, left_out(events, self.window))
         is_closed = closed_to(placed, last, self.window)
-        between = F.exists(DRAINED, lambda one: (one["end"] >= first) & (one["end"] <= last))
+        between = F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] >= first) & (one["end"] <= last))
         some = closed_to(placed, first, self.window) | between
         goes_on = ~F.col(FILTERED) & ~is_closed
         missed = F.when(~F.col(FILTERED) & is_closed, F.array(first, last)).when(goes_on & some, F.array(first))
@@ -107,7 +107,7 @@ class SlidingWindows:
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the instants that close in the segment with `_watermark`, a row per instant."""
-        passing = self._passing(told_of(segment.events, segment.drained, self.window), segment)
+        passing = self._passing(told_of(segment.events, segment.flushed_windows, self.window), segment)
         made = _made_by(passing, self.window).select(TIMELINE, *group_names(self.window), END).distinct()
         closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
         return _held_at(_with_cell(closing, self.window), passing, self.window, WATERMARK)
@@ -125,7 +125,7 @@ class SlidingWindows:
 
         An instant that a late event makes holds events that came before there was any.
         """
-        passing = self._passing(told_of(segment.fresh_and_known, segment.drained, self.window), segment)
+        passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
         own = rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
         made = _made_by(passing, self.window, SEQ, CLOCK, FRESH).withColumn("moment", own)
         first = F.min(F.struct("moment", F.col(FRESH).alias("fresh"))).alias(_MADE)
@@ -141,7 +141,7 @@ class SlidingWindows:
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events that came after their last instant: alone they would have made the first."""
-        events = may_be_late(segment.adjusted.accepted, segment.drained, self.window)
+        events = may_be_late(segment.adjusted.accepted, segment.flushed_windows, self.window)
         return late_of(self.place(events), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -149,9 +149,9 @@ class SlidingWindows:
         gone = F.col(T_FINAL) + F.lit(self.window.size_us)
         is_open = _open_to(gone, F.col(W_END), self.window)
         if self.needs_others:
-            events = told_of(events, segment.drained, self.window)
+            events = told_of(events, segment.flushed_windows, self.window)
             is_open = _is_in_one(events, self.window) & is_open
-        return with_end_once(events, segment.adjusted).withColumn(into, is_open).drop(DRAINED)
+        return with_end_once(events, segment.adjusted).withColumn(into, is_open).drop(FLUSHED_WINDOWS)
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
@@ -167,8 +167,8 @@ def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
     """Return BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
     last = F.col(T_FINAL) + F.lit(window.size_us - 1)
     is_open = _open_to(last, F.col(W_BEFORE), window)
-    if DRAINED in events.columns:  # events that came before the flush stay in what it left open
-        is_open = is_open & ~F.exists(DRAINED, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
+    if FLUSHED_WINDOWS in events.columns:  # events that came before the flush stay in what it left open
+        is_open = is_open & ~F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
     return takes_part(events, window) & is_open
 
 
@@ -178,9 +178,9 @@ def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
     What a flush closed before stays closed; its events still count at the instants of others after it.
     """
     changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
-    flushed = [DRAINED] if DRAINED in passing.columns else []
+    flushed = [FLUSHED_WINDOWS] if FLUSHED_WINDOWS in passing.columns else []
     made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes.alias(END))
-    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~drained_at(made, F.col(END))
+    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~flushed_at(made, F.col(END))
     return made.where(is_open).drop(*flushed)
 
 
