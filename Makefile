@@ -15,7 +15,7 @@ demo: setup ## run the demo pipeline and print what came out
 	@$(BIN)/python -m tidemark.pipelines.demo
 
 demo-kafka: setup ## play the demo through a broker of Kafka on this machine, and compare
-	@$(BIN)/python -m tidemark.pipelines.kafka_demo
+	@$(BIN)/python -m examples.kafka.demo
 
 # Files stay whole, as their tests share what they look at; the longest come first, so that both processes end together.
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder

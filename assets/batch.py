@@ -29,7 +29,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import Filters, unreadable_file
-from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
+from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c

@@ -26,8 +26,8 @@ from tidemark.assets.log_control import CORRECTION, recorded
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import Published, pipeline_of
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.sources.known_versions import TableVersion
-from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
+from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
+from tidemark.resources.sources.table_versions import TableVersion
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted, top_level_names

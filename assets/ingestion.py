@@ -28,14 +28,12 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan, this_process
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
-from tidemark.resources.sources.delta_rows import reading_place
-from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.known_versions import TableVersion
-from tidemark.resources.sources.order import Stretch, stretches_in_order
-from tidemark.resources.sources.parquet_copies import pieces_of
+from tidemark.resources.sources.parquet_files import Stretch, pieces_of, stretches_in_order
 from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
+from tidemark.resources.sources.table_versions import TableVersion, reading_place
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows

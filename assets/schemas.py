@@ -16,8 +16,7 @@ from pyspark.sql.types import DataType, DateType, LongType, StringType, StructFi
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
 from tidemark.resources.delta.columns import OtherColumnsError, fit, old_columns
-from tidemark.resources.sources.files import payload_schema, split_of
-from tidemark.resources.sources.lines import RESCUED
+from tidemark.resources.sources.records import RESCUED, payload_schema, split_of
 from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.tables import open_in_column
 from tidemark.resources.workspace import Workspace

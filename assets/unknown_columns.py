@@ -1,6 +1,6 @@
 """Columns that input has and no `schema` names: which were reported before, and the sentence on the new ones.
 
-Here: what the plan of an ingestion remembers of them. Not here: finding them (resources/sources/unknown_columns.py).
+Here: what the plan of an ingestion remembers of them. Not here: finding them (resources/sources/columns.py).
 
 They are reported once, by the ingestion that meets them first: most are of no use to the pipeline.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources.batches.plans import IngestInput, Plan
-from tidemark.resources.sources.unknown_columns import line_to_add, unknown_of
+from tidemark.resources.sources.columns import line_to_add, unknown_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source, Spec
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pyspark
 
+from examples.kafka.broker import fetch_jars, java_program
 from tests.processes import process, wait_until
-from tidemark.resources.kafka.local_broker import fetch_jars, java_program
 from tidemark.resources.places.place import RemotePath
 from tidemark.resources.places.stores import StoreError
 

@@ -27,8 +27,8 @@ from confluent_kafka.admin import (
 )
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from examples.kafka.broker import LocalBroker, running
 from tests.certificates import as_pem, certificate_of
-from tidemark.resources.kafka.local_broker import LocalBroker, running
 
 SECURE = "SASL_SSL"
 PASSWORD = 'correct horse; "battery"'

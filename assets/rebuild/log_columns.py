@@ -2,7 +2,7 @@
 
 Here: which columns; the first value that does not fit a type; the one commit that fills added columns from what
 `_rescued` has kept. Not here: a value as another type (schemas.py), a column in `_rescued`
-(resources/sources/rescued.py), wider types (resources/delta/columns.py).
+(resources/sources/text_files.py), wider types (resources/delta/columns.py).
 
 Until the switch the log keeps its types, as live runs write it. A rebuild casts what it reads of it.
 """
@@ -24,9 +24,8 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.columns import delta_columns, differences
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.sources.files import schema_in_input
-from tidemark.resources.sources.lines import RESCUED
-from tidemark.resources.sources.rescued import FITS, HAS, with_column
+from tidemark.resources.sources.records import RESCUED, schema_in_input
+from tidemark.resources.sources.text_files import FITS, HAS, with_column
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError

@@ -29,10 +29,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
-from tidemark.resources.sources.files import split_of
-from tidemark.resources.sources.json_files import objects_of
-from tidemark.resources.sources.lines import LINE, RAW
-from tidemark.resources.sources.typed_texts import Reading
+from tidemark.resources.sources.records import LINE, RAW, Reading, split_of
+from tidemark.resources.sources.text_files import objects_of
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops import columns as c
 from tidemark.timeops import engine

@@ -1,64 +1,379 @@
-"""Files as a source: the records of the ranges that discovery chose, and the states to remember of their files.
+"""Files as a source: the files that an ingestion reads, files that wait, and their records.
 
-Here: the shape of a record, whatever the format, and finding the file at which a common read fails. Not here: the
-choice of files (discovery.py), checks of one file before it is read (fitness.py), the parsing of each format
-(csv_files.py, json_files.py, parquet_files.py), storing records.
+Here: choosing files, holding unreadable ones back, and finding the file at which a common read fails. Not here: one
+file and its remembered state (known_files.py), paths and bytes (local_files.py), whether a file fits (columns.py),
+the parsing of each format (text_files.py, parquet_files.py).
 """
 
-import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    LongType,
-    MapType,
-    NullType,
-    StringType,
-    StructField,
     StructType,
-    TimestampType,
 )
 
-from tidemark.resources.places.place import Place
-from tidemark.resources.sources.csv_files import read_csv
-from tidemark.resources.sources.discovery import FilesFound, discover, ensure_unchanged, listed
+from tidemark.resources.places.place import Place, RemotePath
+from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.footers import ParquetLooks
-from tidemark.resources.sources.json_files import read_json
-from tidemark.resources.sources.known_files import FileRange, counted, state_of
-from tidemark.resources.sources.lines import FILE, MALFORMED, MODIFIED, POSITION, RESCUED, Numbered
-from tidemark.resources.sources.long_lines import with_short_lines
+from tidemark.resources.sources.known_files import (
+    NOT_READ_YET,
+    Candidate,
+    FileRange,
+    FileState,
+    KnownFiles,
+    Looked,
+    Outcome,
+    Unfinished,
+    begins_as,
+    candidate,
+    counted,
+    judge,
+    look_into,
+    state_of,
+    unchanged,
+)
+from tidemark.resources.sources.local_files import (
+    check_key,
+    check_unchanged,
+    files_in_store,
+    fixed_folder,
+    has_wildcard,
+    matching_paths,
+    name_of,
+)
 from tidemark.resources.sources.parquet_files import read_parquet
-from tidemark.resources.sources.reader import Known, Needs, SourceRead
-from tidemark.resources.spark.frames import small_frame
-from tidemark.timeops.errors import InputError, SpecError, UnfitFilesError, first_line
-from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
-from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import text_of
-from tidemark.timeops.problems import told
-from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
-from tidemark.timeops.spec_check import is_storable
+from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
+from tidemark.resources.sources.records import (
+    SPARK_FAILURES,
+    Numbered,
+    cause_of,
+    is_of_a_file,
+    no_records,
+    schema_in_input,
+    with_short_lines,
+)
+from tidemark.resources.sources.text_files import read_csv, read_json
+from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
+from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.utc import Instant, us_of
+
+
+@dataclass(frozen=True)
+class FilesFound(Found):
+    """The findings in a source's folder.
+
+    Attributes:
+        ready: Files to be read now, in path order.
+        touched: Known files with a new modification time and the same bytes: states to remember.
+        copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
+            read.
+    """
+
+    PART: ClassVar[str] = "file"
+
+    ready: tuple[FileRange, ...] = ()
+    touched: tuple[FileState, ...] = ()
+    copies: tuple[FileState, ...] = ()
+
+    @property
+    def parts(self) -> tuple[FileRange, ...]:
+        """The files."""
+        return self.ready
+
+    @property
+    def files(self) -> tuple[FileRange, ...]:
+        """The files."""
+        return self.ready
+
+    @property
+    def is_work(self) -> bool:
+        """Return whether there are files to read, or copies to remember."""
+        return bool(self.ready or self.copies)
+
+    @property
+    def has_news(self) -> bool:
+        """Return whether there is something to read or to remember."""
+        return bool(self.ready or self.touched or self.copies)
+
+    @property
+    def needs_place(self) -> bool:
+        """Return whether lines are too long for a record: their files are copied."""
+        return any(file.long_lines for file in self.ready)
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of files that the source does not name."""
+        return tuple(column for file in self.ready for column in file.unknown)
+
+    def all_left(self) -> "FilesFound":
+        """Return the findings if no file is read now; copies may be of files that wait."""
+        return replace(self, ready=(), copies=(), left=self.new, ahead=self.new)
+
+    def without(self, held: Sequence[HeldBack]) -> "FilesFound":
+        """Return the findings without files that could not be read; their copies are looked at later."""
+        paths = {file.path for file in held}
+        names = {file.name for file in self.ready if file.path in paths}
+        ready = tuple(file for file in self.ready if file.path not in paths)
+        copies = tuple(copy for copy in self.copies if copy.copy_of not in names)
+        errors = (*self.errors, *(file.error for file in held))
+        return replace(self, ready=ready, copies=copies, errors=errors, held=(*self.held, *held))
+
+    def ensure_unchanged(self) -> None:
+        """Check that the files are unchanged."""
+        ensure_unchanged(self.ready)
+
+
+def discover(
+    source: FilesSource,
+    base: Path,
+    states: Sequence[FileState],
+    now: datetime,
+    *,
+    reread: bool = False,
+    is_at_end: bool = False,
+    held: Mapping[str, HeldBack] = MappingProxyType({}),
+) -> FilesFound:
+    """Compare the files of a source with their remembered states.
+
+    A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
+    modification time is done and not opened; a file that vanished is ignored.
+
+    Args:
+        source: The files source of the spec.
+        base: The folder of the spec file.
+        states: The remembered states of files of this source, in the order in which they were stored.
+        now: The present instant, aware.
+        reread: Read copies too, also copies that were found before.
+        is_at_end: Whether the input is at its end: a last line without a line end is finished.
+        held: Files by path that could not be read; they are not opened again until they change.
+
+    Raises:
+        InputError: The path of the source does not exist.
+    """
+    folder = fixed_folder(source.path, base)
+    stored = files_in_store(source.path) if isinstance(folder, RemotePath) else {}
+    paths = tuple(stored) or matching_paths(source.path, base)
+    known = KnownFiles.of(states, folder)
+    if not paths and not known:
+        _check_path(source, base)
+    candidates: list[Candidate] = []
+    others: list[Candidate] = []
+    waiting: list[str] = []
+    errors: list[InputError] = []
+    still_held: list[HeldBack] = []
+    for path in paths:
+        try:
+            check_key(path)
+            name = name_of(path, folder)
+            state = known.state_of(name, path)
+            file = candidate(path, name, state, reread=reread, stored=stored.get(path))
+        except InputError as error:
+            errors.append(error)
+            continue
+        if file is None:
+            others += [unchanged(path, name, state)] if state is not None else []
+            continue
+        age_us = us_of(now) - file.modified_us
+        if path in held and held[path].is_as_it_was(file):
+            still_held.append(held[path])
+        elif source.settle == timedelta(0) or age_us >= micros(source.settle):
+            candidates.append(file)
+        else:
+            others.append(file)
+            if age_us > -_NO_SKEW_US:
+                waiting.append(path)
+            else:
+                errors.append(_of_the_future(path, file.modified_us, source.settle, -age_us))
+    at = None if is_at_end else now
+    examined = _Examination(source, [*candidates, *others], None if reread else known, at).of(candidates)
+    found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
+    return found.without(still_held)
+
+
+_NO_SKEW_US = micros(timedelta(days=1))
+"""A file that is dated further ahead comes from a wrong clock, not an inexact one: it would wait for too long."""
+
+
+def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int) -> InputError:
+    return InputError(
+        f"{path}: the file is dated {Instant(modified_us)} UTC, {ahead_us // _NO_SKEW_US:,} days ahead of this "
+        f"machine: it is not as old as `settle` ({format_duration(settle)}) asks before then",
+        expected="a time of modification that has passed",
+        remedy="date it anew with `touch`, and set the clock of the machine that writes such files",
+    )
+
+
+def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
+    """Check that files are unchanged since discovery.
+
+    Raises:
+        InputError: A file was changed or removed since.
+    """
+    for file in ranges:
+        check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
+
+
+def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
+    """Return path, size and modification time (microseconds) of a source's files; no file is opened.
+
+    Raises:
+        InputError: The folder of the source cannot be listed.
+    """
+    if isinstance(fixed_folder(source.path, base), RemotePath):
+        return [(path, one.st_size, one.st_mtime_ns // 1000) for path, one in files_in_store(source.path).items()]
+    found = []
+    for path in matching_paths(source.path, base):
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append((path, -1, -1))
+        else:
+            found.append((path, seen.st_size, seen.st_mtime_ns // 1000))
+    return found
+
+
+def _check_path(source: FilesSource, base: Path) -> None:
+    folder = fixed_folder(source.path, base)
+    # In a store a folder exists only from its first file on.
+    if has_wildcard(source.path) and (isinstance(folder, RemotePath) or folder.is_dir()):
+        return
+    missing = f"there is no file {source.path!r}" if folder.is_dir() else f"there is no folder {folder}"
+    raise InputError(
+        f"Source {source.name!r}: wrong path: {missing}",
+        expected=f"files at {source.path!r}, relative to {base}",
+        remedy="correct `path` of the source, or create what it names",
+    )
+
+
+@dataclass
+class _Examination:
+    """Opens files, and judges them by all that is known.
+
+    Args:
+        source: Their source.
+        files: All files of the source.
+        known: The states of read files; None if the bytes of other names do not count.
+        now: The present instant; None if no file is going to change.
+    """
+
+    source: FilesSource
+    files: Sequence[Candidate]
+    known: KnownFiles | None
+    now: datetime | None
+    ready: list[FileRange] = field(default_factory=list)
+    touched: list[FileState] = field(default_factory=list)
+    copies: list[FileState] = field(default_factory=list)
+    errors: list[InputError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def of(self, candidates: Sequence[Candidate]) -> FilesFound:
+        """Read files in path order, up to the limit of one ingestion."""
+        queue, room_bytes = list(candidates), self.source.max_bytes
+        borders = () if self.known is None else sorted(self.known.sizes)
+        with ParquetLooks() as looks, ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
+            look = partial(look_into, self.source, borders, looks)
+            while batch := _fitting(self.source, queue, self.ready, room_bytes):
+                queue = queue[len(batch) :]
+                for file, looked in zip(batch, pool.map(look, batch), strict=True):
+                    outcome = self._judged(looked)
+                    room_bytes -= file.new_bytes if isinstance(outcome, FileRange) else 0
+                    self._note(file, outcome)
+        return FilesFound(
+            ready=tuple(self.ready),
+            left=len(queue),
+            errors=tuple(self.errors),
+            touched=tuple(self.touched),
+            copies=tuple(self.copies),
+            notes=tuple(self.notes),
+        )
+
+    def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
+        if isinstance(looked, InputError):
+            return looked
+        age_us = None if self.now is None else us_of(self.now) - looked.file.modified_us
+        is_dated = (
+            age_us is not None and age_us > -_NO_SKEW_US
+        )  # otherwise a line would wait for ever, without a word
+        age = timedelta(microseconds=age_us) if is_dated and age_us is not None else None
+        try:
+            return judge(self.source, looked, self.known, self, age)
+        except InputError as error:
+            return error
+
+    def is_in_place(self, read: FileState) -> bool:
+        """See `Landed`."""
+        own = (file for file in self.files if file.path == read.place or file.name == read.name)
+        return read.records == NOT_READ_YET or any(begins_as(self.source, file, read) for file in own)
+
+    def is_elsewhere(self, read: FileState, file: Candidate) -> bool:
+        """See `Landed`."""
+        others = (other for other in self.files if other.path != file.path and self._may_be(other, read))
+        return any(begins_as(self.source, other, read) for other in others)
+
+    def _may_be(self, file: Candidate, read: FileState) -> bool:
+        """Return whether a file may be a renamed one: it was not read itself, and may only begin alike by chance."""
+        own = file.known
+        is_new = own is None or not own.size or not begins_as(self.source, file, own)
+        return is_new or (own is not None and read.name in (own.copy_of, own.begins_as))
+
+    def _note(self, file: Candidate, outcome: Outcome | InputError) -> None:
+        match outcome:
+            case InputError():
+                self.errors.append(outcome)
+            case Unfinished():
+                self.notes.append(outcome.note)
+            case FileState():
+                is_touched = file.known is not None and file.known.digest == outcome.digest
+                (self.touched if is_touched else self.copies).append(outcome)
+            case FileRange():
+                self.ready.append(outcome)
+                self.notes += [outcome.note] if outcome.note else []
+                if self.known is not None:
+                    self.known.add(state_of(outcome, NOT_READ_YET))
+
+
+def _fitting(
+    source: FilesSource, queue: Sequence[Candidate], ready: Sequence[FileRange], room_bytes: int
+) -> list[Candidate]:
+    """Return the next files of the queue that may be read together with the ready ones; at least one in all."""
+    batch: list[Candidate] = []
+    oldest_us = min((file.modified_us for file in ready), default=None)
+    newest_us = max((file.modified_us for file in ready), default=None)
+    for file in queue[: max(_most_files(source) - len(ready), 0)]:
+        oldest_us = min(file.modified_us, file.modified_us if oldest_us is None else oldest_us)
+        newest_us = max(file.modified_us, file.modified_us if newest_us is None else newest_us)
+        fits = file.new_bytes <= room_bytes and _in_interval(source, newest_us - oldest_us)
+        if not fits and (ready or batch):
+            break
+        batch.append(file)
+        room_bytes -= file.new_bytes
+    return batch
+
+
+def _most_files(source: FilesSource) -> int:
+    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
+    one_by_one = source.alignment is not None and source.arrival_time is not None
+    return 1 if one_by_one else source.max_files
+
+
+def _in_interval(source: FilesSource, span_us: int) -> bool:
+    return source.alignment is None or span_us <= source.alignment.update_interval_us
+
 
 _READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]] = {
     "csv": read_csv,
     "json": read_json,
     "parquet": read_parquet,
 }
-SPARK_FAILURES = (PySparkException, Py4JJavaError)
-"""Errors of Spark; the latter if PySpark has no class for it."""
-_CONDITION = re.compile(r"\[FAILED_READ_FILE\.(\w+)\]")
-_FILE = re.compile(r"while reading file (\S+?)\.(?:\s|$)")
-_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -132,137 +447,6 @@ def read_files(
     ensure_unchanged(ranges)
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
     return SourceRead(records, states)
-
-
-def split_of(records: DataFrame, source: Source) -> Column:
-    """Return the split of each record as STRING; null if it has none, or if the expression fails on it.
-
-    For a record of Kafka it is the partition, unless the spec says otherwise.
-
-    Raises:
-        SpecError: The expression does not fit the columns.
-    """
-    if source.split is None:
-        return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
-    try:
-        return text_of(records, source.split)
-    except AnalysisException as error:
-        where = f"sources[{source.name}].split"
-        raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
-
-
-def payload_schema(spark: SparkSession, source: Source) -> StructType:
-    """Return the payload columns of a source, after `rename`; all of them may be null. Needs no file.
-
-    Raises:
-        SpecError: `schema` or `rename` of the source is wrong.
-    """
-    fields = schema_in_input(spark, source).fields
-    return StructType([StructField(name_in_tables(f.name, source.rename), f.dataType) for f in fields])
-
-
-def schema_in_input(spark: SparkSession, source: Source) -> StructType:
-    """Return the payload columns by their names in the files, or in the table.
-
-    Raises:
-        SpecError: `schema` or `rename` of the source is wrong.
-    """
-    try:
-        schema = StructType.fromDDL(source.columns)
-    except PySparkException as error:
-        raise _wrong_schema(source, first_sentence(error)) from error
-    if not isinstance(schema, StructType) or not schema.fields:
-        raise _wrong_schema(source, f"found {source.columns!r}")
-    if '"nullable":false' in schema.json():
-        raise _wrong_schema(source, "NOT NULL has no effect: what a record lacks is null")
-    for field in schema:
-        for name in _names_inside(field.dataType):
-            if signs := "".join(sorted(ILLEGAL_IN_STRUCTS.intersection(name))):
-                what = f"column `{field.name}`: the name `{name}` inside of it holds {signs!r}"
-                raise _wrong_schema(source, what, f"take `{field.name}` as STRING or MAP: `rename` cannot reach it")
-    _check_types(spark, source, schema)
-    in_files = names_in_files(schema.names, source.rename)
-    fields = [StructField(in_files[field.name], field.dataType) for field in schema]
-    added = [StructField(name, DataType.fromDDL(kind)) for name, kind in source.added_columns.items()]
-    return StructType([*fields, *added])
-
-
-def _check_types(spark: SparkSession, source: Source, schema: StructType) -> None:
-    """Refuse types that the format does not know; this runs no job."""
-    form = source.form
-    if form == "raw" and not isinstance(schema[0].dataType, StringType | BinaryType):
-        raise _wrong_schema(source, f"column `{schema[0].name}`: a raw value is STRING or BINARY")
-    unknown = (ArrayType, MapType, StructType, NullType) if form == "csv" else (NullType,)
-    for field in schema:
-        kind = field.dataType.simpleString()
-        if isinstance(field.dataType, unknown):
-            raise _wrong_schema(source, f"column `{field.name}`: {form} has no {kind}")
-        if not is_storable(field.dataType):
-            raise _wrong_schema(source, f"column `{field.name}` is {kind.upper()}, which no table can hold")
-    ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
-    try:
-        _let_parse(spark, ddl, is_json=form == "json")
-    except PySparkException as error:
-        raise _wrong_schema(source, first_sentence(error)) from error
-
-
-@lru_cache(maxsize=256)
-def _let_parse(spark: SparkSession, ddl: str, *, is_json: bool) -> None:
-    """Let Spark's parser confirm that it knows the types: once, as each stage of a batch asks for the columns."""
-    parser = F.from_json if is_json else F.from_csv
-    _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
-
-
-def _names_inside(kind: DataType) -> Iterator[str]:
-    """Yield the names of the fields of structs at any depth."""
-    match kind:
-        case StructType():
-            for field in kind:
-                yield field.name
-                yield from _names_inside(field.dataType)
-        case ArrayType():
-            yield from _names_inside(kind.elementType)
-        case MapType():
-            yield from _names_inside(kind.keyType)
-            yield from _names_inside(kind.valueType)
-
-
-def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") -> SpecError:
-    return SpecError(
-        f"`sources[{source.name}].schema`: {found}",
-        expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
-        remedy=remedy,
-    )
-
-
-def no_records(spark: SparkSession, source: Source) -> DataFrame:
-    """Return a frame without records, with the columns of `SourceRead.records`."""
-    schema = StructType(payload_schema(spark, source).fields)
-    for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
-        schema = schema.add(name, StringType())
-    return small_frame(spark, [], schema.add(POSITION, LongType()).add(MODIFIED, TimestampType()))
-
-
-def is_of_a_file(error: Exception) -> bool:
-    """Return whether Spark failed at the content of a file, and not for want of memory, disk or the file itself.
-
-    A failure in a task comes as an error of the JVM or of the server, without a condition of its own; so the
-    condition is found in its text.
-    """
-    conditions = _CONDITION.findall(str(error))
-    return bool(conditions) and "FILE_NOT_EXIST" not in conditions
-
-
-def cause_of(error: Exception) -> str:
-    """Return why Spark could not read a file."""
-    said = _CAUSE.search(str(error))
-    return said[1] if said else "Spark does not say why"
-
-
-def file_that_failed(error: Exception) -> str:
-    """Return the URL of the file whose content Spark failed at, as Spark names it; empty if it names none."""
-    said = _FILE.search(str(error))
-    return said[1] if said else ""
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:

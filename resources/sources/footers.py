@@ -1,6 +1,6 @@
 """Looks at parquet files in a separate process: a file that ends its reader ends no run and no code server.
 
-Here: the process and the questions to it. Not here: the judgement of a footer (fitness.py).
+Here: the process and the questions to it. Not here: the judgement of a footer (columns.py).
 
 The library of parquet files aborts its process at some files, such as encrypted files with a plain footer.
 """

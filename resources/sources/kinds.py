@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tidemark.resources.sources.delta_rows import DeltaReader
+from tidemark.resources.sources.delta import DeltaReader
 from tidemark.resources.sources.files import FilesReader
-from tidemark.resources.sources.kafka_rows import KafkaReader
+from tidemark.resources.sources.kafka import KafkaReader
 from tidemark.resources.sources.reader import SourceReader
 from tidemark.timeops.spec import DeltaSource, FilesSource, KafkaSource, Source
 

@@ -1,6 +1,6 @@
 """One file compared with the remembered files of a source: new, grown, touched, or changed against the rules.
 
-Here: the memory, finding a file in it, and judging a single file. Not here: the choice of files (discovery.py), the
+Here: the memory, finding a file in it, and judging a single file. Not here: the choice of files (files.py), the
 table that holds the states, records.
 
 The digest of the part that was read identifies a file: it stays the same file when it is renamed, grows or is
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tidemark.resources.places.place import Place, RemotePath, place_of, without_wildcards
-from tidemark.resources.sources.fitness import WITH_A_HALF, check_fits, patience_with
+from tidemark.resources.sources.columns import WITH_A_HALF, Columns, check_fits, patience_with
 from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.resources.sources.local_files import (
     Content,
@@ -29,7 +29,6 @@ from tidemark.resources.sources.local_files import (
     name_of,
     read_content,
 )
-from tidemark.resources.sources.unknown_columns import Columns
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import FilesSource

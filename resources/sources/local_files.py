@@ -235,7 +235,7 @@ def read_content(
     stored = hashlib.blake2b()
     for chunk in _chunks(path, size_bytes):
         stored.update(chunk)
-    for chunk in text_of(path, size_bytes):
+    for chunk in text_in(path, size_bytes):
         reading.take(chunk)
     return replace(reading.content(), digest=stored.hexdigest())
 
@@ -251,7 +251,7 @@ def _chunks(path: str, size_bytes: int) -> Iterator[bytes]:
             yield chunk
 
 
-def text_of(path: str, size_bytes: int) -> Iterator[bytes]:
+def text_in(path: str, size_bytes: int) -> Iterator[bytes]:
     """Yield the text of a file of lines: of its first `size_bytes`, of a compressed one all.
 
     Raises:

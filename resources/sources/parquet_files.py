@@ -1,15 +1,19 @@
-"""Parquet: rows of columns found by name, with their place in the file.
+"""Parquet files: their columns and values, and files that need no sorting or no SQL.
 
-Here: reading rows, and the lossless conversions of types: Spark's reader changes some numbers silently. Not here:
-names after `rename`.
+Here: which columns of a file fit, the values that Spark reads differently, files whose records are in the order of
+the log already, and rows that Arrow copies into the log, several files at a time. Not here: the footer in another
+process (footers.py), numbering other records (spark/numbering.py), the commit (delta/lake.py).
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import accumulate, pairwise
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -18,16 +22,127 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from tidemark.resources.sources.fitness import columns_in_file
+from tidemark.resources.sources.columns import columns_in_file
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.large_values import too_large
-from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, Numbered, to_records
-from tidemark.resources.sources.local_files import open_raw, path_of_url, spark_path
+from tidemark.resources.sources.local_files import LONGEST_LINE, open_raw, path_of_url, spark_path
+from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, too_large
 from tidemark.resources.spark.frames import frame_of
+from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.spec.fields import names_in_files
+from tidemark.timeops.utc import LAST_US, is_instant
+
+MOST_FILES = 64
+"""Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
+
+_FIRST_US = -2_208_988_800_000_000  # 1900: older instants may be of another calendar, which Spark translates
+_US = {"us": 1, "ms": 1_000}
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A file whose rows are in the order of their arrival, which each row has.
+
+    Attributes:
+        source: Name of its source.
+        name: The file, as `_file` of its records has it.
+        path: Its path or URL.
+        rows: Number of rows, at least one.
+        first_us: The first arrival, microseconds.
+        last_us: The last one.
+    """
+
+    source: str
+    name: str
+    path: str
+    rows: int
+    first_us: int
+    last_us: int
+
+
+def stretches_in_order(
+    read: Sequence[tuple[FilesSource, Sequence[FileRange]]], *, by_arrival: bool, time_zone: str = "UTC"
+) -> list[Stretch] | None:
+    """Return the files of an ingestion, one after the other as their records are in the log.
+
+    Only parquet files are looked at: reading one column of them takes a hundredth of the time of sorting their rows.
+
+    Args:
+        read: Each source with its files.
+        by_arrival: The log has the records by arrival, then by file; else by file and place alone.
+        time_zone: Zone for times without one, unless a source has its own.
+
+    Returns:
+        None if some records have to be sorted, or if that is unknown. Then the arrivals may also not rise from one
+        record to the next, by whichever order.
+    """
+    if sum(len(files) for _, files in read) > MOST_FILES:
+        return None
+    found: list[Stretch] = []
+    for source, files in read:
+        for file in files:
+            stretch = _stretch(source, file, source.time_zone or time_zone)
+            if stretch is None:
+                return None
+            found += [stretch] if stretch.rows else []
+    found.sort(key=lambda one: (one.first_us if by_arrival else 0, one.name, one.source))
+    return found if all(_follows(after, before) for before, after in pairwise(found)) else None
+
+
+def _follows(after: Stretch, before: Stretch) -> bool:
+    """Return whether every record of a file comes after those of another, also if some came at the same moment."""
+    same = (after.name, after.source) > (before.name, before.source)
+    return after.first_us > before.last_us or (after.first_us == before.last_us and same)
+
+
+def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | None:
+    if source.format != "parquet":
+        return None
+    if source.arrival_time is None:
+        if not is_instant(file.modified_us):
+            return None
+        rows = pq.read_metadata(file.path).num_rows
+        return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
+    column = source.arrival_time.strip("`")
+    arrivals = _arrivals(file.path, names_in_files([column], source.rename)[column], time_zone)
+    return None if arrivals is None else Stretch(source.name, file.name, file.path, *arrivals)
+
+
+def _arrivals(path: str, column: str, time_zone: str) -> tuple[int, int, int] | None:
+    """Return rows, first and last value of a column of instants that never fall; None for any other column."""
+    try:
+        return _range_of(pq.ParquetFile(path), column, time_zone)
+    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
+        return None
+
+
+def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, int, int] | None:
+    kind = file.schema_arrow.field(column).type if column in file.schema_arrow.names and "." not in column else None
+    if kind is None or not pa.types.is_timestamp(kind) or kind.unit not in _US:
+        return None
+    if kind.tz is None and time_zone != "UTC":  # local times, which Spark turns into instants
+        return None
+    first = last = None
+    rows = 0
+    for batch in file.iter_batches(columns=[column], batch_size=1_000_000):
+        values = batch.column(0)
+        if values.null_count:
+            return None
+        us = values.cast(pa.int64())
+        falls = pc.any(pc.less(us[1:], us[:-1])).as_py() if len(us) > 1 else False
+        if falls or (last is not None and len(us) and us[0].as_py() < last):
+            return None
+        if len(us):
+            first = us[0].as_py() if first is None else first
+            last, rows = us[-1].as_py(), rows + len(us)
+    if first is None or last is None:
+        return 0, 0, 0
+    scale = _US[kind.unit]
+    return (rows, first * scale, last * scale) if _FIRST_US <= first * scale <= last * scale <= LAST_US else None
+
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _LOSSLESS = {
@@ -218,3 +333,186 @@ def _read_group(
         rescued=kept.cast("string"),
         malformed=too_large({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
     )
+
+
+PIECE_ROWS = 2_000_000
+"""Most rows of a file of the log, if the row groups of the input allow it."""
+_BATCH_ROWS = 1 << 17
+_MOST_BYTES = 1 << 30  # of a row group: Spark reads larger ones, as it may use its disk
+_OTHER_TEXTS = ("large_string", "large_binary", "string_view", "binary_view")  # their sizes are measured otherwise
+_FLAT = (
+    *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
+    *(T.DecimalType, T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType),
+)
+
+
+@dataclass(frozen=True)
+class FilePiece:
+    """Row groups of a file that become one file of the log.
+
+    Attributes:
+        stretch: The file.
+        groups: Their numbers.
+        before: Rows of the file before them.
+        first_seq: The `_arrival_seq` of their first row.
+        rows: How many rows they have.
+        columns: The columns of the log that the file has, each with its name in the file.
+        arrival: The column of the file that holds the arrival; None if all rows have the arrival of the file.
+    """
+
+    stretch: Stretch
+    groups: tuple[int, ...]
+    before: int
+    first_seq: int
+    rows: int
+    columns: Mapping[str, str]
+    arrival: str | None
+
+    def batches(self, log: pa.Schema, before_us: int | None, batch_id: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as rows of the log.
+
+        Args:
+            log: The columns of the log.
+            before_us: The clock of the log before the ingestion, microseconds.
+            batch_id: The batch that writes.
+
+        Raises:
+            pyarrow.ArrowException: A value does not fit, a record is too large, or the file is damaged.
+        """
+        wanted = [*{*self.columns.values(), *([self.arrival] if self.arrival else [])}]
+        first = 0
+        read = pq.ParquetFile(self.stretch.path).iter_batches(
+            _BATCH_ROWS, row_groups=list(self.groups), columns=wanted, use_threads=False
+        )
+        for batch in read if wanted else _without_columns(self.rows):
+            _ensure_small(batch)
+            own = self._place(batch, first, before_us, batch_id)
+            values = [
+                own[field.name]
+                if field.name in own
+                else batch.column(self.columns[field.name])
+                if field.name in self.columns
+                else pa.nulls(batch.num_rows, field.type)
+                for field in log
+            ]
+            cast = [value.cast(field.type) for value, field in zip(values, log, strict=True)]
+            yield pa.RecordBatch.from_arrays(cast, schema=log)
+            first += batch.num_rows
+
+    def _place(self, batch: pa.RecordBatch, first: int, before_us: int | None, batch_id: int) -> dict[str, pa.Array]:
+        n, instant = batch.num_rows, pa.timestamp("us", "UTC")
+        if self.arrival is None:
+            arrival_us = np.full(n, self.stretch.first_us)
+        else:
+            column = batch.column(self.arrival)
+            arrival_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy()
+        clock_us = arrival_us if before_us is None else np.maximum(arrival_us, before_us)
+        rows = np.arange(first, first + n)
+        return {
+            c.SEQ: pa.array(self.first_seq + rows),
+            c.ARRIVAL: pa.array(arrival_us).cast(instant),
+            c.CLOCK: pa.array(clock_us).cast(instant),
+            c.SOURCE: pa.repeat(self.stretch.source, n),
+            c.FILE: pa.repeat(self.stretch.name, n),
+            c.POSITION: pa.array(self.before + rows + 1),
+            c.BATCH: pa.repeat(batch_id, n),
+        }
+
+
+def _ensure_small(batch: pa.RecordBatch) -> None:
+    """Refuse records whose values exceed the size of a record, see `large_values.too_large`."""
+    texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
+    sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]
+    if sizes and int(np.sum(sizes, axis=0).max(initial=0)) > LONGEST_LINE:
+        raise pa.ArrowInvalid("a record is too large")
+
+
+def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that has none of the columns."""
+    for first in range(0, rows, _BATCH_ROWS):
+        numbers = pa.array(np.arange(first, min(first + _BATCH_ROWS, rows)))
+        yield pa.RecordBatch.from_arrays([numbers], names=[c.SEQ])
+
+
+def pieces_of(
+    stretches: Sequence[Stretch],
+    sources: Mapping[str, tuple[FilesSource, StructType, str]],
+    payload: StructType,
+    first_seq: int,
+) -> list[FilePiece] | None:
+    """Cut files that are in the order of the log into its future files.
+
+    Args:
+        stretches: The files, in order.
+        sources: By name each source, its columns by their names in the files, and the zone of its local times.
+        payload: The payload columns of the log.
+        first_seq: The number of the first record.
+
+    Returns:
+        None if Spark has to read a file: an expression is evaluated, unknown columns are kept, or a type becomes
+        another one in a way that only Spark knows.
+    """
+    found: list[FilePiece] = []
+    for stretch in stretches:
+        source, schema, zone = sources[stretch.source]
+        if source.split is not None or source.keep_unknown:
+            return None
+        file = pq.ParquetFile(stretch.path)
+        own = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
+        if own is None:
+            return None
+        in_file = own[source.arrival_time.strip("`")] if source.arrival_time else None
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        if any(group.total_byte_size > _MOST_BYTES for group in groups):
+            return None
+        counts = [group.num_rows for group in groups]
+        befores = list(accumulate(counts, initial=0))
+        for numbers in _joined(counts):
+            before, rows = befores[numbers[0]], befores[numbers[-1] + 1] - befores[numbers[0]]
+            found.append(FilePiece(stretch, numbers, before, first_seq + before, rows, own, in_file))
+        first_seq += stretch.rows
+    return found
+
+
+def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Yield the numbers of row groups, joined up to the size of a file of the log."""
+    joined: list[int] = []
+    rows = 0
+    for number, count in enumerate(counts):
+        if joined and rows + count > PIECE_ROWS:
+            yield tuple(joined)
+            joined, rows = [], 0
+        if count:
+            joined.append(number)
+            rows += count
+    if joined:
+        yield tuple(joined)
+
+
+def _columns(
+    file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
+) -> Mapping[str, str] | None:
+    """Return the columns of the log in a file, with their names in it; None if Arrow reads them differently."""
+    if layout.local and zone != "UTC":
+        return None
+    if _has_old_calendar(file.metadata.metadata or {}):
+        return None
+    names = {source.rename.get(name, name): own for name, own in layout.names}
+    of_log = {field.name: field.dataType for field in payload}
+    types = {field.name: field.type for field in file.schema_arrow}
+    is_plain = all(
+        isinstance(of_log[name], _FLAT) and "." not in own and _is_read_alike(types[own])
+        for name, own in names.items()
+    )
+    return names if is_plain else None
+
+
+def _has_old_calendar(said: Mapping[bytes, bytes]) -> bool:
+    """Return whether Spark has to translate days before 1582, as an old Spark has written the file."""
+    return b"org.apache.spark.legacyDateTime" in said or said.get(b"org.apache.spark.version", b"3") < b"3"
+
+
+def _is_read_alike(found: pa.DataType) -> bool:
+    """Return whether Arrow casts a flat value like Spark: INT96 comes with nanoseconds."""
+    is_other = pa.types.is_nested(found) or pa.types.is_dictionary(found) or "[ns" in str(found)
+    return not is_other and str(found) not in _OTHER_TEXTS

@@ -9,17 +9,19 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.resources.places.place import Place
+from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.sources.known_versions import TableVersion
-from tidemark.resources.sources.unknown_columns import Columns
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import Source
+
+if TYPE_CHECKING:
+    from tidemark.resources.sources.table_versions import TableVersion
 
 
 class InputPart(Protocol):
@@ -274,7 +276,7 @@ class SourceRead:
     records: DataFrame
     states: tuple[FileState, ...] = ()
     untimed: tuple[str, ...] = ()
-    corrects: tuple[TableVersion, DataFrame] | None = None
+    corrects: "tuple[TableVersion, DataFrame] | None" = None
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.s3 import KEY, SECRET, S3Server, s3_server
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places import checks
-from tidemark.resources.sources.discovery import discover
+from tidemark.resources.sources.files import discover
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """

@@ -15,11 +15,11 @@ from dagster import DagsterInstance, validate_run_config
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
+from examples.kafka.broker import LocalBroker
 from tests.kafka import Topic
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.kafka.local_broker import LocalBroker
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import KafkaSource

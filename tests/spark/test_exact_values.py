@@ -13,9 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from tests.spark.test_files_source import land, malformed, payload, read, ready, rows, source
-from tidemark.resources.sources.delta_rows import read_versions, reading_place
-from tidemark.resources.sources.delta_tables import discover_versions
+from tidemark.resources.sources.delta import discover_versions
 from tidemark.resources.sources.files import read_files
+from tidemark.resources.sources.table_versions import read_versions, reading_place
 from tidemark.timeops.expressions.text_times import value_sql
 from tidemark.timeops.spec import DeltaSource
 

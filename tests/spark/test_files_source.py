@@ -20,10 +20,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.sources.discovery import discover, ensure_unchanged
-from tidemark.resources.sources.files import payload_schema, read_files
+from tidemark.resources.sources.files import discover, ensure_unchanged, read_files
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.records import payload_schema
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import FilesSource
 

@@ -8,10 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.unit.landed import land, source
-from tidemark.resources.sources.discovery import discover
-from tidemark.resources.sources.files import read_files, unreadable
+from tidemark.resources.sources.files import discover, read_files, unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
-from tidemark.resources.sources.long_lines import with_short_lines
+from tidemark.resources.sources.records import with_short_lines
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG = LONGEST_LINE + 5

@@ -16,11 +16,11 @@ from pyspark.sql.types import StructType
 from tests.seeds import Dice
 from tidemark.assets.schemas import log_schema
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.sources import parquet_copies
-from tidemark.resources.sources.files import payload_schema, read_files, schema_in_input
+from tidemark.resources.sources import parquet_files
+from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.order import stretches_in_order
-from tidemark.resources.sources.parquet_copies import FilePiece, pieces_of
+from tidemark.resources.sources.parquet_files import FilePiece, pieces_of, stretches_in_order
+from tidemark.resources.sources.records import payload_schema, schema_in_input
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
 
@@ -78,7 +78,7 @@ def copied(
 def test_rows_that_arrow_copies_are_those_that_spark_reads(
     spark: SparkSession, tmp_path: Path, dice: Dice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_copies, "PIECE_ROWS", 20)  # several files of the log from one of the input
+    monkeypatch.setattr(parquet_files, "PIECE_ROWS", 20)  # several files of the log from one of the input
     files = []
     for number, (name, rows) in enumerate({"a": 33, "b": 1, "c": 60}.items()):
         columns = {"arrived": seconds(*range(100 * number, 100 * number + rows))}

@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tidemark.resources.sources.discovery import FilesFound
+from tidemark.resources.sources.files import FilesFound
 from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

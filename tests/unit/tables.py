@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tidemark.resources.sources.delta_tables import VersionsFound, discover_versions
+from tidemark.resources.sources.delta import VersionsFound, discover_versions
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.spec import DeltaSource
 

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from tests.unit.tables import add, drop_log, look, only_error, shown, source, states
-from tidemark.resources.sources.delta_tables import discover_versions, listed_versions
+from tidemark.resources.sources.delta import discover_versions, listed_versions
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.timeops.errors import InputError

@@ -14,7 +14,7 @@ from tests.unit.report.shop import Shop
 from tidemark.assets.state.files import copies_after
 from tidemark.resources import tables
 from tidemark.resources.sources import known_files, local_files
-from tidemark.resources.sources.discovery import FilesFound, discover
+from tidemark.resources.sources.files import FilesFound, discover
 from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.timeops.spec import FilesSource
 

@@ -8,7 +8,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from tests.unit.landed import NOW, land, source
-from tidemark.resources.sources.discovery import discover
+from tidemark.resources.sources.files import discover
 from tidemark.resources.sources.footers import ParquetLooks
 from tidemark.timeops.errors import InputError
 

@@ -7,16 +7,17 @@ from typing import Any
 
 import pytest
 
+from examples.kafka.broker import LocalBroker
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.landing import START
-from tidemark.resources.kafka.local_broker import LocalBroker
-from tidemark.resources.sources.kafka_offsets import (
+from tidemark.resources.sources.kafka import (
     OffsetsFound,
+    Positions,
     before_judged_again,
     discover_offsets,
+    fair_shares,
     listed_offsets,
 )
-from tidemark.resources.sources.known_offsets import Positions, fair_shares
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 

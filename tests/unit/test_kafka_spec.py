@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from tests.unit.test_spec import schema_accepts
 from tidemark.pipelines.cli import main
-from tidemark.resources.kafka.connection import Connection
+from tidemark.resources.sources.kafka_connection import Connection
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import KafkaSource, Spec, parse_spec
 

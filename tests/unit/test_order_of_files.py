@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.order import MOST_FILES, Stretch, stretches_in_order
+from tidemark.resources.sources.parquet_files import MOST_FILES, Stretch, stretches_in_order
 from tidemark.timeops.spec import FilesSource
 
 AT_US = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.unit.landed import NOW, source
-from tidemark.resources.sources.discovery import discover
+from tidemark.resources.sources.columns import columns_of_json, line_to_add
+from tidemark.resources.sources.files import discover
 from tidemark.resources.sources.known_files import state_of
-from tidemark.resources.sources.unknown_columns import columns_of_json, line_to_add
 from tidemark.timeops.spec import FilesSource, Source
 
 SCHEMA = "id STRING, n INT"

@@ -1,7 +1,7 @@
-"""`python -m tidemark.pipelines.kafka_demo`: the flights of the demo through Kafka, and what partitions change.
+"""`python -m examples.kafka.demo`: the flights of the demo through Kafka, and what partitions change.
 
 Here: the topic and its records, two pipelines over it, and the comparison with the demo from files. Not here: the
-broker (resources/kafka/local_broker.py), the demo from files (demo.py), the run (cli.py, runner.py).
+broker (broker.py), the demo from files (pipelines/demo.py), the run (pipelines/cli.py, pipelines/runner.py).
 """
 # ruff: noqa: PLC0415 - words before the seconds that Dagster and Spark take to import
 
@@ -20,10 +20,10 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from examples.kafka.broker import running
 from tidemark.pipelines.cli import run_all
 from tidemark.pipelines.command_line import in_words, settings_of
 from tidemark.pipelines.demo import LANDING, SPEC, flight_lines, land_flights
-from tidemark.resources.kafka.local_broker import running
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace

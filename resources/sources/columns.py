@@ -1,14 +1,15 @@
-"""Checks of the first bytes, the header or the footer of a file against the way its source reads it.
+"""The columns of input before it is read: does a file fit its source, and which columns does `schema` not name.
 
-Here: checks that need no Spark and open one file, the header of a CSV file, and the matching of its columns. Not
-here: types of parquet columns (parquet_files.py), records, faults inside a file that only reading shows (files.py).
+Here: checks that need no Spark and open one file: its first bytes, its header or footer, the first lines of JSON; the
+layout of a table; how long an unfinished last line waits. Not here: types of parquet columns (parquet_files.py),
+faults that only reading shows (files.py), the report of unknown columns (assets/unknown_columns.py).
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,12 +18,75 @@ from typing import Any
 
 from tidemark.resources.sources.footers import Footer, ParquetLooks
 from tidemark.resources.sources.local_files import is_compressed, open_bytes
-from tidemark.resources.sources.unknown_columns import Columns, columns_of_json, unknown_of
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import did_you_mean, near_name
 from tidemark.timeops.spec import FilesSource, Source
-from tidemark.timeops.spec.fields import all_names, name_in_tables, names_in_files
+from tidemark.timeops.spec.fields import (
+    all_names,
+    column_name_problems,
+    name_in_tables,
+    names_in_files,
+    suggested_name,
+)
+
+Columns = tuple[tuple[str, str], ...]
+"""Names in the input, each with a type in DDL."""
+
+_OF_JSON: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
+_MOST_LINES = 100
+
+
+def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
+    """Return the columns of an input that its source does not name, in any case."""
+    names = top_level_names(source.columns)
+    known = {one.lower() for name in names for one in (*all_names(name, source.rename), name)}
+    known |= {name_in_tables(name, source.rename).lower() for name in names}
+    return tuple((name, kind) for name, kind in found if name and name.lower() not in known)
+
+
+def columns_of_json(text: bytes) -> Columns:
+    """Return the keys of the first objects of JSON lines, each with a type that holds its values."""
+    found: dict[str, str] = {}
+    for line in text.split(b"\n")[:_MOST_LINES]:
+        try:
+            keys = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        for name, value in keys.items() if isinstance(keys, dict) else ():
+            if value is not None:
+                kind = _OF_JSON.get(type(value), "STRING")
+                found[name] = _wider(found.get(name, kind), kind)
+    return tuple(found.items())
+
+
+def columns_of_layout(schema: str) -> Columns:
+    """Return the columns of a Delta table, from the schema in its log."""
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - looking at files must not wait for PySpark
+
+    fields = StructType.fromJson(json.loads(schema))
+    return tuple((field.name, field.dataType.simpleString().upper()) for field in fields)
+
+
+def _wider(one: str, other: str) -> str:
+    if one == other:
+        return one
+    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
+
+
+def line_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> str:
+    """Return the remedy that adds columns to the source: to `schema`, and to `rename` if a name needs it."""
+    taken = [name_in_tables(name, source.rename) for name in top_level_names(source.columns)]
+    fields, renamed = [], {}
+    for name, kind in columns:
+        own = name
+        if column_name_problems(name, "") or not name.isidentifier():
+            own = renamed[name] = suggested_name(name, taken)
+        taken.append(own)
+        fields.append(f"{own} {kind}")
+    entries = ", ".join(f"{json.dumps(old, ensure_ascii=False)}: {new}" for old, new in renamed.items())
+    return f"add `{', '.join(fields)}` to `schema`" + (f" and `{entries}` to `rename`" if renamed else "")
+
 
 WITH_A_WHOLE = timedelta(minutes=1)
 """How long a whole last line without a line end waits: many writers do not end their last line."""

@@ -1,19 +1,21 @@
-"""Discovery in a Delta table: the versions that the next ingestion reads, and the reason why it must stop.
+"""A Delta table as a source: the versions that the next ingestion reads, and the reason why it must stop.
 
-Here: choosing versions, without Spark. Not here: the reading of one commit (table_commits.py), rows (delta_rows.py),
-the committed versions of another pipeline's table (resources/batches).
+Here: choosing versions, without Spark. Not here: one version, and its rows (table_versions.py), which versions of
+another pipeline's table were committed (resources/batches).
 
 Versions are read in order and none is left out, so an error at one stops the source there; earlier versions are read.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import count, takewhile
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
 
 from tidemark.resources.delta.log import (
     Commit,
@@ -26,11 +28,22 @@ from tidemark.resources.delta.log import (
     open_table,
 )
 from tidemark.resources.places.place import Place, is_url, place_of
+from tidemark.resources.sources.columns import Columns, columns_of_layout
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.known_versions import How, TableVersion, ensure_same_table, last_of, path_of
-from tidemark.resources.sources.reader import Found, HeldBack
-from tidemark.resources.sources.table_commits import ANEW, check_files, check_fits, judged
-from tidemark.resources.sources.unknown_columns import Columns, columns_of_layout
+from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
+from tidemark.resources.sources.table_versions import (
+    ANEW,
+    How,
+    TableVersion,
+    check_files,
+    check_fits,
+    ensure_same_table,
+    judged,
+    last_of,
+    path_of,
+    read_before,
+    read_versions,
+)
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.utc import instant_of
@@ -89,6 +102,68 @@ class VersionsFound(Found):
     def ensure_unchanged(self) -> None:
         """Check that the log of the table is unchanged."""
         ensure_same_table(self.versions)
+
+
+@dataclass(frozen=True)
+class DeltaReader:
+    """Reads a Delta table; see `SourceReader`.
+
+    Attributes:
+        source: The source of the spec.
+        base: The folder of the spec file.
+    """
+
+    source: DeltaSource
+    base: Path
+
+    def needs(self) -> Needs:
+        """Return nothing."""
+        return Needs()
+
+    def seen(self, known: Known) -> list[object]:
+        """Return the newest entry of the log; of a table of another pipeline also what was committed there."""
+        folder = folder_of(self.source, self.base)
+        return [*listed_versions(self.source, self.base), known.committed(folder)]
+
+    def look(self, known: Known) -> VersionsFound:
+        """Compare the table with the remembered states of its versions.
+
+        Raises:
+            InputError: The pipeline would read what it writes.
+        """
+        folder = folder_of(self.source, self.base)
+        if known.own_folder.absolute() in (*folder.parents,):
+            raise InputError(
+                f"Source {self.source.name!r}: {folder} is a table of this pipeline",
+                expected="a table that others write",
+                remedy="correct `path`, or let a second pipeline read it",
+            )
+        committed = known.committed(folder)
+        return discover_versions(self.source, self.base, known.states, held=known.held, committed=committed)
+
+    def until_judged(self, found: VersionsFound, ahead: Collection[str]) -> VersionsFound:  # noqa: ARG002
+        """Return the findings: the look of an aligned source stops between two versions already."""
+        return found
+
+    def remember(self, found: VersionsFound) -> Mapping[str, Any]:
+        """Return the range of versions: folder, first and last version."""
+        if not found.versions:
+            return {}
+        first, last = found.versions[0], found.versions[-1]
+        return {"versions": [str(first.folder), first.version, last.version]}
+
+    def read(self, spark: SparkSession, found: VersionsFound, place: Place, time_zone: str) -> SourceRead:
+        """Read the rows of the versions."""
+        read = read_versions(spark, self.source, found.versions, place, time_zone)
+        for version in found.versions:
+            if version.how == "corrected":  # it is read alone
+                before = read_before(spark, self.source, version, place, time_zone)
+                read = replace(read, corrects=(version, before))
+        return read
+
+    def to_blame(self, spark: SparkSession, found: VersionsFound) -> Mapping[str, InputError]:  # noqa: ARG002
+        """Return nothing: the version that a file belongs to is not known."""
+        return {}
 
 
 def folder_of(source: DeltaSource, base: Path) -> Place:

@@ -1,7 +1,7 @@
 """Records of Kafka, in the ranges that discovery chose, each with its place in the log.
 
 Here: Spark's reader of Kafka, its jars, and values as JSON, Avro or raw bytes. Not here: the choice of offsets
-(kafka_offsets.py), how to connect (resources/kafka/), the shape of a record (lines.py).
+(kafka.py), how to connect (kafka_connection.py), the shape of a record (records.py).
 
 Kafka is read once, and the records are kept until they are written: a second reading may find fewer, as brokers
 compact and delete.
@@ -10,13 +10,12 @@ compact and delete.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, PySparkException
@@ -25,24 +24,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from tidemark.resources.kafka.broker import Broker
-from tidemark.resources.kafka.connection import Connection, refused_variables
-from tidemark.resources.places.place import Place
-from tidemark.resources.sources.files import SPARK_FAILURES, cause_of, no_records, schema_in_input
-from tidemark.resources.sources.fitness import names_there
-from tidemark.resources.sources.json_files import by_one_name, objects_of, with_all_names
-from tidemark.resources.sources.kafka_offsets import (
-    OffsetsFound,
-    before_judged_again,
-    discover_offsets,
-    listed_offsets,
-)
-from tidemark.resources.sources.known_offsets import OffsetRange, Positions
-from tidemark.resources.sources.large_values import too_large
-from tidemark.resources.sources.lines import FILE, LINE, MODIFIED, POSITION, RAW, to_records
+from tidemark.resources.sources.columns import names_there
+from tidemark.resources.sources.kafka_connection import Broker, Connection
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
-from tidemark.resources.sources.reader import Known, Needs, SourceRead
-from tidemark.resources.sources.typed_texts import Reading
+from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.records import (
+    FILE,
+    LINE,
+    MODIFIED,
+    POSITION,
+    RAW,
+    SPARK_FAILURES,
+    Reading,
+    cause_of,
+    no_records,
+    schema_in_input,
+    to_records,
+    too_large,
+)
+from tidemark.resources.sources.text_files import by_one_name, objects_of, with_all_names
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
@@ -52,6 +52,9 @@ from tidemark.timeops.utc import FIRST_US, LAST_US
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+    from tidemark.resources.sources.kafka import OffsetRange
+
 
 _KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
 _LARGE = "__tm_large"
@@ -77,56 +80,8 @@ def avro_package() -> str:
     return f"org.apache.spark:spark-avro_2.13:{version('pyspark')}"
 
 
-@dataclass(frozen=True)
-class KafkaReader:
-    """Reads topics of Kafka; see `SourceReader`.
-
-    Attributes:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
-
-    source: KafkaSource
-    base: Path
-
-    def needs(self) -> Needs:
-        """Return the packages that read Kafka and Avro, and the variables that may not be sent to brokers."""
-        packages = (kafka_package(), *([avro_package()] if self.source.format == "avro" else []))
-        return Needs(packages, tuple(refused_variables(self.source)))
-
-    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
-        """Return the topics, and the end of each partition."""
-        return [*listed_offsets(self.source, self.base)]
-
-    def look(self, known: Known) -> OffsetsFound:
-        """Compare the topics with the position after the last ingestion."""
-        noted = known.noted("positions")
-        return discover_offsets(self.source, self.base, None if noted is None else Positions.from_json(noted))
-
-    def until_judged(self, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
-        """Return the offsets of partitions that are not ahead, up to `update_interval` after the earliest."""
-        return before_judged_again(self.source, self.base, found, ahead)
-
-    def remember(self, found: OffsetsFound) -> Mapping[str, Any]:
-        """Return the range of each partition, the position after it, and the offsets that are gone."""
-        said = {
-            "offsets": {one.split: [one.first, one.end] for one in found.offsets},
-            "positions": None if found.at is None else found.at.after(found.offsets).to_json(),
-            "lost": [one.to_json() for one in found.lost],
-        }
-        return {name: value for name, value in said.items() if value}
-
-    def read(self, spark: SparkSession, found: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
-        """Fetch the records."""
-        return read_offsets(spark, self.source, found.offsets, self.base, time_zone)
-
-    def to_blame(self, spark: SparkSession, found: OffsetsFound) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return nothing: records are fetched whole before they are read."""
-        return {}
-
-
 def read_offsets(
-    spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], base: Path, time_zone: str = "UTC"
+    spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", base: Path, time_zone: str = "UTC"
 ) -> SourceRead:
     """Read the records of ranges, as records like those of files; they are fetched now.
 
@@ -200,7 +155,7 @@ def _no_reader(package: str, why: str) -> MachineError:
 
 
 def _fetched(
-    spark: SparkSession, source: KafkaSource, ranges: Sequence[OffsetRange], connection: Connection
+    spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", connection: Connection
 ) -> DataFrame:
     """Return the records as Kafka has them, with their place; they are fetched once, now."""
     assigned: dict[str, list[int]] = defaultdict(list)
@@ -260,7 +215,7 @@ _OVERFLOWS_MS = (1 << 63) // 1_000
 _SHORT_S = 2.0
 
 
-def _may_overflow(connection: Connection, ranges: Sequence[OffsetRange]) -> bool:
+def _may_overflow(connection: Connection, ranges: "Sequence[OffsetRange]") -> bool:
     """Return whether a timestamp makes Spark's reader fail: its microseconds do not fit a long.
 
     Brokers that were silent to Spark are not asked again.

@@ -1,32 +1,186 @@
-"""Discovery in Kafka: the offsets that the next ingestion reads, asked of the brokers without Spark.
+"""Kafka as a source: the offsets that the next ingestion reads, asked of the brokers without Spark, and its position.
 
-Here: topics and partitions that come, go, or are made anew, offsets that are gone, and the size of one ingestion. Not
-here: questions to brokers (resources/kafka/broker.py), remembered positions (known_offsets.py), records
-(kafka_rows.py), partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
+Here: topics and partitions that come, go, or are made anew, offsets that are gone, the size of one ingestion, and
+positions as JSON for the plan. Not here: questions to brokers (kafka_connection.py), records (kafka_records.py),
+partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
+
+Every plan of an ingestion holds the position of each partition after it, so the last committed plan says where to go
+on.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tidemark.resources.kafka.broker import Broker, Partition, Topic
-from tidemark.resources.kafka.connection import Connection
-from tidemark.resources.sources.known_offsets import (
-    Lost,
-    OffsetRange,
-    Positions,
-    TopicPosition,
-    fair_shares,
-    offsets_in,
-    split_name,
-)
-from tidemark.resources.sources.reader import Found
+from pyspark.sql import SparkSession
+
+from tidemark.resources.places.place import Place
+from tidemark.resources.sources.kafka_connection import Broker, Connection, Partition, Topic, refused_variables
+from tidemark.resources.sources.kafka_records import avro_package, kafka_package, read_offsets
+from tidemark.resources.sources.reader import Found, Known, Needs, SourceRead
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import us_of
+
+_BYTES = 200  # of a record: their number is not known before they are read
+
+
+def split_name(topic: str, partition: int) -> str:
+    """Return the name of a partition as a split."""
+    return f"{topic}-{partition}"
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """The offsets that one ingestion reads of a partition.
+
+    Attributes:
+        topic: The topic.
+        partition: Number of the partition.
+        first: The first offset.
+        end: The offset after the last one.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def split(self) -> str:
+        """The split that the partition is."""
+        return split_name(self.topic, self.partition)
+
+    @property
+    def offsets(self) -> int:
+        """Number of offsets that it spans; not each of them need have a record."""
+        return self.end - self.first
+
+    @property
+    def path(self) -> str:
+        """Its name in plans and errors."""
+        return f"{self.split}, {span(self.first, self.end)}"
+
+    @property
+    def size(self) -> int:
+        """An estimate of its bytes."""
+        return self.offsets * _BYTES
+
+    @property
+    def modified_us(self) -> int:
+        """Always 0: a range has no time; its offsets distinguish it from others."""
+        return 0
+
+
+def span(first: int, end: int) -> str:
+    """Return offsets in words."""
+    return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Offsets that were not read and no longer exist.
+
+    Attributes:
+        split: The split that the partition is.
+        first: The first of them.
+        end: The offset after the last one; None if their number is unknown.
+        why: Their fate, in a few words.
+    """
+
+    split: str
+    first: int
+    end: int | None
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        """The missing offsets, in words."""
+        what = f"offset {self.first} and later ones" if self.end is None else span(self.first, self.end)
+        return f"{self.split}: {what} were not read and are gone: {self.why}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as JSON, for the plan and for the argument of a control item."""
+        last = {} if self.end is None else {"last": self.end - 1}
+        return {"split": self.split, "first": self.first, **last}
+
+
+@dataclass(frozen=True)
+class TopicPosition:
+    """The position of a topic.
+
+    Attributes:
+        topic: Its name.
+        topic_id: Its id.
+        following: The offset that is read next, by partition.
+    """
+
+    topic: str
+    topic_id: str
+    following: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Positions:
+    """The position of a source.
+
+    Attributes:
+        first_splits: The splits that existed at the first look at the source: each of them holds back the watermark
+            until it has an event.
+        topics: Its topics.
+    """
+
+    first_splits: tuple[str, ...]
+    topics: tuple[TopicPosition, ...]
+
+    def of_topic(self, topic: str) -> TopicPosition | None:
+        """Return the position of a topic; None for one that was not seen yet."""
+        return next((one for one in self.topics if one.topic == topic), None)
+
+    def after(self, ranges: Sequence[OffsetRange]) -> "Positions":
+        """Return the position of the source after ranges were read."""
+        ends = {(one.topic, one.partition): one.end for one in ranges}
+        topics = [
+            replace(one, following=tuple(ends.get((one.topic, i), at) for i, at in enumerate(one.following)))
+            for one in self.topics
+        ]
+        return replace(self, topics=tuple(topics))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the value as JSON for the plan."""
+        topics = {one.topic: {"id": one.topic_id, "next": [*one.following]} for one in self.topics}
+        return {"first_splits": [*self.first_splits], "topics": topics}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Positions":
+        """Return the value that `to_json` wrote."""
+        topics = [TopicPosition(name, said["id"], tuple(said["next"])) for name, said in values["topics"].items()]
+        return cls(tuple(values["first_splits"]), tuple(topics))
+
+
+def fair_shares(waiting: Sequence[int], most: int) -> list[int]:
+    """Return the share of each in a common limit: equal shares, but no more than is waiting.
+
+    Args:
+        waiting: The waiting amount of each.
+        most: The common limit.
+    """
+    shares = [0] * len(waiting)
+    left = most
+    by_size = sorted(range(len(waiting)), key=lambda i: waiting[i])
+    for number, i in enumerate(by_size):
+        # The following ones have at least as much waiting; the remainder of the division goes to the last ones.
+        shares[i] = min(waiting[i], left // (len(by_size) - number))
+        left -= shares[i]
+    return shares
+
+
+def offsets_in(ranges: Iterable[OffsetRange]) -> int:
+    """Return how many offsets ranges span."""
+    return sum(one.offsets for one in ranges)
 
 
 @dataclass(frozen=True)
@@ -94,6 +248,54 @@ class OffsetsFound(Found):
     def all_left(self) -> "OffsetsFound":
         """Return the findings if no offset is read now."""
         return replace(self, offsets=(), left=self.new, ahead=self.new)
+
+
+@dataclass(frozen=True)
+class KafkaReader:
+    """Reads topics of Kafka; see `SourceReader`.
+
+    Attributes:
+        source: The source of the spec.
+        base: The folder of the spec file.
+    """
+
+    source: KafkaSource
+    base: Path
+
+    def needs(self) -> Needs:
+        """Return the packages that read Kafka and Avro, and the variables that may not be sent to brokers."""
+        packages = (kafka_package(), *([avro_package()] if self.source.format == "avro" else []))
+        return Needs(packages, tuple(refused_variables(self.source)))
+
+    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
+        """Return the topics, and the end of each partition."""
+        return [*listed_offsets(self.source, self.base)]
+
+    def look(self, known: Known) -> OffsetsFound:
+        """Compare the topics with the position after the last ingestion."""
+        noted = known.noted("positions")
+        return discover_offsets(self.source, self.base, None if noted is None else Positions.from_json(noted))
+
+    def until_judged(self, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
+        """Return the offsets of partitions that are not ahead, up to `update_interval` after the earliest."""
+        return before_judged_again(self.source, self.base, found, ahead)
+
+    def remember(self, found: OffsetsFound) -> Mapping[str, Any]:
+        """Return the range of each partition, the position after it, and the offsets that are gone."""
+        said = {
+            "offsets": {one.split: [one.first, one.end] for one in found.offsets},
+            "positions": None if found.at is None else found.at.after(found.offsets).to_json(),
+            "lost": [one.to_json() for one in found.lost],
+        }
+        return {name: value for name, value in said.items() if value}
+
+    def read(self, spark: SparkSession, found: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
+        """Fetch the records."""
+        return read_offsets(spark, self.source, found.offsets, self.base, time_zone)
+
+    def to_blame(self, spark: SparkSession, found: OffsetsFound) -> Mapping[str, InputError]:  # noqa: ARG002
+        """Return nothing: records are fetched whole before they are read."""
+        return {}
 
 
 def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> OffsetsFound:

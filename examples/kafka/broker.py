@@ -1,6 +1,7 @@
 """A broker of Kafka on this machine, for the tests and the demo: one node that holds its own metadata (KRaft).
 
-Here: fetching it from Maven Central once, starting, stopping. Not here: pipelines, and clients (broker.py).
+Here: fetching it from Maven Central once, starting, stopping. Not here: pipelines, and clients
+(resources/sources/kafka_connection.py).
 
 It listens on the loopback address only. Its data is deleted with its folder.
 """

@@ -1,20 +1,22 @@
-"""Rows of a Delta table, of the versions that discovery chose, each with its place in the log.
+"""One version of a Delta table as it is read: the effect of its commits, the spec's decision on it, and its rows.
 
-Here: letting Spark's Delta reader read exactly these rows, whatever features the table has. Not here: the choice of
-versions (delta_tables.py), the shape of a record (lines.py).
+Here: judging commits, the memory of a version, and letting Spark's Delta reader read exactly its rows, whatever
+features the table has. Not here: entries of the log (delta/log.py), the choice of versions (delta.py), the shape of a
+record (records.py).
 
-To read the files of some commits, a log that names only these files is written next to the pipeline's tables. Delta
-then applies all features of the table: partitions, column mapping, widened types.
+A version is remembered as a file is: its number is the name, the id of the table the digest, the time of its commit
+the modification time. To read the files of some commits, a log that names only these files is written next to the
+pipeline's tables. Delta then applies all features of the table: partitions, column mapping, widened types.
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote, urlparse
 from uuid import uuid4
 
@@ -22,21 +24,299 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from tidemark.resources.delta.log import LOG, DataFile, Layout
+from tidemark.resources.delta.log import LOG, Commit, DataFile, Layout, entry_path, place_of
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
-from tidemark.resources.sources.delta_tables import VersionsFound, discover_versions, folder_of, listed_versions
-from tidemark.resources.sources.files import no_records, schema_in_input
-from tidemark.resources.sources.fitness import names_there
-from tidemark.resources.sources.known_versions import TableVersion, ensure_same_table
-from tidemark.resources.sources.large_values import too_large
-from tidemark.resources.sources.lines import FILE, MODIFIED, POSITION, to_records
+from tidemark.resources.sources.columns import check_names, names_there
+from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
-from tidemark.resources.sources.reader import Known, Needs, SourceRead
+from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.records import (
+    FILE,
+    MODIFIED,
+    POSITION,
+    no_records,
+    schema_in_input,
+    to_records,
+    too_large,
+)
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import quoted, top_level_names
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import DeltaSource
+from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.source import CHANGE_TYPE
+from tidemark.timeops.utc import instant_of
+
+How = Literal["whole", "added", "changed", "corrected", "nothing"]
+
+
+@dataclass(frozen=True)
+class Before:
+    """The table before a version that changes rows.
+
+    Attributes:
+        version: The version before.
+        layout: The table's layout at that version.
+        files: The files whose rows the version removed, all or some; None if the whole tables before and after it
+            have to be compared, as the log marks single rows of files as deleted.
+    """
+
+    version: int
+    layout: Layout
+    files: tuple[DataFile, ...] | None
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A version of a table as one ingestion reads it.
+
+    Attributes:
+        folder: Folder of the table.
+        version: Its number.
+        how: The whole table, the added rows, the rows of the change feed, the rows that differ from the version
+            before, or nothing.
+        committed_us: Time of its commit, microseconds since the epoch: later than the version before.
+        before: The table before it, with `corrected`.
+        is_timed: Whether the time is the commit's own; else that is outside the years 0001 to 9999, and this one only
+            orders.
+        size: Bytes to read.
+        rows: Rows to read, as far as the log of the table says.
+        files: The files with rows that were added.
+        layout: The table's layout at this version.
+        entry: Size and modification time (nanoseconds) of its entry in the log.
+        passed_over: A sentence on changes of rows that were not read; empty if there are none.
+    """
+
+    folder: Place
+    version: int
+    how: How
+    committed_us: int
+    size: int
+    rows: int
+    files: tuple[DataFile, ...]
+    layout: Layout
+    entry: tuple[int, int]
+    passed_over: str = ""
+    is_timed: bool = True
+    before: Before | None = None
+
+    @property
+    def path(self) -> str:
+        """Its name in plans and errors."""
+        return path_of(self.folder, self.version)
+
+    @property
+    def modified_us(self) -> int:
+        """Time of its commit, in place of a file's modification time."""
+        return self.committed_us
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing to read of it."""
+        return self.how == "nothing"
+
+    @property
+    def state(self) -> FileState:
+        """The state to remember once it was read."""
+        return FileState(
+            name=str(self.version),
+            size=self.size,
+            modified_us=self.committed_us,
+            digest=self.layout.table_id,
+            records=self.rows,
+            ends_with_newline=True,
+            place=self.path,
+        )
+
+
+def path_of(folder: Place, version: int) -> str:
+    """Return the name of a version in plans and errors."""
+    return f"{folder}, version {version}"
+
+
+def last_of(states: Iterable[FileState]) -> FileState | None:
+    """Return the state of the last version that was read; None if there is none."""
+    return max(states, key=lambda state: int(state.name), default=None)
+
+
+def ensure_same_table(versions: Sequence[TableVersion]) -> None:
+    """Check that the entries of versions are unchanged since discovery.
+
+    Raises:
+        InputError: An entry was changed or removed since.
+    """
+    for version in versions:
+        try:
+            seen = entry_path(version.folder, version.version).stat()
+        except OSError:
+            found = "is gone"
+        else:
+            found = "" if (seen.st_size, seen.st_mtime_ns) == version.entry else "was written anew"
+        if found:
+            raise InputError(
+                f"{version.path}: its entry in the table's log {found} while it was read",
+                expected="a table whose log only grows",
+                remedy="run again: the run reads the log anew",
+            )
+
+
+ANEW = "to read the table anew, choose another name or warehouse for the pipeline"
+_FOLLOW = "take them in with `changes: follow`: the log is corrected, and what was computed of it is made anew"
+_BY_FEED = (
+    "; in a pipeline of another `name`, `changes: rows` reads what later commits change, as rows with "
+    "`_change_type`, where the table keeps a change data feed"
+)
+
+
+def judged(
+    source: DeltaSource,
+    folder: Place,
+    commits: Sequence[Commit],
+    layout: Layout,
+    at_us: int,
+    *,
+    layout_before: Callable[[int], Layout],
+    is_of_pipeline: bool = False,
+) -> TableVersion:
+    """Return the version to read for one commit, or for the commits of one batch of another pipeline.
+
+    Args:
+        source: The source of the spec.
+        folder: Folder of the table.
+        commits: One, or several that follow each other.
+        layout: The layout of the table after them.
+        at_us: The order time of the last one, microseconds since the epoch.
+        layout_before: Returns the layout of the table at a version.
+        is_of_pipeline: Whether the table belongs to a Tidemark pipeline.
+
+    Raises:
+        InputError: The version cannot be read, or the spec refuses it.
+    """
+    last = commits[-1]
+    added, lost = _net(commits)
+    how: How = "added" if added else "nothing"
+    said, files, size, before = "", tuple(added), 0, None
+    is_changed = bool(lost) or any(file.has_vector for file in added)
+    if is_changed and source.changes == "follow":
+        before = _before(commits[0].version - 1, layout_before, lost, added)
+        how, files = "corrected", () if before.files is None else files
+        size = sum(file.size for file in (*lost.values(), *(added if before.files is None else ())))
+        check_files(folder, [file.path for file in (*added, *lost.values())], last.version, "changed")
+    elif is_changed:
+        how, files, said = _how_changed(source, folder, commits, layout, is_of_pipeline=is_of_pipeline)
+        size = sum(file.size for file in (*last.feed, *last.added)) if how == "changed" else 0
+    elif added:
+        check_files(folder, [file.path for file in added], last.version, "added")
+    if how != "nothing":
+        check_fits(source, folder, layout, last.version)
+    size, rows = size + sum(file.size for file in files), sum(file.rows for file in files)
+    is_timed = last.at_us is not None
+    about = (at_us, size, rows, files, layout, last.entry, said, is_timed)
+    return TableVersion(folder, last.version, how, *about, before)
+
+
+def _before(
+    version: int, layout_at: Callable[[int], Layout], lost: Mapping[str, DataFile], added: Sequence[DataFile]
+) -> Before:
+    """Return the table before commits that removed rows."""
+    layout = layout_at(version)
+    untold = bool(layout.partitions) and any(not json.loads(file.partition) for file in lost.values())
+    if untold or any(file.has_vector for file in (*lost.values(), *added)):
+        return Before(version, layout, None)
+    return Before(version, layout, tuple(lost.values()))
+
+
+def _how_changed(
+    source: DeltaSource, folder: Place, commits: Sequence[Commit], layout: Layout, *, is_of_pipeline: bool
+) -> tuple[How, tuple[DataFile, ...], str]:
+    """Return how a version that changes rows is read, its files, and a sentence if it is not read.
+
+    Raises:
+        InputError: The spec refuses the version.
+    """
+    last = commits[-1]
+    at = (
+        "at a time that it does not say"
+        if last.at_us is None
+        else f"at {instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
+    )
+    why = ": its pipeline has computed results anew, as a backfill or a revision does" if is_of_pipeline else ""
+    what = f"{path_of(folder, last.version)} ({last.operation} {at}) updates or deletes rows{why}"
+    if source.changes == "ignore":
+        return "nothing", (), f"{what}: passed over whole, as `changes` is ignore"
+    if source.changes == "fail":
+        raise InputError(
+            what,
+            expected="commits that only add rows, as `changes` is fail",
+            remedy=f"{_FOLLOW}. To go on without them, set `start_version: {last.version + 1}`: this commit is "
+            f"passed over, also rows that it adds, and what was computed from the old rows stays"
+            f"{'' if is_of_pipeline else _BY_FEED}",
+        )
+    if len(commits) > 1 and layout.has_change_feed:
+        raise InputError(
+            f"{what}, and so do other commits of the same batch: of several, the change data feed is not read",
+            expected="windows of another pipeline that only ever have final rows",
+            remedy="set `changes: follow`, or read `history/<name>`, where its window has `history: true`",
+        )
+    if not layout.has_change_feed:
+        raise InputError(
+            f"{what}, and the table kept no change data feed then",
+            expected="a table with delta.enableChangeDataFeed = true, as `changes` is rows",
+            remedy="set this property before rows are changed, or read `history/<name>` of a Tidemark pipeline; "
+            "`changes: ignore` in a pipeline of another name passes over such commits",
+        )
+    needed = [file.path for file in last.feed or (*last.added, *last.removed)]
+    check_files(folder, needed, last.version, "changed")
+    return "changed", (), ""
+
+
+def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int) -> None:
+    """Check that a table has the columns of the spec; their types are checked when rows are read.
+
+    Raises:
+        InputError: A column is missing.
+    """
+    wanted, path = names_in_files(top_level_names(source.columns), source.rename).values(), path_of(folder, version)
+    there = names_there(path, source, list(wanted), layout.columns, of="table")
+    check_names(path, list(there.values()), layout.columns, of="table")
+
+
+def check_files(folder: Place, paths: Sequence[str], version: int, what: str) -> None:
+    """Check that files still exist.
+
+    Raises:
+        InputError: A file was deleted.
+    """
+    for path in paths:
+        if not place_of(path, folder).exists():
+            raise InputError(
+                f"{path_of(folder, version)} {what} {path}, and this file is gone",
+                expected="all files of versions that were not read yet",
+                remedy="let VACUUM keep files for longer than this pipeline may lag "
+                f"(delta.deletedFileRetentionDuration); `start_version: {version + 1}` passes over this version, "
+                f"and its rows are missing then; {ANEW}",
+            )
+
+
+def _net(commits: Sequence[Commit]) -> tuple[list[DataFile], dict[str, DataFile]]:
+    """Return the files that commits added together, and the earlier files that they removed.
+
+    A file that one of them added and a later one removed is in neither: so an undone attempt leaves no trace.
+    """
+    added: dict[str, DataFile] = {}
+    lost: dict[str, DataFile] = {}
+    for commit in commits:
+        gone = set(lost)
+        for file in commit.removed:
+            if added.pop(file.path, None) is None:
+                lost[file.path] = file
+        for file in commit.added:
+            if file.path in gone and not file.has_vector:
+                lost.pop(file.path, None)
+            else:
+                added[file.path] = file
+    return list(added.values()), lost
+
 
 _VALUE = "__tm_value_"  # and a number: no column of a table has the name of a place
 _FILE, _AT = "__tm_file", "__tm_committed_us"
@@ -57,68 +337,6 @@ _ID, _PHYSICAL, _MOST = (
     "delta.columnMapping.maxColumnId",
 )
 _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR")
-
-
-@dataclass(frozen=True)
-class DeltaReader:
-    """Reads a Delta table; see `SourceReader`.
-
-    Attributes:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
-
-    source: DeltaSource
-    base: Path
-
-    def needs(self) -> Needs:
-        """Return nothing."""
-        return Needs()
-
-    def seen(self, known: Known) -> list[object]:
-        """Return the newest entry of the log; of a table of another pipeline also what was committed there."""
-        folder = folder_of(self.source, self.base)
-        return [*listed_versions(self.source, self.base), known.committed(folder)]
-
-    def look(self, known: Known) -> VersionsFound:
-        """Compare the table with the remembered states of its versions.
-
-        Raises:
-            InputError: The pipeline would read what it writes.
-        """
-        folder = folder_of(self.source, self.base)
-        if known.own_folder.absolute() in (*folder.parents,):
-            raise InputError(
-                f"Source {self.source.name!r}: {folder} is a table of this pipeline",
-                expected="a table that others write",
-                remedy="correct `path`, or let a second pipeline read it",
-            )
-        committed = known.committed(folder)
-        return discover_versions(self.source, self.base, known.states, held=known.held, committed=committed)
-
-    def until_judged(self, found: VersionsFound, ahead: Collection[str]) -> VersionsFound:  # noqa: ARG002
-        """Return the findings: the look of an aligned source stops between two versions already."""
-        return found
-
-    def remember(self, found: VersionsFound) -> Mapping[str, Any]:
-        """Return the range of versions: folder, first and last version."""
-        if not found.versions:
-            return {}
-        first, last = found.versions[0], found.versions[-1]
-        return {"versions": [str(first.folder), first.version, last.version]}
-
-    def read(self, spark: SparkSession, found: VersionsFound, place: Place, time_zone: str) -> SourceRead:
-        """Read the rows of the versions."""
-        read = read_versions(spark, self.source, found.versions, place, time_zone)
-        for version in found.versions:
-            if version.how == "corrected":  # it is read alone
-                before = read_before(spark, self.source, version, place, time_zone)
-                read = replace(read, corrects=(version, before))
-        return read
-
-    def to_blame(self, spark: SparkSession, found: VersionsFound) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return nothing: the version that a file belongs to is not known."""
-        return {}
 
 
 @contextmanager

@@ -1,0 +1,605 @@
+"""Records of a source, whatever its kind: their columns, their lines and numbers, and what is too large for one.
+
+Here: the columns that `schema` names, the step from a parsed line to a record or a malformed one, exact numbers of
+lines also if Spark cuts a file into several tasks, and text values that are read by the product's own rule. Not here:
+parsing a format (text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_times.py).
+
+A line that is too long for a record is cut short in a copy of its file, as it could end the Spark of all pipelines.
+The copy stays as long as rows are read: see `reading_place`. A value that is too large makes its record a dead letter
+that shows the beginning of the largest.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import IO
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from tidemark.resources.places.credentials import arrow_files
+from tidemark.resources.places.place import Place, path_in_store
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path, text_in
+from tidemark.resources.spark.frames import Value, frame_of, small_frame
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.expressions.text_times import EXACT, inside_sql, value_sql
+from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import text_of
+from tidemark.timeops.problems import told
+from tidemark.timeops.spec import Source
+from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
+from tidemark.timeops.spec_check import is_storable
+
+_KEPT_BYTES = 1_000
+_MARK = "\x01\x02too long\x03"
+"""Begins a cut line of a copy. No record begins so: JSON cannot, and a csv line is checked for it first."""
+
+
+def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRange, ...]:
+    """Return the files, with a copy in place of each that has lines that are too long.
+
+    Args:
+        files: The files that an ingestion reads of a source.
+        place: The folder for copies; every Spark that writes the pipeline's tables can read it.
+
+    Raises:
+        OSError: A copy cannot be written.
+        InputError: A file is shorter than at discovery.
+    """
+    return tuple(_copied(file, place) if file.long_lines else file for file in files)
+
+
+def _copied(file: FileRange, place: Place) -> FileRange:
+    copy = place / f"{file.digest[:32]}.txt"
+    with _new(copy) as target:
+        for part in _shortened(text_in(file.path, file.size + file.left_bytes), file.long_lines):
+            target.write(part)
+    return replace(file, read_at=str(copy))
+
+
+def _new(copy: Place) -> IO[bytes]:
+    if isinstance(copy, Path):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        return copy.open("wb")
+    opened: IO[bytes] = arrow_files(copy.root).open_output_stream(path_in_store(copy))
+    return opened
+
+
+def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    """Yield a text in which some lines are cut to their beginnings and marked, with their lengths."""
+    ahead = iter(long_lines)
+    line = next(ahead, None)
+    at, beginning = 0, b""
+    for chunk in text:
+        done = 0
+        while done < len(chunk):
+            if line is None or at + done < line[0]:
+                stop = len(chunk) if line is None else min(len(chunk), line[0] - at)
+                yield chunk[done:stop]
+            else:
+                stop = min(len(chunk), line[1] - at)
+                beginning += chunk[done:stop][: _KEPT_BYTES - len(beginning)]
+                if at + stop == line[1]:
+                    yield _marked(beginning, line[1] - line[0])
+                    line, beginning = next(ahead, None), b""
+            done = stop
+        at += len(chunk)
+
+
+def _marked(beginning: bytes, size_bytes: int) -> bytes:
+    kept = beginning.decode("utf-8", errors="ignore")
+    return f"{_MARK}{kept}… (the line has {size_bytes:,} bytes)".encode()
+
+
+def is_too_long(line: Column) -> Column:
+    """Return whether a line was too long for a record."""
+    return F.startswith(line, F.lit(_MARK))
+
+
+def beginning_of(line: Column) -> Column:
+    """Return the part that is kept of a line that was too long: its beginning, and its length."""
+    return F.substring(line, F.lit(len(_MARK) + 1), F.length(line))
+
+
+FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
+GROUP = "__tm_group"
+_URL, _BLOCK, _ID = "__tm_url", "__tm_block", "__tm_id"
+_BLOCKS = StructType(
+    [
+        StructField(_URL, StringType()),
+        StructField(_BLOCK, LongType()),
+        StructField("__tm_lowest", LongType()),
+        StructField("__tm_before", LongType()),
+        StructField("__tm_lines", LongType()),
+        StructField("__tm_is_last", BooleanType()),
+        StructField("__tm_skip", LongType()),
+        StructField("__tm_modified_us", LongType()),
+        StructField(FILE, StringType()),
+        StructField(GROUP, IntegerType()),
+    ]
+)
+MALFORMED, RESCUED = "_malformed", "_rescued"
+LINE = "__tm_line"
+RAW = "__tm_raw"  # the column in which Spark's parsers report a record that they could not parse
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of one file that is read.
+
+    Attributes:
+        file: The file.
+        skip: Number of records at its start that are left out: read before, or the header.
+        group: Number of the layout that its records have.
+    """
+
+    file: FileRange
+    skip: int = 0
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Records with their place.
+
+    Attributes:
+        records: The columns of the scan, `_file`, `_position` (1-based), `_modified`, and `__tm_group`.
+        counts: Number of records of each path, including the ones left out.
+    """
+
+    records: DataFrame
+    counts: Mapping[str, int]
+
+
+def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbered:
+    """Number the records of a scan of text or CSV files as they lie in their files.
+
+    Spark's ids rise within a task, and a task reads a block of a file in its order. So one job counts the records of
+    each block and finds its lowest id; the plan that reads them adds the records of the blocks before. Both see the
+    same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has grown since, are
+    left out: they belong to the next ingestion.
+
+    Args:
+        spark: The session.
+        scan: A reader's DataFrame, untouched.
+        parts: The part to read of each of its files.
+    """
+    tagged = scan.select(
+        "*",
+        F.col("_metadata.file_path").alias(_URL),
+        F.col("_metadata.file_block_start").alias(_BLOCK),
+        F.monotonically_increasing_id().alias(_ID),
+    )
+    counted = (
+        tagged.groupBy(_URL, _BLOCK)
+        .agg(F.count(F.lit(1)).alias("lines"), F.min(_ID).alias("lowest"))
+        .orderBy(_URL, _BLOCK)
+        .collect()
+    )
+    table, counts = _block_table(counted, {part.file.readable: part for part in parts})
+    blocks = F.broadcast(frame_of(spark, table, _BLOCKS))
+    records = (
+        tagged.join(blocks, [_URL, _BLOCK], "left")
+        .withColumn(POSITION, _position())
+        # Rows of blocks that were not counted stay, otherwise the optimizer would drop them before they raise.
+        .where(F.col("__tm_lines").isNull() | _belongs())
+        .withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
+        .select(*scan.columns, FILE, POSITION, MODIFIED, GROUP)
+    )
+    return Numbered(records, counts)
+
+
+def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[list[tuple[Value, ...]], dict[str, int]]:
+    before: dict[str, int] = defaultdict(int)
+    table: list[tuple[Value, ...]] = []
+    last = {row[_URL]: row[_BLOCK] for row in counted}
+    for row in counted:
+        path = path_of_url(row[_URL])
+        part = parts[path]
+        is_last = row[_BLOCK] == last[row[_URL]]
+        lines = row["lines"] - (1 if is_last and part.file.left_bytes else 0)
+        place = (row[_URL], row[_BLOCK], row["lowest"], before[path], lines, is_last)
+        table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
+        before[path] += lines
+    return table, {part.file.path: before.get(path, 0) for path, part in parts.items()}
+
+
+def _position() -> Column:
+    """Return lines of earlier blocks plus the place in the block; fail if the splits are not the counted ones."""
+    offset = F.col(_ID) - F.col("__tm_lowest")
+    overfull = ~F.col("__tm_is_last") & (offset >= F.col("__tm_lines"))
+    unknown = F.col("__tm_lowest").isNull() | (offset < 0) | overfull
+    error = F.concat(F.lit("The splits changed between counting and reading "), F.col(_URL))
+    return F.when(unknown, F.raise_error(error).cast("bigint")).otherwise(F.col("__tm_before") + offset + 1)
+
+
+def _belongs() -> Column:
+    """Return whether a line belongs to this ingestion: neither read before nor added since the count."""
+    return (F.col(POSITION) > F.col("__tm_skip")) & (F.col(POSITION) <= F.col("__tm_before") + F.col("__tm_lines"))
+
+
+def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
+    """Return the lines of text files with their numbers, in `__tm_line`; bytes that are not UTF-8 are replaced."""
+    numbered = number(spark, spark.read.text([spark_path(part.file.readable) for part in parts]), parts)
+    lines = numbered.records.withColumn(LINE, F.make_valid_utf8("value")).drop("value")
+    return Numbered(lines, numbered.counts)
+
+
+def parser_options(source: Source) -> dict[str, str]:
+    """Return the options of a source for Spark's parsers; no record is dropped and none fails a job."""
+    options = {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in source.reader_options.items()
+        if name not in {"header", "multiLine"}
+    }
+    return {**options, "mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW}
+
+
+def to_records(
+    lines: DataFrame, source: Source, columns: Mapping[str, Column], rescued: Column, malformed: Column
+) -> DataFrame:
+    """Turn parsed lines into records with renamed columns; of a malformed one only its text and place remain.
+
+    Args:
+        lines: Parsed lines with `_file`, `_position`, `_modified`.
+        source: Says whether unknown columns are kept.
+        columns: Payload columns by their name in the file.
+        rescued: Unknown columns as JSON text; null or `{}` without any.
+        malformed: The text of a line that could not be parsed, else null.
+    """
+    if LINE in lines.columns:
+        malformed = F.when(is_too_long(F.col(LINE)), beginning_of(F.col(LINE))).otherwise(malformed)
+    marked = lines.withColumn(MALFORMED, malformed)
+    sound = F.col(MALFORMED).isNull()
+    payload = [F.when(sound, column).alias(source.rename.get(name, name)) for name, column in columns.items()]
+    place = (MALFORMED, FILE, POSITION, MODIFIED)
+    if not source.keep_unknown:
+        return marked.select(*payload, *place)
+    # Use two steps, so that Spark writes the JSON text once rather than once for each use.
+    kept = marked.withColumn(RESCUED, F.when(sound, rescued))
+    return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
+
+
+_KEPT_CHARACTERS = 1_000
+_ITEM_BYTES = 8  # of a number
+
+
+def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Return STRING, null unless a record takes more than a line may: the begin of the largest value, and its size.
+
+    Args:
+        values: The values of a record and their types, by their names in the input.
+    """
+    sizes = {name: _bytes(value, kind) for name, (value, kind) in values.items() if _varies(kind)}
+    if not sizes:
+        return F.lit(None).cast("string")
+    each = [
+        F.struct(size.alias("bytes"), F.lit(name).alias("name"), _beginning(*values[name]).alias("beginning"))
+        for name, size in sizes.items()
+    ]
+    largest = F.array_max(F.array(*each))
+    size = F.format_number(largest["bytes"], 0)
+    said = F.concat(largest["beginning"], F.lit("… (the value of `"), largest["name"], F.lit("` has "), size)
+    total = reduce(Column.__add__, sizes.values())
+    return F.when(total > LONGEST_LINE, F.concat(said, F.lit(" bytes)")))
+
+
+def _varies(kind: DataType) -> bool:
+    """Return whether values of a type may be of any size."""
+    if isinstance(kind, StructType):
+        return any(_varies(field.dataType) for field in kind)
+    return isinstance(kind, StringType | BinaryType | ArrayType | MapType)
+
+
+def _bytes(value: Column, kind: DataType) -> Column:
+    """Return BIGINT, never null: about how many bytes a value takes."""
+    if isinstance(kind, StringType | BinaryType):
+        return F.coalesce(F.octet_length(value).cast("bigint"), F.lit(0).cast("bigint"))
+    if isinstance(kind, StructType):
+        parts = [_bytes(value[field.name], field.dataType) for field in kind if _varies(field.dataType)]
+        return reduce(Column.__add__, parts, F.lit(0).cast("bigint"))
+    if isinstance(kind, MapType):
+        keys, items = ArrayType(kind.keyType), ArrayType(kind.valueType)
+        return _bytes(F.map_keys(value), keys) + _bytes(F.map_values(value), items)
+    assert isinstance(kind, ArrayType)
+    items_bytes = F.coalesce(F.array_size(value).cast("bigint"), F.lit(0).cast("bigint")) * _ITEM_BYTES
+    of_item = kind.elementType
+    if not _varies(of_item):
+        return items_bytes
+    summed = F.aggregate(value, F.lit(0).cast("bigint"), lambda sum_, item: sum_ + _bytes(item, of_item))
+    return items_bytes + F.coalesce(summed, F.lit(0).cast("bigint"))
+
+
+def _beginning(value: Column, kind: DataType) -> Column:
+    """Return STRING, never null: the beginning of a value, if it can be read without a copy of the value."""
+    if isinstance(kind, StringType):
+        text = F.make_valid_utf8(F.substring(value, 1, _KEPT_CHARACTERS))
+    elif isinstance(kind, BinaryType):
+        text = F.concat(F.lit("X'"), F.hex(F.substring(value, 1, _KEPT_CHARACTERS // 2)))
+    else:
+        text = F.lit(None).cast("string")
+    return F.coalesce(text, F.lit(""))
+
+
+SPARK_FAILURES = (PySparkException, Py4JJavaError)
+"""Errors of Spark; the latter if PySpark has no class for it."""
+_CONDITION = re.compile(r"\[FAILED_READ_FILE\.(\w+)\]")
+_FILE = re.compile(r"while reading file (\S+?)\.(?:\s|$)")
+_CAUSE = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+
+
+def split_of(records: DataFrame, source: Source) -> Column:
+    """Return the split of each record as STRING; null if it has none, or if the expression fails on it.
+
+    For a record of Kafka it is the partition, unless the spec says otherwise.
+
+    Raises:
+        SpecError: The expression does not fit the columns.
+    """
+    if source.split is None:
+        return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
+    try:
+        return text_of(records, source.split)
+    except AnalysisException as error:
+        where = f"sources[{source.name}].split"
+        raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
+
+
+def payload_schema(spark: SparkSession, source: Source) -> StructType:
+    """Return the payload columns of a source, after `rename`; all of them may be null. Needs no file.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+    """
+    fields = schema_in_input(spark, source).fields
+    return StructType([StructField(name_in_tables(f.name, source.rename), f.dataType) for f in fields])
+
+
+def schema_in_input(spark: SparkSession, source: Source) -> StructType:
+    """Return the payload columns by their names in the files, or in the table.
+
+    Raises:
+        SpecError: `schema` or `rename` of the source is wrong.
+    """
+    try:
+        schema = StructType.fromDDL(source.columns)
+    except PySparkException as error:
+        raise _wrong_schema(source, first_sentence(error)) from error
+    if not isinstance(schema, StructType) or not schema.fields:
+        raise _wrong_schema(source, f"found {source.columns!r}")
+    if '"nullable":false' in schema.json():
+        raise _wrong_schema(source, "NOT NULL has no effect: what a record lacks is null")
+    for field in schema:
+        for name in _names_inside(field.dataType):
+            if signs := "".join(sorted(ILLEGAL_IN_STRUCTS.intersection(name))):
+                what = f"column `{field.name}`: the name `{name}` inside of it holds {signs!r}"
+                raise _wrong_schema(source, what, f"take `{field.name}` as STRING or MAP: `rename` cannot reach it")
+    _check_types(spark, source, schema)
+    in_files = names_in_files(schema.names, source.rename)
+    fields = [StructField(in_files[field.name], field.dataType) for field in schema]
+    added = [StructField(name, DataType.fromDDL(kind)) for name, kind in source.added_columns.items()]
+    return StructType([*fields, *added])
+
+
+def _check_types(spark: SparkSession, source: Source, schema: StructType) -> None:
+    """Refuse types that the format does not know; this runs no job."""
+    form = source.form
+    if form == "raw" and not isinstance(schema[0].dataType, StringType | BinaryType):
+        raise _wrong_schema(source, f"column `{schema[0].name}`: a raw value is STRING or BINARY")
+    unknown = (ArrayType, MapType, StructType, NullType) if form == "csv" else (NullType,)
+    for field in schema:
+        kind = field.dataType.simpleString()
+        if isinstance(field.dataType, unknown):
+            raise _wrong_schema(source, f"column `{field.name}`: {form} has no {kind}")
+        if not is_storable(field.dataType):
+            raise _wrong_schema(source, f"column `{field.name}` is {kind.upper()}, which no table can hold")
+    ddl = ", ".join(f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema)
+    try:
+        _let_parse(spark, ddl, is_json=form == "json")
+    except PySparkException as error:
+        raise _wrong_schema(source, first_sentence(error)) from error
+
+
+@lru_cache(maxsize=256)
+def _let_parse(spark: SparkSession, ddl: str, *, is_json: bool) -> None:
+    """Let Spark's parser confirm that it knows the types: once, as each stage of a batch asks for the columns."""
+    parser = F.from_json if is_json else F.from_csv
+    _ = spark.range(1).select(parser(F.lit(""), ddl)).schema
+
+
+def _names_inside(kind: DataType) -> Iterator[str]:
+    """Yield the names of the fields of structs at any depth."""
+    match kind:
+        case StructType():
+            for field in kind:
+                yield field.name
+                yield from _names_inside(field.dataType)
+        case ArrayType():
+            yield from _names_inside(kind.elementType)
+        case MapType():
+            yield from _names_inside(kind.keyType)
+            yield from _names_inside(kind.valueType)
+
+
+def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") -> SpecError:
+    return SpecError(
+        f"`sources[{source.name}].schema`: {found}",
+        expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
+        remedy=remedy,
+    )
+
+
+def no_records(spark: SparkSession, source: Source) -> DataFrame:
+    """Return a frame without records, with the columns of `SourceRead.records`."""
+    schema = StructType(payload_schema(spark, source).fields)
+    for name in (RESCUED, MALFORMED, FILE) if source.keep_unknown else (MALFORMED, FILE):
+        schema = schema.add(name, StringType())
+    return small_frame(spark, [], schema.add(POSITION, LongType()).add(MODIFIED, TimestampType()))
+
+
+def is_of_a_file(error: Exception) -> bool:
+    """Return whether Spark failed at the content of a file, and not for want of memory, disk or the file itself.
+
+    A failure in a task comes as an error of the JVM or of the server, without a condition of its own; so the
+    condition is found in its text.
+    """
+    conditions = _CONDITION.findall(str(error))
+    return bool(conditions) and "FILE_NOT_EXIST" not in conditions
+
+
+def cause_of(error: Exception) -> str:
+    """Return why Spark could not read a file."""
+    said = _CAUSE.search(str(error))
+    return said[1] if said else "Spark does not say why"
+
+
+def file_that_failed(error: Exception) -> str:
+    """Return the URL of the file whose content Spark failed at, as Spark names it; empty if it names none."""
+    said = _FILE.search(str(error))
+    return said[1] if said else ""
+
+
+_WRITTEN, _VALUES = "__tm_written", "__tm_values"
+_FORMATS: Mapping[type[DataType], str] = {
+    DateType: "dateFormat",
+    TimestampType: "timestampFormat",
+    TimestampNTZType: "timestampNTZFormat",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The rules by which texts of a source become values.
+
+    Attributes:
+        time_zone: IANA name of the zone of times without an offset.
+        options: The options for Spark's parser; only formats of times and the locale matter here.
+    """
+
+    time_zone: str
+    options: Mapping[str, str]
+
+    def value_sql(self, text: str, kind: DataType) -> str:
+        """Return SQL of the value of a text, null if it has none."""
+        option = _FORMATS.get(type(kind))
+        if option is None or option not in self.options:
+            return value_sql(text, kind, self.time_zone)
+        given = {option: self.options[option], "timeZone": self.time_zone}
+        given |= {"locale": self.options["locale"]} if "locale" in self.options else {}
+        pairs = ", ".join(literal(part) for pair in given.items() for part in pair)
+        read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', map({pairs})).v"
+        return inside_sql(read, kind)
+
+
+def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
+    """Return whether a type is one of some types, or holds one; keys of maps do not count."""
+    if isinstance(kind, ArrayType):
+        return holds(kind.elementType, leaves)
+    if isinstance(kind, MapType):
+        return holds(kind.valueType, leaves)
+    if isinstance(kind, StructType):
+        return any(holds(part.dataType, leaves) for part in kind)
+    return isinstance(kind, leaves)
+
+
+def with_texts(kind: DataType, leaves: tuple[type[DataType], ...] = EXACT) -> DataType:
+    """Return a type with texts in place of some types."""
+    if isinstance(kind, ArrayType):
+        return ArrayType(with_texts(kind.elementType, leaves))
+    if isinstance(kind, MapType):
+        return MapType(kind.keyType, with_texts(kind.valueType, leaves))
+    if isinstance(kind, StructType):
+        return StructType([StructField(part.name, with_texts(part.dataType, leaves)) for part in kind])
+    return StringType() if isinstance(kind, leaves) else kind
+
+
+def with_values(
+    frame: DataFrame, written: Mapping[str, str], fields: Sequence[StructField], reading: Reading
+) -> tuple[DataFrame, Mapping[str, Column], Column]:
+    """Add the values of columns that were read as texts.
+
+    Args:
+        frame: The rows.
+        written: SQL of a value of `with_texts` of the column's type, by name.
+        fields: The columns.
+        reading: The rules by which texts become values.
+
+    Returns:
+        The rows; the columns by name; whether a text of the row does not fit its column.
+    """
+    if not fields:
+        return frame, {}, F.lit(False)
+    values, misfits = [], ["false"]
+    for field in fields:
+        text, value = (f"{of}.{quoted(field.name)}" for of in (_WRITTEN, _VALUES))
+        values.append(f"{literal(field.name)}, {_typed(text, field.dataType, reading)}")
+        misfits += [_misfit(text, value, field.dataType)] if holds(field.dataType, EXACT) else []
+    texts = [f"{literal(field.name)}, {written[field.name]}" for field in fields]
+    found = frame.withColumn(_WRITTEN, F.expr(f"named_struct({', '.join(texts)})"))
+    found = found.withColumn(_VALUES, F.expr(f"named_struct({', '.join(values)})"))
+    columns = {field.name: F.col(_VALUES)[field.name].cast(field.dataType) for field in fields}
+    return found, columns, F.expr(" OR ".join(misfits))
+
+
+def _typed(text: str, kind: DataType, reading: Reading, depth: int = 0) -> str:
+    """Return SQL of a value of `kind` from one of `with_texts(kind)`; a text that does not fit becomes null."""
+    item = f"x{depth}"
+    if not holds(kind, EXACT):
+        return text
+    if isinstance(kind, ArrayType):
+        return f"transform({text}, {item} -> {_typed(item, kind.elementType, reading, depth + 1)})"
+    if isinstance(kind, MapType):
+        return f"transform_values({text}, (k{depth}, {item}) -> {_typed(item, kind.valueType, reading, depth + 1)})"
+    if isinstance(kind, StructType):
+        parts = [
+            f"{literal(part.name)}, {_typed(f'{text}.{quoted(part.name)}', part.dataType, reading, depth)}"
+            for part in kind
+        ]
+        return f"IF({text} IS NULL, NULL, named_struct({', '.join(parts)}))"
+    return reading.value_sql(text, kind)
+
+
+def _misfit(text: str, value: str, kind: DataType, depth: int = 0) -> str:
+    """Return SQL of a BOOLEAN, never null: a text in `text` has no value in `value`, which `_typed` made from it."""
+    if isinstance(kind, StructType):
+        parts = [
+            _misfit(f"{text}.{quoted(part.name)}", f"{value}.{quoted(part.name)}", part.dataType, depth)
+            for part in kind
+            if holds(part.dataType, EXACT)
+        ]
+        return f"({' OR '.join(parts)})"
+    if isinstance(kind, MapType):
+        return _misfit(f"map_values({text})", f"map_values({value})", ArrayType(kind.valueType), depth)
+    if isinstance(kind, ArrayType):
+        each = _misfit(f"t{depth}", f"v{depth}", kind.elementType, depth + 1)
+        return f"coalesce(exists(zip_with({text}, {value}, (t{depth}, v{depth}) -> {each}), wrong -> wrong), false)"
+    return f"({text} IS NOT NULL AND {value} IS NULL)"
+
+
+def literal(text: str) -> str:
+    """Return SQL of a text."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
