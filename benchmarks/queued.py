@@ -16,7 +16,7 @@ from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 from benchmarks.logs import land_busy_keys
 from benchmarks.micro_batches import LITTLE, SPEC
 from benchmarks.timing import INTO, Figure, Report
-from tests.daemons import daemon, warm_spark
+from tests.processes import daemon, warm_spark
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import use_dagster_home
 from tidemark.resources.workspace import Workspace

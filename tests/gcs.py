@@ -29,8 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from tests.certificates import as_pem, certificate_of
-from tests.ports import free_port
-from tests.processes import process, wait_until
+from tests.processes import free_port, process, wait_until
 
 BUCKET = "bucket"
 HOST = "storage.googleapis.com"

@@ -71,14 +71,26 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that throws dice runs once with fresh ones, or as often as `--logs` needs, and once with fixed ones."""
+    """A test that throws dice runs once with fresh ones, or as often as `--logs` needs.
+
+    One of many logs runs with fixed ones too, but in modes that are long themselves.
+    """
     if "dice" not in metafunc.fixturenames:
         return
     wanted, at_once = metafunc.config.option.logs, metafunc.module.CASES
     rounds = range(1, ceil(wanted / at_once) + 1 if wanted else 2)
     fresh = [pytest.param(f"{FRESH}{number}", id=f"{FRESH}{number}" if number > 1 else FRESH) for number in rounds]
     fixed = pytest.param(FIXED, id=FIXED, marks=pytest.mark.long)
-    metafunc.parametrize("dice", [*fresh, fixed], indirect=True)
+    metafunc.parametrize("dice", [*fresh, fixed] if at_once > 1 else fresh, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out fixed dice in modes that are long themselves: fresh ones are enough there."""
+    longs = [one for one in items if f"[{FIXED}-" in one.name and len(list(one.iter_markers("long"))) > 1]
+    twice = [one for one in longs if not hasattr(one.getparent(pytest.Module).obj, "FIXED_TOO")]  # type: ignore[union-attr]
+    config.hook.pytest_deselected(items=twice)
+    items[:] = [one for one in items if one not in twice]
 
 
 @pytest.fixture

@@ -14,8 +14,7 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 from tests.chromium import chromium
-from tests.ports import free_port
-from tests.processes import ROOT, process, wait_until
+from tests.processes import ROOT, free_port, process, wait_until
 
 WIDTH, HEIGHT = 1400, 900
 PATIENCE_MS = 60_000

@@ -16,8 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, standalone_cluster
-from tests.processes import process, wait_until
+from tests.processes import Cluster, process, standalone_cluster, wait_until
 from tests.s3 import BUCKET, S3Server
 from tidemark.pipelines.demo import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
@@ -144,10 +143,18 @@ def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Pa
     return Demo(copy, tmp_path / "demo", place_of(f"{STORE}/warehouse"), environment)
 
 
-def test_the_demo_and_a_backfill_give_the_rows_of_one_machine(
+def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_worker_dies(
     demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
 ) -> None:
-    assert f"Spark on {cluster.master}" in demo.does("run")
+    """What the batch has set aside is on two workers: it goes on with the one that is left."""
+    with demo.started("run") as running:
+        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
+        assert f"Spark on {cluster.master}" in demo.log.read_text()
+        cluster.kill_worker(0)
+        assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
+    wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
+    [batch] = demo.workspace.batches.history("process")
+    assert batch.plan.attempt == 2, "its first attempt, after that of the ingestion"
     assert len(alone["raw_events"]) == FLIGHTS
     assert_same(demo.tables(), alone)
     before = demo.tables(of_one_batch=False)
@@ -156,47 +163,21 @@ def test_the_demo_and_a_backfill_give_the_rows_of_one_machine(
     assert_same(demo.tables(of_one_batch=False), before)
 
 
-def test_a_worker_that_dies_in_the_middle_of_a_batch_takes_no_row_along(
-    demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
-) -> None:
-    """What the batch has set aside stands on two workers: it goes on with the one that is left."""
-    with demo.started("run") as running:
-        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
-        cluster.kill_worker(0)
-        assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
-    wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
-    [batch] = demo.workspace.batches.history("process")
-    assert batch.plan.attempt == 2, "its first attempt, behind that of the ingestion"
-    assert_same(demo.tables(), alone)
-
-
-def test_a_driver_that_dies_in_the_middle_of_a_batch_leaves_it_to_the_next_run(
-    demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
-) -> None:
-    kill_the_driver(demo)
-    assert not demo.workspace.batches.history("process")
-    demo.does("run")
-    [batch] = demo.workspace.batches.history("process")
-    assert batch.plan.attempt == 3, "its second attempt, behind that of the ingestion"
-    assert_same(demo.tables(), alone)
-    wait_until(lambda: not cluster.says()["activeapps"], demo.log)
-
-
 def test_input_and_tables_in_a_store_outlive_a_driver_and_a_worker(
     demo_in_a_store: Demo, cluster: Cluster, alone: dict[str, list[str]]
 ) -> None:
     demo = demo_in_a_store
     kill_the_driver(demo)
+    assert not demo.workspace.batches.history("process")
     left = demo.workspace.lake.version(ORDERED_EVENTS)
     with demo.started("run") as running:
         wait_until(while_running(running, lambda: demo.is_in_a_batch(behind=left)), demo.log, DEADLINE_S)
         cluster.kill_worker(0)
         assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
+    [batch] = demo.workspace.batches.history("process")
+    assert batch.plan.attempt == 3, "its second attempt, after that of the ingestion"
     assert_same(demo.tables(), alone)
-    before = demo.tables(of_one_batch=False)
-    demo.does("backfill", *DAYS)
-    assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
-    assert_same(demo.tables(of_one_batch=False), before)
+    wait_until(lambda: not cluster.says()["activeapps"], demo.log)
 
 
 def kill_the_driver(demo: Demo) -> None:

@@ -13,11 +13,9 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.hdfs import hdfs
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import go, pipeline
-from tests.ports import free_port
-from tests.processes import process, wait_until
+from tests.processes import free_port, hdfs, process, wait_until
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec

@@ -10,12 +10,8 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, rebuild_and_die
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
-from tests.orchestration.rebuilt import Made, assert_same, changed, elsewhere, rebuild
-from tests.orchestration.running import go, pipeline
+from tests.orchestration.running import Made, assert_same, changed, elsewhere, go, pipeline, rebuild
 from tidemark.pipelines.runner import RunOptions
-
-SOME = ("beside held_events", "beside commit of process", "plan to rebuild", "ordered_events", "log_control")
-"""In the midst of the work, after a piece of it, when numbers are kept, in the midst of the switch, at its end."""
 
 ORDER = (
     "beside log_control",
@@ -42,16 +38,16 @@ ORDER = (
 KILLED = -9
 
 
-@pytest.mark.parametrize("commits", [SOME, pytest.param(ORDER, marks=pytest.mark.long)], ids=["some", "each"])
+@pytest.mark.long
 def test_a_rebuild_that_is_killed_again_and_again_ends_with_the_tables_of_a_new_pipeline(
-    spark: SparkSession, tmp_path: Path, commits: tuple[str, ...]
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     made = pipeline(tmp_path, "faults", "drop", sparse=False, source="order: position")
     numbers = count()
     with DagsterInstance.ephemeral() as instance:
         run_more(made, instance, next(numbers))
         made = changed(made, "out_of_orderness: 10 s", "out_of_orderness: 2 s")  # live runs take it from here on
-        for commit in commits:
+        for commit in ORDER:
             died = rebuild_and_die(made[0].path, made[1].warehouse, Death(commit, "python"), Gateway.of(spark))
             assert died == KILLED, (commit, (tmp_path / "said.txt").read_text())
             run_more(made, instance, next(numbers))

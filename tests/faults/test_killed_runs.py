@@ -42,8 +42,8 @@ COMMITS = (
 SOME = ("raw_events", "windows/per_minute", "commit of process")
 """Behind the input, in the midst of the results, behind the last commit."""
 
-LARGE = ("raw_events", "ordered_events", "held_events", "windows/per_minute", "_state/open_events")
-"""Tables of which Spark writes the files in a large batch."""
+LARGE = ("raw_events", "ordered_events", "windows/per_minute")
+"""Some tables of which Spark writes the files in a large batch: of each stage one."""
 
 KILLED = -9
 
@@ -110,17 +110,6 @@ def test_runs_killed_after_one_commit_after_another_end_with_the_tables_of_an_un
     assert_finished(spark, undisturbed, settings)
 
 
-@pytest.mark.long
-def test_a_run_whose_jvm_is_killed_says_so_and_is_finished_by_the_next(
-    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path
-) -> None:
-    """It starts a JVM of its own, as the command does."""
-    settings = undisturbed.elsewhere(tmp_path)
-    assert run_and_die(undisturbed.file.path, settings.warehouse, Death("raw_events", "jvm")) == 1
-    assert (tmp_path / "said.txt").read_text() == f"{java_gone('ConnectionRefusedError')}\n"
-    assert_finished(spark, undisturbed, settings)
-
-
 @pytest.mark.parametrize(("sent", "told"), [(b"the token", False), (b"not it...", True)])
 def test_a_connection_of_pysparks_own_that_the_jvm_drops_is_no_traceback(
     spark: SparkSession, capsys: pytest.CaptureFixture[str], sent: bytes, told: bool
@@ -176,17 +165,19 @@ def left_over(workspace: Workspace, table: str) -> list[Path]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("commit", COMMITS)
-@pytest.mark.parametrize("victim", ["python", "jvm", "group"])
-def test_a_run_killed_after_a_commit_is_finished_by_the_next(
-    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, victim: Victim, commit: str
+@pytest.mark.parametrize("victim", ["jvm", "group"])
+def test_runs_with_a_jvm_of_their_own_that_are_killed_are_finished_by_the_next(
+    spark: SparkSession, undisturbed: Undisturbed, tmp_path: Path, victim: Victim
 ) -> None:
+    """As the command does; of Python alone each commit is tried above."""
     settings = undisturbed.elsewhere(tmp_path)
-    code = run_and_die(undisturbed.file.path, settings.warehouse, Death(commit, victim))
-    if victim != "jvm":
-        assert code == KILLED
-    elif commit != COMMITS[-1]:
-        assert code == 1, "without its JVM a run fails, and says so"
+    for commit in SOME:
+        code = run_and_die(undisturbed.file.path, settings.warehouse, Death(commit, victim))
+        if victim != "jvm":
+            assert code == KILLED
+        elif commit != COMMITS[-1]:
+            assert code == 1, "without its JVM a run fails, and says so"
+            assert (tmp_path / "said.txt").read_text() == f"{java_gone('ConnectionRefusedError')}\n"
     assert_finished(spark, undisturbed, settings)
 
 

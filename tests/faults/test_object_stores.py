@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
-from tests.faults.test_killed_runs import COMMITS, KILLED, LARGE, run
+from tests.faults.test_killed_runs import KILLED, SOME, run
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
 from tests.orchestration.running import pipeline
 from tests.s3 import S3Server
@@ -24,7 +24,7 @@ from tidemark.resources.places.place import place_of
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
 from tidemark.timeops.errors import BusyError
 
-TIMES = 50
+TIMES = 15
 WON, LOST = 0, 1
 
 
@@ -85,7 +85,7 @@ def test_runs_in_a_store_that_are_killed_after_one_commit_after_another_end_with
     land(tmp_path / "in_faults", 200, seed=5)
     for path in (tmp_path / "in_faults").iterdir():
         place_of(f"{store}/in/{path.name}").write_bytes(path.read_bytes())
-    for name in LARGE if is_large else COMMITS:
+    for name in SOME[: 2 if is_large else 3]:  # of a local disk after each
         death = Death(name, "python", is_large)
         ended = run_and_die(file.path, settings.warehouse, death, Gateway.of(spark), server.environment)
         assert ended == KILLED, name

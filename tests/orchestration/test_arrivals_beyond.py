@@ -31,6 +31,7 @@ def refused(base: Path, name: str) -> list[tuple[str, int]]:
     return sorted((row["reason"], row["_position"]) for row in letters)
 
 
+@pytest.mark.long
 def test_timestamps_of_kafka_in_another_unit_are_dead_letters(
     spark: SparkSession, topic: Callable[..., Topic], tmp_path: Path
 ) -> None:

@@ -39,14 +39,12 @@ POLICIES = {
     "drop": (f"out_of_order: drop, {CLOCK}", (HOPS, LOCAL), "flush"),
     "keep": ("out_of_order: keep", (HOURS.replace("LATENESS", LATE), REVISED), "hold"),
     "each key": (EACH_KEY, (HOURS,), "hold"),
-    "silences": (SILENCES, (HOURS,), "flush"),
     "reopened": (SILENCES, (HOURS,), "hold"),
 }
 FILES = {
     "drop": {"hours": {1: 2, 4: 1}, "local": {1: 4, 3: 2}},
     "keep": {"hours": {1: 2, 4: 1}, "revised": {1: 2, 4: 1}},
     "each key": {"hours": {0: 4, 1: 3, 3: 2, 4: 1}},
-    "silences": {"hours": {1: 2, 4: 1}},
     "reopened": {"hours": {0: 2, 2: 2, 3: 3, 4: 1}},
 }
 """How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line.

@@ -3,13 +3,11 @@
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance, DagsterRunStatus
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.orchestration.landing import land, table
-from tests.orchestration.running import backfill, pipeline
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import asked, backfill, pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -112,8 +110,7 @@ def test_a_day_that_a_zone_skipped_leaves_the_rows_of_the_days_beside_it(
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("t\n2011-12-30T09:30:00Z\n2011-12-30T10:30:00Z\n2011-12-31T00:00:00Z\n")
     file = read_spec(path)
-    words = ["run", str(path), "--warehouse", str(settings.warehouse)]
-    assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
+    assert asked((file, settings), "run").exit_code == 0
 
     def batches() -> dict[int, int]:
         rows = table(settings.warehouse, file.spec, "windows/hours")

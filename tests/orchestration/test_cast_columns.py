@@ -5,14 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
-from tests.orchestration.running import go
+from tests.orchestration.running import (
+    Made,
+    asked,
+    assert_same,
+    changed,
+    committed,
+    elsewhere,
+    go,
+    rebuild,
+    workspace_of,
+)
 from tidemark.assets.rebuild import switch
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 
@@ -48,12 +55,7 @@ def land(base: Path, name: str, first: int) -> None:
     (base / "in" / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
 
 
-def asked(made: Made, *words: str) -> Result:
-    file, settings = made
-    given = [words[0], str(file.path), "--warehouse", str(settings.warehouse), *words[1:]]
-    return CliRunner().invoke(main, given, catch_exceptions=False)
-
-
+@pytest.mark.long
 def test_values_are_cast_and_all_is_as_in_a_pipeline_that_had_the_types_from_the_first_record_on(
     spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

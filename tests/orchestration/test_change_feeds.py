@@ -7,15 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.feeds import SIGN, between, changes, net, net_by_spark, rows_at
 from tests.orchestration.landing import LINES, START, land
-from tests.orchestration.running import backfill, go
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import asked, backfill, go
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -72,68 +71,46 @@ def kinds_of_changes(made: tuple[SpecFile, Settings], table: str, after: int) ->
 
 
 def maintain(made: tuple[SpecFile, Settings]) -> Result:
-    file, settings = made
-    words = ["maintain", str(file.path), "--warehouse", str(settings.warehouse), "--retain", "1h"]
-    return CliRunner().invoke(main, words, catch_exceptions=False)
+    return asked(made, "maintain", "--retain", "1h")
 
 
 @pytest.mark.long
-def test_revisions_retracted_sessions_and_windows_that_close_are_told_row_by_row(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    made = fed(tmp_path)
-    land(tmp_path / "in", 160, seed=5)
-    with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=80)).batches == 2
-    assert_feeds_give_the_tables(spark, made)
-    lake = workspace_of(made).lake
-    for table in (REVISED, VISITS):
-        told = kinds_of_changes(made, table, 0)
-        assert told["insert"] - told["delete"] == lake.row_count(table)
-        assert told["delete"], "some rows were revised or retracted"
-    # A window gives at most one row in a batch: what is revised within it is told once.
-    for before, after in pairwise(versions(made, REVISED)):
-        told_rows = changes(lake.path(REVISED), before, after).to_pylist()
-        keys = Counter((row["window_start"], row["k"], SIGN[row["_change_type"]]) for row in told_rows)
-        assert set(keys.values()) <= {1}
-
-
-@pytest.mark.long
-def test_a_backfill_tells_the_days_rows_that_it_changed(spark: SparkSession, tmp_path: Path) -> None:
-    made = fed(tmp_path)
-    land(tmp_path / "in", 160, seed=6)
-    days = ("--from", "2026-01-01", "--to", "2026-01-02")
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=100))
-    before = {table: versions(made, table)[-1] for table in (REVISED, VISITS, MINUTES)}
-    done = backfill(*made, *days, "--window", "minutes", "--window", "revised")
-    assert done.exit_code == 0, done.output
-    assert {table: versions(made, table)[-1] for table in before} == before, "they give the same rows again"
-    made = fed(tmp_path, SPEC.replace("total: sum(v)}", 'total: "sum(if(v = 9, 0, v))"}'))
-    done = backfill(*made, *days, "--window", "revised")
-    assert done.exit_code == 0, done.output
-    told = kinds_of_changes(made, REVISED, before[REVISED])
-    rows = workspace_of(made).lake.row_count(REVISED)
-    assert 0 < told["insert"] == told["delete"] < rows
-    assert_feeds_give_the_tables(spark, made)
-
-
-@pytest.mark.long
-def test_runs_that_are_killed_and_upkeep_between_them_leave_no_trace_in_the_sum(
+def test_revisions_retracted_sessions_deaths_upkeep_and_backfills_are_told_row_by_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     file, settings = made = fed(tmp_path)
-    land(tmp_path / "in", 60, seed=1)
+    land(tmp_path / "in", 160, seed=5)
     with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
-        land(tmp_path / "in", 60, seed=2, prefix="more", start=START + timedelta(minutes=2))
-        for after in (REVISED, VISITS):
-            assert run_and_die(file.path, settings.warehouse, Death(after, "python"), Gateway.of(spark)) == -9
+        assert go(made, instance, RunOptions(max_events_per_batch=80)).batches == 2
+        lake = workspace_of(made).lake
+        for table in (REVISED, VISITS):
+            told = kinds_of_changes(made, table, 0)
+            assert told["insert"] - told["delete"] == lake.row_count(table)
+            assert told["delete"], "some rows were revised or retracted"
+        # A window gives at most one row in a batch: what is revised within it is told once.
+        for before, after in pairwise(versions(made, REVISED)):
+            told_rows = changes(lake.path(REVISED), before, after).to_pylist()
+            keys = Counter((row["window_start"], row["k"], SIGN[row["_change_type"]]) for row in told_rows)
+            assert set(keys.values()) <= {1}
+        land(tmp_path / "in", 60, seed=2, prefix="more", start=START + timedelta(minutes=6))
+        for commit in (REVISED, VISITS):
+            assert run_and_die(file.path, settings.warehouse, Death(commit, "python"), Gateway.of(spark)) == -9
             assert maintain(made).exit_code == 0
         go(made, instance)
     assert_feeds_give_the_tables(spark, made)
-    undone = [row for row in workspace_of(made).lake.open(REVISED).history() if row["operation"] == "RESTORE"]
-    assert undone
+    assert [row for row in workspace_of(made).lake.open(REVISED).history() if row["operation"] == "RESTORE"]
+
+    days = ("--from", "2026-01-01", "--to", "2026-01-02")
+    last = {table: versions(made, table)[-1] for table in (REVISED, VISITS, MINUTES)}
+    done = backfill(*made, *days, "--window", "minutes", "--window", "revised")
+    assert done.exit_code == 0, done.output
+    assert {table: versions(made, table)[-1] for table in last} == last, "they give the same rows again"
+    made = fed(tmp_path, SPEC.replace("total: sum(v)}", 'total: "sum(if(v = 9, 0, v))"}'))
+    done = backfill(*made, *days, "--window", "revised")
+    assert done.exit_code == 0, done.output
+    told = kinds_of_changes(made, REVISED, last[REVISED])
+    assert 0 < told["insert"] == told["delete"] < workspace_of(made).lake.row_count(REVISED)
+    assert_feeds_give_the_tables(spark, made, REVISED)
 
 
 @pytest.mark.long

@@ -8,14 +8,12 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.orchestration.landing import START, table
-from tests.orchestration.running import go
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import go, rebuild
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
@@ -91,6 +89,7 @@ def instance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dagste
         yield made
 
 
+@pytest.mark.long
 def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it(
     spark: SparkSession, tmp_path: Path, instance: DagsterInstance
 ) -> None:
@@ -104,8 +103,7 @@ def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it
     assert go(changed, instance).batches == 1, "what the dead run has left"
     land(tmp_path, "c.jsonl", 80, 40, who="me", v=3_000_000_000)
     go(changed, instance, RunOptions(max_events_per_batch=25))
-    given = ["rebuild", str(changed[0].path), "--warehouse", str(changed[1].warehouse)]
-    made_anew = CliRunner().invoke(main, given)
+    made_anew = rebuild(changed)
     assert made_anew.exit_code == 0, made_anew.output
     land(tmp_path, "d.jsonl", 120, 30, who="me")
     go(changed, instance, RunOptions(end_of_input="flush"))
@@ -157,6 +155,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     assert len(table(made[1].warehouse, made[0].spec, "raw_events")) == 15
 
 
+@pytest.mark.long
 def test_columns_that_nobody_names_are_proposed_once(
     spark: SparkSession, tmp_path: Path, instance: DagsterInstance
 ) -> None:

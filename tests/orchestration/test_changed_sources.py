@@ -32,19 +32,9 @@ def made(base: Path, sources: str, *, tolerance: str = "10 s", more: str = "") -
     return read_spec(path), Settings(base / "warehouse", base, base / "home")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        pytest.param("", "", marks=pytest.mark.long),
-        (DUPLICATES.format("10 s"), ", emit: {every: 5 s}" + DUPLICATES.format("1 hour")),
-        pytest.param(
-            ", emit: {every: 5 s}", ", idle: {timeout: 20 s, advance: exclude_split}", marks=pytest.mark.long
-        ),
-    ],
-)
-def test_a_source_that_is_added_joins_from_there_on(
-    spark: SparkSession, tmp_path: Path, before: str, after: str
-) -> None:
+def test_a_source_that_is_added_joins_from_there_on(spark: SparkSession, tmp_path: Path) -> None:
+    """Other changes of the rules of time are tried without Spark (pure/test_changed_rules.py)."""
+    before, after = DUPLICATES.format("10 s"), ", emit: {every: 5 s}" + DUPLICATES.format("1 hour")
     land(tmp_path / "in", 90, seed=1)
     with DagsterInstance.ephemeral() as instance:
         go(made(tmp_path, LINES, more=before), instance, RunOptions(max_events_per_batch=50))
@@ -61,6 +51,7 @@ def test_a_source_that_is_added_joins_from_there_on(
     assert len(log) == 240
 
 
+@pytest.mark.long
 def test_what_a_source_leaves_behind_is_told(spark: SparkSession, tmp_path: Path) -> None:
     land(tmp_path / "in", 20, seed=1)
     (tmp_path / "other").mkdir()

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, build_sensor_context
 
-from tests.orchestration.rebuilt import assert_same, elsewhere, workspace_of
-from tests.orchestration.running import ON_INPUT, backfill, go
+from tests.orchestration.running import ON_INPUT, assert_same, backfill, elsewhere, go, workspace_of
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -54,8 +53,8 @@ def materialize(made: tuple[SpecFile, Settings], instance: DagsterInstance, firs
 
 
 @pytest.mark.usefixtures("spark")
-def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
-    made = gaps(tmp_path, "2026-01-03", "2026-03-05")
+def test_only_days_that_hold_results_from_the_start_on_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2025-12-03", "2026-01-03", "2026-03-05", more="partitions: {start: 2026-01-01}\n")
     land(tmp_path, "b", "2027-06-01T00:00:00Z")  # has the windows before it closed; it has no result of its own
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
@@ -110,6 +109,7 @@ def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_wh
         assert shown(new) == filled(new)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Path) -> None:
     made = gaps(tmp_path, "2026-01-03", "2026-01-09")
@@ -128,15 +128,7 @@ def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Pa
         assert "The partition `soon` is no day" in str(failed.all_events)
 
 
-@pytest.mark.usefixtures("spark")
-def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
-    made = gaps(tmp_path, "2026-01-03", "2026-01-09", more="partitions: {start: 2026-01-04}\n")
-    land(tmp_path, "b", "2028-01-01T00:00:00Z")
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
-        assert shown(instance) == ["2026-01-09"]
-
-
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_all_days_of_a_window_that_was_changed_make_it_anew_and_some_name_the_job(tmp_path: Path) -> None:
     made = gaps(tmp_path, "2026-01-03", "2026-01-09")

@@ -66,25 +66,16 @@ MOST = {"at_once": 1_000, "one_by_one": 1, "by_twos": 2}
 """Versions in one ingestion, by the name of a pipeline that reads them all."""
 
 
-@pytest.mark.parametrize(
-    ("names", "arrival"),
-    [
-        (("at_once", "by_twos"), ", arrival_time: got"),
-        *(
-            pytest.param((*MOST, "as_it_came"), arrival, marks=pytest.mark.long)
-            for arrival in ("", ", arrival_time: got")
-        ),
-    ],
-)
-def test_any_cut_of_the_same_versions_gives_the_same_log(
-    spark: SparkSession, tmp_path: Path, names: tuple[str, ...], arrival: str
-) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("arrival", ["", ", arrival_time: got"])
+def test_any_cut_of_the_same_versions_gives_the_same_log(spark: SparkSession, tmp_path: Path, arrival: str) -> None:
     assert spark
+    names = (*MOST, "as_it_came")
     for name in names:
         made(tmp_path, name, f"start_version: 0, max_versions: {MOST.get(name, 1_000)}{arrival}")
     for number in range(4):
         add(tmp_path, rows(number, 25, START + timedelta(minutes=4 - number)))  # later commits arrived earlier
-        if number % 2 and "as_it_came" in names:
+        if number % 2:
             run(tmp_path, "as_it_came")
     for name in names:
         run(tmp_path, name)
@@ -133,15 +124,10 @@ def test_the_log_has_the_rows_of_the_same_files_landed(spark: SparkSession, tmp_
     assert len(here) > 100
 
 
-@pytest.mark.parametrize(
-    ("policy", "flush"),
-    [("keep", True), *(pytest.param(*one, marks=pytest.mark.long) for one in (("drop", False), ("adjust", True)))],
-)
-def test_tables_equal_the_oracle_whatever_the_cut(
-    spark: SparkSession, tmp_path: Path, dice: Dice, policy: str, flush: bool
-) -> None:
+def test_tables_equal_the_oracle_whatever_the_cut(spark: SparkSession, tmp_path: Path, dice: Dice) -> None:
     """Commits of any size and runs at any time, sessions among the windows; with `flush` the last run ends it."""
     assert spark
+    policy, flush = dice.turn((("keep", True), ("drop", False), ("adjust", True)), 0)
     rng = random.Random(dice.seed(7))
     source = f"start_version: 0, arrival_time: got, max_versions: {rng.randint(1, 4)}"
     file, settings = made(tmp_path, "x", source, policy=policy, more=VISITS)
@@ -263,6 +249,7 @@ def test_a_table_with_deletion_vectors_column_mapping_and_partitions_is_read(
     assert len(places) == len(log) == 14
 
 
+@pytest.mark.long
 def test_a_column_that_the_table_renames_is_found_under_each_of_its_names(
     spark: SparkSession, tmp_path: Path
 ) -> None:

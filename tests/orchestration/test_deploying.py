@@ -16,8 +16,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 import tidemark as tm
-from tests.ports import free_port
-from tests.processes import ROOT, process, wait_until
+from tests.processes import ROOT, free_port, process, wait_until
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -95,6 +94,7 @@ def test_the_kubernetes_manifest_agrees_with_itself_and_with_this_version() -> N
     assert set(claims) == {parts["PersistentVolumeClaim"]["metadata"]["name"]}
 
 
+@pytest.mark.long
 def test_the_example_of_a_new_home_runs_and_shows_a_window_and_a_dead_letter(
     spark: SparkSession, tmp_path: Path
 ) -> None:

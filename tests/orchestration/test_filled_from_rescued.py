@@ -14,17 +14,17 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.rebuilt import (
+from tests.orchestration.running import (
     Made,
     assert_same,
     at_the_end,
     changed,
     committed,
     elsewhere,
+    go,
     rebuild,
     workspace_of,
 )
-from tests.orchestration.running import go
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.cli import main
@@ -103,9 +103,8 @@ def pipeline(base: Path, form: str) -> Made:
     return read_spec(path), Settings(base / "warehouse", base, base / "home")
 
 
-@pytest.mark.parametrize(
-    "form", ["json", *(pytest.param(form, marks=pytest.mark.long) for form in ("csv", "parquet"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
 def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
     spark: SparkSession, tmp_path: Path, form: str
 ) -> None:

@@ -5,16 +5,23 @@ import random
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, SHIFTS, land
-from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
-from tests.orchestration.running import go
+from tests.orchestration.running import (
+    Made,
+    asked,
+    assert_same,
+    changed,
+    committed,
+    elsewhere,
+    go,
+    rebuild,
+    workspace_of,
+)
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import begin_without_records
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
@@ -40,12 +47,6 @@ def renamed(made: Made) -> Made:
         text = text.replace(f"{{name: {old},", f"{{name: {new}, was: {old},")
     file.path.write_text(text)
     return read_spec(file.path), settings
-
-
-def asked(made: Made, *words: str) -> Result:
-    file, settings = made
-    given = [words[0], str(file.path), "--warehouse", str(settings.warehouse), *words[1:]]
-    return CliRunner().invoke(main, given, catch_exceptions=False)
 
 
 def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them_so(
@@ -78,20 +79,21 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
     assert "no result changes" in asked(without, "plan").output
 
 
-@pytest.mark.parametrize("at", ["windows/minutes", "_state/session_events", "dead_letters", "log_control", "batches"])
 @pytest.mark.long
 def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
-    spark: SparkSession, made: Made, monkeypatch: pytest.MonkeyPatch, at: str
+    spark: SparkSession, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each run takes up what the one before it left, and dies a table later."""
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
         before = committed(made, "dead_letters")
         made = renamed(made)
-        with monkeypatch.context() as patched:
-            _dies(patched, at)
-            with pytest.raises(Exception, match="dies here"):
-                go(made, instance)
-        assert committed(made, "dead_letters") == before, "readers stay at the last commit"
+        for at in ("windows/minutes", "_state/session_events", "dead_letters", "log_control", "batches"):
+            with monkeypatch.context() as patched:
+                _dies(patched, at)
+                with pytest.raises(Exception, match="dies here"):
+                    go(made, instance)
+            assert committed(made, "dead_letters") == before, "readers stay at the last commit"
         go(made, instance)
         fresh = elsewhere(made)
         go(fresh, instance)
@@ -146,6 +148,7 @@ def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
     assert "nothing needs the past" in rebuild(made, "--to-spec").output
 
 
+@pytest.mark.long
 def test_a_window_that_is_gone_is_marked_and_dropped_on_demand(
     spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

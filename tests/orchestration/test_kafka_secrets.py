@@ -20,8 +20,7 @@ from tests.certificates import as_pem, certificate_of
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.running import command, log_of, run
 from tests.orchestration.test_kafka_sources import MakeTopic, events, made
-from tests.ports import free_port
-from tests.processes import ROOT, process, wait_until
+from tests.processes import ROOT, free_port, process, wait_until
 
 pytestmark = pytest.mark.long
 

@@ -29,6 +29,7 @@ MakeTopic = Callable[..., Topic]
 Records = list[dict[str, Any]]
 CASES = 1  # a log for each turn of the dice
 SCHEMA = "id STRING, at STRING, k STRING, v INT"
+ENDS = (("keep", True), ("drop", False), ("adjust", True))  # a policy, and whether a flush is the end
 IDLE = "idle: {advance: exclude_split, timeout: 40 s}"
 SOURCE = """name: orders
     kind: kafka
@@ -79,15 +80,13 @@ def written(topic: Topic, records: Records) -> list[tuple[str, int]]:
     return sorted(found)
 
 
-@pytest.mark.parametrize(
-    ("policy", "flush"),
-    [("keep", True), *(pytest.param(*one, marks=pytest.mark.long) for one in (("drop", False), ("adjust", True)))],
-)
+@pytest.mark.long
 def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
-    spark: SparkSession, topic: MakeTopic, tmp_path: Path, dice: Dice, policy: str, flush: bool
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path, dice: Dice
 ) -> None:
     """A partition has most of the records and one has none; runs at any time; with `flush` the last one ends it."""
     assert spark
+    policy, flush = dice.turn(ENDS, 0)
     rng = random.Random(dice.seed(11))
     orders = topic(4)
     made_of = made(tmp_path, "x", orders, f"max_records: {rng.randint(20, 60)}", policy=policy, more=VISITS)
@@ -365,6 +364,7 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
     assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None]
 
 
+@pytest.mark.long
 def test_a_source_that_is_renamed_reads_on_at_its_offsets_and_its_partitions_stay_splits(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -13,11 +13,15 @@ from tests.orchestration.landing import (
     land,
     table,
 )
-from tests.orchestration.reported import (
+from tests.orchestration.running import (
+    SPEC,
     assert_dagster_shows_the_rows_of_the_tables,
     assert_the_report_tells_what_the_tables_hold,
+    go,
+    materialize_days,
+    pipeline,
+    without_batch,
 )
-from tests.orchestration.running import SPEC, go, materialize_days, pipeline, without_batch
 from tidemark.assets import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -111,18 +115,6 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "3 timelines moved in the last 3 batches" in page
     assert "<td><code>[null]</code></td>" in page
-
-
-@pytest.mark.long
-def test_with_periodic_emission_events_see_the_watermark_of_the_periods_before(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    file, settings = made = pipeline(tmp_path, "periodic", "drop", time="emit: {every: 30 s}", sessions=True)
-    land(tmp_path / "in_periodic", 200, seed=8)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=110))
-    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-    assert_only_open_sessions_keep_events(settings.warehouse, file.spec)
 
 
 @pytest.mark.long

@@ -75,14 +75,14 @@ LOSSES = (the_folder, its_log, a_file, half_a_file, zeros_in_a_file, the_last_co
 
 @pytest.mark.parametrize("table", ["batches", *TABLES, *STATE])
 def test_what_is_lost_of_a_table_is_named_and_nothing_is_written(kept: Path, tmp_path: Path, table: str) -> None:
-    for lose in LOSSES:
-        if table == "batches" and lose is the_last_commit:  # an older log of batches is another test
-            continue
+    # An older log of batches is another test.
+    losses = LOSSES[:-1] if table == "batches" else LOSSES[(*TABLES, *STATE).index(table) % 3 :: 3]
+    for lose in losses:
         base = tmp_path / lose.__name__
         shutil.copytree(kept, base)
         lose(base / "warehouse" / "meter" / table)
         before = contents(base / "warehouse" / "meter")
-        for word in ("run", "status", "run"):
+        for word in ("run", "status"):
             done = command(base, "meter", word)
             assert done.exit_code == 1, (lose, word, done.output)
             assert f"meter/{table}" in done.output, (lose, word, done.output)

@@ -12,8 +12,7 @@ from urllib.request import Request, urlopen
 import pytest
 from click.testing import CliRunner
 
-from tests.ports import free_port
-from tests.processes import process, wait_until
+from tests.processes import free_port, process, wait_until
 from tidemark.pipelines.cli import main
 
 RUNS = "{runsOrError {... on Runs {results {status}}}}"

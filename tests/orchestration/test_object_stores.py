@@ -18,9 +18,15 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.running import backfill, go, pipeline
-from tests.ports import free_port
+from tests.orchestration.running import (
+    asked,
+    assert_the_report_tells_what_the_tables_hold,
+    backfill,
+    go,
+    pipeline,
+    rebuild,
+)
+from tests.processes import free_port
 from tests.s3 import KEY, READER, SECRET, S3Server, s3_server
 from tidemark.assets import batch as batch_at_work
 from tidemark.assets.pending_work import look
@@ -113,11 +119,10 @@ def test_tables_in_a_store_are_the_oracles_and_every_command_reads_them(
 
 @pytest.mark.long
 @pytest.mark.parametrize("most", [None, 70], ids=["whole", "cut"])
-@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
-def test_every_policy_with_sessions_and_a_flush_gives_the_oracles_tables_in_a_store(
-    spark: SparkSession, tmp_path: Path, store: str, policy: str, most: int | None
+def test_sessions_and_a_flush_give_the_oracles_tables_in_a_store(
+    spark: SparkSession, tmp_path: Path, store: str, most: int | None
 ) -> None:
-    file, settings = made = in_store(tmp_path, store, policy, sessions=True)
+    file, settings = made = in_store(tmp_path, store, "keep", sessions=True)
     land(tmp_path / "in_shop", 200, seed=7)
     upload(tmp_path, store)
     with DagsterInstance.ephemeral() as instance:
@@ -217,14 +222,12 @@ def test_tables_in_a_store_are_backfilled_maintained_and_made_anew(
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
     assert backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
-    assert (
-        CliRunner().invoke(main, ["maintain", str(file.path), "--warehouse", str(settings.warehouse)]).exit_code == 0
-    )
+    assert asked(made, "maintain").exit_code == 0
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     file.path.write_text(file.path.read_text().replace("size: 1 minute", "size: 20 s"))
     file = read_spec(file.path)
     made = file, settings
-    done = CliRunner().invoke(main, ["rebuild", str(file.path), "--warehouse", str(settings.warehouse)])
+    done = rebuild(made)
     assert done.exit_code == 0, done.output
     assert not (settings.warehouse / "shop" / "_rebuild").is_dir()
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)

@@ -15,10 +15,9 @@ import pytest
 from dagster import DagsterInstance
 from deltalake import DeltaTable
 
-from tests.daemons import daemon, warm_spark
 from tests.feeds import net, rows_at
 from tests.orchestration.landing import LINES, START, assert_tables_equal_the_oracle, land
-from tests.processes import ROOT, wait_until
+from tests.processes import ROOT, daemon, wait_until, warm_spark
 from tests.s3 import BUCKET, SECRET, s3_server
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import delta_place, place_of

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, START, land, table
-from tests.orchestration.running import go
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import asked, go, rebuild
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -50,8 +48,7 @@ def filled(base: Path, text: str, instance: DagsterInstance) -> Made:
 
 
 def planned(of: Made) -> dict[str, Any]:
-    given = ["plan", str(of[0].path), "--json", "--warehouse", str(of[1].warehouse)]
-    done = CliRunner().invoke(main, given, catch_exceptions=False)
+    done = asked(of, "plan", "--json")
     assert done.exit_code in (0, 3), done.output
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -101,8 +98,7 @@ def test_what_would_differ_is_what_a_rebuild_then_changes_and_nothing_is_written
     assert (found["meaning"], found["needs_decision"], found["past"]["records"]) == ("from here on", False, 250)
     assert sorted(path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()) == files
     before, letters = {window: rows_of(now, window) for window in WINDOWS}, letters_of(now)
-    given = ["rebuild", str(changed[0].path), "--warehouse", str(changed[1].warehouse)]
-    made_anew = CliRunner().invoke(main, given, catch_exceptions=False)
+    made_anew = rebuild(changed)
     assert made_anew.exit_code == 0, made_anew.output
     for window in WINDOWS:
         expected, told = differing(before[window], rows_of(changed, window)), found["would_differ"]["windows"][window]

@@ -33,6 +33,7 @@ def run(data: str, name: str) -> None:
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.long
 def test_the_page_on_using_results_reads_them_with_each_program(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

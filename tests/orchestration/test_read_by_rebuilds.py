@@ -16,8 +16,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, land
-from tests.orchestration.rebuilt import assert_same, changed, elsewhere, rebuild
-from tests.orchestration.running import go
+from tests.orchestration.running import assert_same, changed, elsewhere, go, rebuild
 from tidemark.assets import batch
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake

@@ -10,27 +10,28 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from dagster import AssetKey, DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, SHIFTS, START, assert_tables_equal_the_oracle, land, table
-from tests.orchestration.rebuilt import (
+from tests.orchestration.running import (
     Made,
+    asked,
     assert_same,
+    backfill,
     changed,
     committed,
     elsewhere,
+    go,
     lines,
+    pipeline,
     public_tables,
     rebuild,
     workspace_of,
 )
-from tests.orchestration.running import backfill, go, pipeline
 from tidemark.assets.rebuild import shadow, switch
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -110,12 +111,13 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
     return {name: committed(made, name) for name in public_tables(made)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "runs"),
     [
         (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), RunOptions(), FLUSH]),
-        pytest.param(TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE, LIVE], marks=pytest.mark.long),
-        pytest.param(OVER, [FLUSH, RunOptions(reopen="more"), RunOptions(), FLUSH], marks=pytest.mark.long),
+        (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE, LIVE]),
+        (OVER, [FLUSH, RunOptions(reopen="more"), RunOptions(), FLUSH]),
     ],
     ids=["shifts", "ticks", "over"],
 )
@@ -183,6 +185,7 @@ def rows_at(lake: Lake, name: str, version: int) -> list[str]:
     return sorted(map(str, lake.rows(name, version).to_pylist()))
 
 
+@pytest.mark.long
 def test_live_runs_go_on_while_the_log_is_judged_anew(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,12 +208,10 @@ def test_live_runs_go_on_while_the_log_is_judged_anew(
         fresh = elsewhere(made)
         go(fresh, instance)
     assert_same(made, fresh)
-    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    status = asked(made, "status")
     assert status.exit_code == 0, status.output
     assert "by hand" not in status.output, "the counts of batches are those of the tables"
-    page = CliRunner().invoke(
-        main, ["report", str(made[0].path), "--warehouse", str(made[1].warehouse), "--out", str(tmp_path / "page")]
-    )
+    page = asked(made, "report", "--out", str(tmp_path / "page"))
     assert page.exit_code == 0, page.output
     live = committed(made, "windows/per_minute")
     assert backfill(*made, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
@@ -252,6 +253,7 @@ def test_of_a_pipeline_that_has_processed_nothing_there_is_nothing_to_make_anew(
     assert not (made[1].warehouse / "meter" / "_rebuild").exists()
 
 
+@pytest.mark.long
 def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_another_spec_is_thrown_away(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,7 +275,7 @@ def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_a
     assert stopped.exit_code == 130, stopped.output
     assert consistent(made[1].warehouse, "meter") == before, "nothing has changed"
     monkeypatch.undo()
-    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    status = asked(made, "status")
     assert "rebuild of all tables, 30 of 30 records judged anew; the same" in " ".join(status.output.split())
     again = rebuild(changed(made, "size: 30 s", "size: 20 s"))
     assert again.exit_code == 0, again.output
@@ -305,7 +307,7 @@ def test_the_change_feed_of_a_window_tells_the_rows_that_differ_and_upkeep_remov
     feed = pa.table(DeltaTable(folder).load_cdf(starting_version=version + 1).read_all()).to_pylist()
     assert [row["_change_type"] for row in feed] == ["delete"] * (len(before) - len(now))
     assert (tmp_path / "warehouse" / "meter" / "_rebuild").exists(), "it died before it removed its tables"
-    tidy = CliRunner().invoke(main, ["maintain", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    tidy = asked(made, "maintain")
     assert tidy.exit_code == 0, tidy.output
     assert not (tmp_path / "warehouse" / "meter" / "_rebuild").exists()
 

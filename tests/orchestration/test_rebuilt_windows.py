@@ -5,14 +5,22 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, land, table
-from tests.orchestration.rebuilt import Made, assert_same, changed, committed, elsewhere, rebuild, workspace_of
-from tests.orchestration.running import command, go
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import (
+    Made,
+    asked,
+    assert_same,
+    changed,
+    command,
+    committed,
+    elsewhere,
+    go,
+    rebuild,
+    workspace_of,
+)
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -38,13 +46,14 @@ ADDED = (
     "  - {name: added, kind: hopping, size: 30 s, hop: 10 s, empty: true, group_by: [k], aggregates: {n: count(*)}}\n"
 )
 WRITTEN = ("raw_events", "ordered_events", "held_events", "watermarks", "windows/", "history/")
-CHANGES: Mapping[str, tuple[tuple[str, str], tuple[str, ...]]] = {
-    "gap": (("gap: 8 s", "gap: 5 s"), ("visits",)),
-    "size": (("size: 1 minute,", "size: 30 s,"), ("minutes", "hours")),
-    "lateness": (("allowed_lateness: 10 s", "allowed_lateness: 1 minute"), ("revised",)),
-    "where": (("emit: on_time, group_by", "emit: on_time, where: v > 2, group_by"), ("stays",)),
-    "added": ((GONE, GONE + ADDED), ("added",)),
-}
+ONE = (("visits", ("gap: 8 s", "gap: 5 s")),)
+SEVERAL = (
+    ("added", (GONE, GONE + ADDED)),
+    ("minutes", ("size: 1 minute,", "size: 30 s,")),  # which `hours` is over
+    ("revised", ("allowed_lateness: 10 s", "allowed_lateness: 1 minute")),
+    ("stays", ("emit: on_time, group_by", "emit: on_time, where: v > 2, group_by")),
+)
+"""Windows that are changed, each with what its spec says before and after it."""
 
 
 @pytest.fixture
@@ -55,22 +64,22 @@ def made(tmp_path: Path) -> Made:
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
-@pytest.mark.parametrize(
-    "what", ["gap", *(pytest.param(one, marks=pytest.mark.long) for one in CHANGES if one != "gap")]
-)
+@pytest.mark.parametrize("changes", [ONE, pytest.param(SEVERAL, marks=pytest.mark.long)], ids=["one", "several"])
 def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
-    spark: SparkSession, made: Made, tmp_path: Path, what: str
+    spark: SparkSession, made: Made, tmp_path: Path, changes: tuple[tuple[str, tuple[str, str]], ...]
 ) -> None:
-    change, names = CHANGES[what]
+    given = [name for name, _ in changes]
+    names = [one for name in given for one in ((name, "hours") if name == "minutes" else (name,))]
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=30))
         before = versions(made)
-        made = changed(made, *change)
+        for _, change in changes:
+            made = changed(made, *change)
         refused = command(tmp_path, "shop")
         options = " ".join(f"--window {name}" for name in names)
         assert refused.exit_code == 2
         assert f"`tidemark rebuild {made[0].path} {options}`" in refused.output
-        done = rebuild(made, "--window", names[0], "--reason", "we looked again")
+        done = rebuild(made, *(word for name in given for word in ("--window", name)), "--reason", "we looked again")
         assert done.exit_code == 0, done.output
         mine = {f"{folder}/{name}" for name in names for folder in ("windows", "history")}
         others = {name: version for name, version in before.items() if name.startswith(WRITTEN) and name not in mine}
@@ -82,7 +91,7 @@ def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
         for one in (made, fresh):
             go(one, instance, RunOptions(end_of_input="flush"))
     assert_same(made, fresh)
-    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    status = asked(made, "status")
     assert status.exit_code == 0, status.output
     assert "by hand" not in status.output, "counts and tables agree"
     specs = [row for row in table(made[1].warehouse, made[0].spec, "log_control") if row["kind"] == "spec"]
@@ -96,6 +105,7 @@ def versions(made: Made) -> Mapping[str, int]:
     return last.table_versions
 
 
+@pytest.mark.long
 def test_a_window_that_is_gone_keeps_its_table_and_one_that_comes_back_has_its_past(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:
@@ -113,6 +123,7 @@ def test_a_window_that_is_gone_keeps_its_table_and_one_that_comes_back_has_its_p
     assert_same(again, fresh)
 
 
+@pytest.mark.long
 def test_a_lost_window_is_made_anew_alone_and_what_asks_for_more_is_refused(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

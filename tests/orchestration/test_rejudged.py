@@ -5,14 +5,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land, table
-from tests.orchestration.rebuilt import Made, rebuild, workspace_of
-from tests.orchestration.running import backfill, go
-from tidemark.pipelines.cli import main
+from tests.orchestration.running import Made, asked, backfill, go, rebuild, workspace_of
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -49,9 +47,7 @@ def pipeline(tmp_path: Path, text: str) -> Made:
 
 
 def rejudge(made: Made, *words: str, reason: str = "the clock lied") -> Result:
-    file, settings = made
-    given = ["rejudge", str(file.path), "--warehouse", str(settings.warehouse), "--reason", reason, *words]
-    return CliRunner().invoke(main, given, catch_exceptions=False)
+    return asked(made, "rejudge", "--reason", reason, *words)
 
 
 def lie(folder: Path, name: str, *, at: str, got: str) -> None:
@@ -71,6 +67,7 @@ def newest_arrival(made: Made) -> datetime:
     return found
 
 
+@pytest.mark.long
 def test_a_record_that_has_ruined_the_watermark_is_named_with_the_command_that_takes_it_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -95,7 +92,7 @@ def test_a_record_that_has_ruined_the_watermark_is_named_with_the_command_that_t
         land(tmp_path / "in", 40, seed=5, prefix="c", start=newest_arrival(made))
         go(made, instance, RunOptions(max_events_per_batch=25))
     assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec, without=[seq])
-    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    status = asked(made, "status")
     assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
     again = rejudge(made, "--exclude", str(seq))
     assert (again.exit_code, f"Record {seq} is excluded already" in again.output) == (2, True)
@@ -170,5 +167,5 @@ def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: P
             assert said.lower() in str(step.step_failure_data.error).lower()
         config = {"ops": {"shop__rejudge": {"config": {"exclude": [3, 5], "reason": "a test device"}}}}
         assert job.execute_in_process(instance=instance, run_config=config).success
-    status = CliRunner().invoke(main, ["status", str(made[0].path), "--warehouse", str(made[1].warehouse)])
+    status = asked(made, "status")
     assert "2 records, which `tidemark rejudge` took out of the log" in " ".join(status.output.split())

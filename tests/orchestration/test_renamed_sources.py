@@ -9,20 +9,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 from dagster import DagsterInstance
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, arrivals
-from tests.orchestration.rebuilt import Made, committed, public_tables, rebuild, workspace_of
-from tests.orchestration.running import go
+from tests.orchestration.running import Made, asked, committed, go, public_tables, rebuild, workspace_of
 from tests.seeds import Dice
 from tidemark.assets import live
 from tidemark.assets.live import BATCH
 from tidemark.assets.rebuild import switch
 from tidemark.assets.waiting_input import largest_times
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import state_of
@@ -118,12 +115,6 @@ def one_run(made: Made, instance: DagsterInstance, most: int) -> None:
     assert job.execute_in_process(instance=instance, run_config=given).success
 
 
-def asked(made: Made, *words: str) -> Result:
-    file, settings = made
-    given = [words[0], str(file.path), "--warehouse", str(settings.warehouse), *words[1:]]
-    return CliRunner().invoke(main, given, catch_exceptions=False)
-
-
 def bare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted([{key: value for key, value in row.items() if key != "_source"} for row in rows], key=str)
 
@@ -140,7 +131,8 @@ def items(made: Made, kind: str) -> list[Mapping[str, Any]]:
     return [row for row in committed(made, "log_control") if row["kind"] == kind]
 
 
-@pytest.mark.parametrize("source", ["    split: k\n", pytest.param(ALIGNED, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("source", ["    split: k\n", ALIGNED], ids=["split", "aligned"])
 def test_sources_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them_so(
     spark: SparkSession, tmp_path: Path, dice: Dice, source: str
 ) -> None:
@@ -174,21 +166,21 @@ def test_sources_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
     assert {row["_source"] for row in committed(now, "raw_events")} == {*OLD, *NEW}
 
 
-@pytest.mark.parametrize("at", ["log_control", "batches"])
 @pytest.mark.long
 def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     land(tmp_path, 0, 1)
     with DagsterInstance.ephemeral() as instance:
         go(made(tmp_path, "renamed", OLD), instance)
         now = made(tmp_path, "renamed", NEW, was=True)
         land(tmp_path, 1, 2)
-        with monkeypatch.context() as patched:
-            _dies(patched, at)
-            with pytest.raises(Exception, match="dies here"):
-                go(now, instance)
-        assert "`tidemark run` goes on with it" in asked(now, "status").output
+        for at in ("log_control", "batches"):
+            with monkeypatch.context() as patched:
+                _dies(patched, at)
+                with pytest.raises(Exception, match="dies here"):
+                    go(now, instance)
+            assert "`tidemark run` goes on with it" in asked(now, "status").output
         go(made(tmp_path, "renamed", OLD), instance)
         now = made(tmp_path, "renamed", NEW, was=True)
         go(now, instance)

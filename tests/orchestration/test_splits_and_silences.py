@@ -10,8 +10,13 @@ from dagster import AssetKey, DagsterInstance, IntMetadataValue
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import assert_tables_equal_the_oracle, land, table, us
-from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.running import go, materialize_days, pipeline, without_batch
+from tests.orchestration.running import (
+    assert_the_report_tells_what_the_tables_hold,
+    go,
+    materialize_days,
+    pipeline,
+    without_batch,
+)
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -145,18 +150,6 @@ def met_by_source(settings: Settings, spec: Spec) -> Counter[str]:
         for row in table(settings.warehouse, spec, name):
             found.update(f"{names[rule]}_{sources[row['_arrival_seq']]}" for rule in row["_adjusted_by"])
     return found
-
-
-@pytest.mark.long
-def test_the_clock_closes_the_windows_of_silent_timelines_as_the_oracle_says(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    silence = "idle: {advance: window_close, timeout: 8 s}"
-    file, settings = made = pipeline(tmp_path, "silent", "adjust", over="k", time=silence)
-    land(tmp_path / "in_silent", 700, seed=23)
-    with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
-    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
 @pytest.mark.long

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import standalone_cluster
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, land
 from tests.orchestration.running import log_of
 from tests.orchestration.test_kafka_secrets import pages_of
 from tests.orchestration.test_kafka_sources import events, made, places, written
-from tests.ports import free_port
-from tests.processes import PATIENCE_S, ROOT, process, wait_until
+from tests.processes import PATIENCE_S, ROOT, free_port, process, standalone_cluster, wait_until
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.spark.server import find_note
 

@@ -13,8 +13,12 @@ from tests.orchestration.landing import (
     land,
     table,
 )
-from tests.orchestration.reported import assert_the_report_tells_what_the_tables_hold
-from tests.orchestration.running import go, materialize_days, without_batch
+from tests.orchestration.running import (
+    assert_the_report_tells_what_the_tables_hold,
+    go,
+    materialize_days,
+    without_batch,
+)
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place

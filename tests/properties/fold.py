@@ -1,18 +1,19 @@
-"""Runs the engine over generated logs, whole or in segments, and gathers what comes out per case.
+"""Runs the engine over generated logs, whole or in segments, and compares what comes out with the oracle.
 
-The way a pipeline goes on from batch to batch, without a lake: the state behind a segment is that before the next.
+The way a pipeline goes on from batch to batch, without a lake: the state after a segment is that before the next.
 """
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.properties.logs import Log, items, places_of
+from tests.properties.logs import Log, items, judged_by_oracle, places_of
+from tests.seeds import Dice
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
@@ -140,3 +141,81 @@ def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> No
         into[window.name][row["case"]].append(
             (row["s"], row["e"], group, *values, row["_revision"], row["_is_final"], row["w"])
         )
+
+
+def assert_nothing_lost(logs: Sequence[Log], out: Gathered) -> None:
+    """Conservation: records = ordered + held + dead letters of the stages ingest and time."""
+    kept = sum(len(rows) for rows in (*out.ordered.values(), *out.held.values()))
+    refused = sum(letter[1] != "window" for letters in out.letters.values() for letter in letters)
+    assert sum(len(log.events) for log in logs) == kept + refused
+    for name in out.windows:
+        parts = ("in_windows", "in_gap", "filtered", "window_closed")
+        assert out.tally["accepted"] == sum(out.tally[f"{name}.{part}"] for part in parts)
+
+
+def assert_equal_to_oracle(
+    log: Log,
+    out: Gathered,
+    time: TimeSpec,
+    windows: tuple[WindowSpec, ...],
+    sources: tuple[SourceTime, ...] = (),
+    *,
+    flush: bool,
+    flushed_after: Sequence[int] = (),
+) -> None:
+    expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush, flushed_after=flushed_after)
+    behind = {"out_of_order", "kept_out_of_order"}
+    ordered = [
+        (e.seq, e.timestamp_us, e.release_seq is not None, e.adjusted_by)
+        + ((e.watermark_us,) if set(e.adjusted_by) & behind else (None,))
+        for e in expected.ordered
+    ]
+    # Events kept out of order pass at once, so only those in the sequence have a place to compare.
+    assert [e for e in out.ordered[log.case] if e[2]] == [e for e in ordered if e[2]], log
+    assert sorted(e for e in out.ordered[log.case] if not e[2]) == sorted(e for e in ordered if not e[2]), log
+    held = sorted((e.seq, e.timestamp_us, e.adjusted_by) for e in expected.held)
+    assert sorted(out.held[log.case]) == held, log
+    assert_letters(log, out, expected.dead_letters)
+    for window in windows:
+        want = sorted(
+            (r.window_start, r.window_end, r.group, r.events, r.revision, r.is_final, r.watermark_us)
+            for r in expected.windows[window.name]
+        )
+        # Sorted by what is never null: a flush leaves the watermark so.
+        assert sorted(out.windows[window.name][log.case], key=lambda r: r[:6]) == want, (log, window)
+        # What a result holds that is not shown is nobody's business.
+        hidden = [
+            (r.window_start, r.window_end, r.group, r.revision, r.is_final, r.watermark_us)
+            for r in expected.hidden[window.name]
+            if window.revises
+        ]
+        taken = [(*r[:3], *r[4:]) for r in out.hidden[window.name][log.case]]
+        assert sorted(taken, key=lambda r: r[:5]) == sorted(hidden, key=lambda r: r[:5]), (log, window)
+
+
+def assert_letters(log: Log, out: Gathered, letters: Any) -> None:
+    got = sorted((letter for event in log.events for letter in out.letters.get(str(event.seq), ())), key=str)
+    assert got == sorted(map(astuple, letters), key=str), log
+
+
+def window(**keys: Any) -> WindowSpec:
+    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
+    return WindowSpec(**({"name": "w", "group_by": ("case",), "aggregates": aggregates} | keys))
+
+
+ON_TIME = window(
+    name="on_time", kind="tumbling", size="10 us", allowed_lateness="25 us", emit="on_time", revise_every="10 us"
+)
+EARLY = window(name="early", kind="hopping", size="30 us", hop="10 us", emit={"early": "10 us"})
+SLIDING = window(name="sliding", kind="sliding", size="10 us", emit={"early": "3 us"}, group_by=("case", "v"))
+SESSION = window(name="session", kind="session", gap="7 us", group_by=("case", "v"), where="v > 1")
+EMPTY = window(name="empty", kind="tumbling", size="10 us", empty=True, group_by=("case", "v"), empty_max=100_000)
+CLOSED_RIGHT = window(name="right", kind="cumulative", size="20 us", step="10 us", offset="7 us", closed="right")
+
+IDLE_SPLITS = {"advance": "exclude_split", "timeout": "6 us"}
+SILENCE = {"advance": "window_close", "timeout": "6 us"}
+
+
+def some_of(windows: Sequence[WindowSpec], dice: Dice, turn: int) -> tuple[WindowSpec, ...]:
+    """One of the windows of a mode, as each of them takes long; the fixed dice take all."""
+    return tuple(windows) if dice.is_fixed else (dice.turn(windows, turn),)

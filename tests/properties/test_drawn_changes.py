@@ -13,8 +13,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
-from tests.orchestration.rebuilt import Made, assert_same, at_the_end, committed, elsewhere, rebuild, workspace_of
-from tests.orchestration.running import go
+from tests.orchestration.running import Made, assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of
 from tests.orchestration.test_rejudged import rejudge
 from tests.properties.test_rebuilds import TIMES, WINDOWS
 from tests.seeds import Dice
@@ -76,6 +75,7 @@ def draw(dice: Dice) -> Drawn:
     return Drawn(what, (dice.choice(times), dice.choice(times)), dice.choice(kinds), filled)
 
 
+@pytest.mark.long
 def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeline(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import run
-from tests.properties.kinds import some_of
+from tests.properties.fold import assert_equal_to_oracle, assert_nothing_lost, run, some_of
 from tests.properties.logs import BASE_US, KEY, Event, Log, cut, generate
 from tests.seeds import Dice
 from tidemark.timeops.events import adjustment
@@ -125,39 +123,26 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
 
 
 KEEPS_RECORDS = (True, False)  # of a large segment whoever asks judges the records again
-# The oracle judges a log whole that is cut, so a cut one shows both: a few modes run always, cut.
-WHOLE = [pytest.param(mode, marks=pytest.mark.long) for mode in MODES]
 SOON = ("events", "clock", "splits")
-CUT = [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
 
 
-@pytest.mark.parametrize("mode", WHOLE)
-def test_every_table_equals_the_oracle(spark: SparkSession, mode: str, dice: Dice) -> None:
-    turn = MODES.index(mode)
-    time = time_spec(dice, mode, turn)
-    keeps = dice.choice(turned(KEEPS_RECORDS, turn))
-    window = window_spec(dice, turn, lateness=time.out_of_order == "keep")
-    windows = (window, session_spec(dice, turn, time.out_of_order))
-    sources = source_times(dice, time) if mode in WITH_SPLITS else ()
-    flush = dice.choice(turned([False, True], turn))
-    logs = generate(dice.seed(0), CASES)
-    out = run(spark, logs, time, windows, sources=sources, keeps_records=keeps, flush=flush)
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
-    assert_nothing_lost(logs, out)
-
-
-@pytest.mark.parametrize("mode", CUT)
-def test_a_log_cut_into_batches_gives_the_same_tables(spark: SparkSession, mode: str, dice: Dice) -> None:
+@pytest.mark.parametrize(
+    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
+)
+def test_a_log_whole_or_cut_into_batches_gives_the_oracles_tables(spark: SparkSession, mode: str, dice: Dice) -> None:
     """The oracle judges every log whole, so equality with it is independence of the cuts as well."""
     turn = MODES.index(mode) + 3
     time = time_spec(dice, mode, turn)
+    keeps = dice.choice(turned(KEEPS_RECORDS, turn))
     window = window_spec(dice, turn, lateness=time.out_of_order == "keep")
     windows = some_of((window, session_spec(dice, turn, time.out_of_order)), dice, turn)
     sources = source_times(dice, time) if mode in WITH_SPLITS else ()
     flush = dice.choice(turned([False, True], turn))
     logs, parts = cut(generate(dice.seed(0), CASES), dice)
-    out = run(spark, logs, time, windows, sources=sources, parts=parts, flush=flush)
+    ways: Sequence[Sequence[int | None]] = (parts, parts, (None,))
+    out = run(
+        spark, logs, time, windows, sources=sources, parts=dice.turn(ways, turn), keeps_records=keeps, flush=flush
+    )
     for log in logs:
         assert_equal_to_oracle(log, out, time, windows, sources, flush=flush)
     assert_nothing_lost(logs, out)

@@ -10,8 +10,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, START, land
-from tests.orchestration.rebuilt import Made, assert_same, elsewhere, rebuild
-from tests.orchestration.running import go
+from tests.orchestration.running import Made, assert_same, elsewhere, go, rebuild
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
@@ -61,6 +60,7 @@ def spec_of(dice: Dice, source: str, turn: int) -> str:
     return f"name: drawn\n{source}time: {dice.choice(times)}\n{outputs}windows:\n{windows}"
 
 
+@pytest.mark.long
 def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:

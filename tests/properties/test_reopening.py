@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import Gathered, run
-from tests.properties.kinds import some_of
+from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run, some_of
 from tests.properties.logs import BASE_US, Event, Log, generate, near
 from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime
@@ -74,6 +72,7 @@ MODES: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[WindowSpec, ...]]]
     ),
 }
 CASES = 200  # logs of a mode
+FIXED_TOO = True  # in the logs of some seeds a flush closes nothing that comes later
 SOURCES = (SourceTime("s", "e", "UTC", 9, 6), SourceTime("r", "e", "UTC", 3, 11))
 
 

@@ -7,8 +7,7 @@ from itertools import combinations_with_replacement, count, pairwise
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import Gathered, run
+from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 

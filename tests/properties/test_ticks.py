@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import run
-from tests.properties.kinds import (
+from tests.properties.fold import (
     CLOSED_RIGHT,
     EARLY,
     EMPTY,
@@ -17,6 +15,9 @@ from tests.properties.kinds import (
     SESSION,
     SILENCE,
     SLIDING,
+    assert_equal_to_oracle,
+    assert_nothing_lost,
+    run,
     some_of,
     window,
 )
@@ -36,13 +37,10 @@ BY_CLOCK = {"advance": "arrival_clock"}
 # What a tick can move, each with windows of some kinds.
 MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
     "revisions": ({"out_of_order": "keep", "out_of_orderness": "9 us"}, (ON_TIME, SLIDING)),
-    "periods": ({"out_of_order": "keep", "emit": EVERY}, (EARLY, ON_TIME)),
     "clock": ({"out_of_order": "keep", "late": LATE, "idle": BY_CLOCK}, (ON_TIME, SESSION)),
     "clock_periods": ({"late": LATE, "idle": BY_CLOCK, "emit": EVERY}, (SESSION, EARLY)),
-    "splits": ({"out_of_order": "keep", "idle": IDLE_SPLITS}, (ON_TIME, SESSION)),
     "splits_periods": ({"out_of_order": "adjust", "idle": IDLE_SPLITS, "emit": EVERY}, (SLIDING, CLOSED_RIGHT)),
     "silence": ({"out_of_order": "keep", "idle": SILENCE}, (EMPTY, ON_TIME, SESSION)),
-    "silence_periods": ({"out_of_order": "keep", "idle": SILENCE, "emit": EVERY}, (ON_TIME, SESSION)),
 }
 
 

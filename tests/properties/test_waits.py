@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import run
-from tests.properties.kinds import EMPTY, IDLE_SPLITS, ON_TIME, SESSION, SILENCE, SLIDING, some_of
+from tests.properties.fold import (
+    EMPTY,
+    IDLE_SPLITS,
+    ON_TIME,
+    SESSION,
+    SILENCE,
+    SLIDING,
+    assert_equal_to_oracle,
+    assert_nothing_lost,
+    run,
+    some_of,
+)
 from tests.properties.logs import BASE_US, SPLITS, Event, Log, judged_by_oracle
 from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime, Waiter, Waits, waiters_from_json, waiters_to_json

@@ -12,8 +12,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tests.oracle.grids import calendar_window
-from tests.properties.compared import assert_equal_to_oracle, assert_nothing_lost
-from tests.properties.fold import Gathered, run
+from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.grid import (
     close_time,

@@ -37,7 +37,7 @@ from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge, under_other_rules
 
-PAIRS = 60  # pairs of settings
+PAIRS = 25  # pairs of settings
 EARLIER = SourceTime("s", "e", "UTC", 0)
 """The one source that there is before another one is added."""
 

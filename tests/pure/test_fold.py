@@ -38,7 +38,7 @@ from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, JudgedLog, LogPlace, judge
 
 CASES = 20  # logs of a setting
-SETTINGS = 25  # settings of a mode
+SETTINGS = 10  # settings of a mode
 MODES = ("events", "periods", "clock", "splits", "idle_splits", "silence")
 WINDOWS: tuple[dict[str, str], ...] = (
     {"kind": "tumbling", "size": "10 us"},

@@ -38,7 +38,7 @@ from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BAC
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 
 CASES = 15  # logs of a setting
-SETTINGS = 20  # settings of a mode
+SETTINGS = 10  # settings of a mode
 SHAPES: tuple[dict[str, str], ...] = (
     {"kind": "tumbling", "size": "10 us"},
     {"kind": "hopping", "size": "30 us", "hop": "10 us", "closed": "right"},

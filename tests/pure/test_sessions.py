@@ -31,7 +31,7 @@ from tidemark.timeops.watermark.fold import NONE
 from tidemark.timeops.windows.sessions import CLOSED, FLUSHED, LATE, Came, rules_of_sessions, sessions
 
 CASES = 20  # logs of a setting
-SETTINGS = 25  # settings of a mode
+SETTINGS = 10  # settings of a mode
 
 Found = list[tuple[int, int, int, tuple[int, ...]]]  # group, start, end, events
 

@@ -130,6 +130,7 @@ def window(number: int, key: str, value: Any) -> dict[str, Any]:
     return {"name": f"w{number}", "kind": "tumbling", "size": "1 hour", "aggregates": COUNT} | {key: value}
 
 
+@pytest.mark.long
 def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -> None:
     over = {"name": "day", "from": "good", "kind": "tumbling", "size": "1 day", "aggregates": {"all": "sum(n)"}}
     windows = [window(number, key, value) for number, (key, value, _) in enumerate(IN_WINDOWS)]

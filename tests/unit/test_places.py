@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.ports import free_port
+from tests.processes import free_port
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
 from tidemark.resources.places.credentials import (
     NAMED_OPTIONS,
