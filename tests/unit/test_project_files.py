@@ -1,5 +1,6 @@
-"""Documents and pins say what the code does: commands, links, specs, reasons, columns, versions."""
+"""Documents and pins say what the code does: commands, links, specs, reasons, columns, files, tests, versions."""
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -176,6 +177,36 @@ def test_every_file_of_the_code_that_is_named_is_there(page: Path) -> None:
         r"`((?:assets|benchmarks|pipelines|resources|tests|timeops|tools)/[\w/]*(?:\.py)?)`", read(page)
     )
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_the_map_of_the_tour_has_one_line_for_each_file_of_the_product() -> None:
+    mapped = re.findall(r"^\| `([\w/]+\.py)` \|", section("docs/tour.md", "The map"), re.MULTILINE)
+    assert sorted(mapped) == sorted(
+        str(path.relative_to(ROOT))
+        for storey in ("timeops", "resources", "assets", "pipelines")
+        for path in (ROOT / storey).rglob("*.py")
+        if len(ast.parse(path.read_text(encoding="utf-8")).body) > 1  # not the charter of a room
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_name_that_is_said_to_be_in_a_file_is_there(page: Path) -> None:
+    said = re.findall(r"((?:`[\w.]+`(?:,? and |, )?)+)\s+in\s+`([\w/]+/\w+\.py)`", read(page))
+    missing = [
+        f"{name} in {path}"
+        for names, path in said
+        for name in re.findall(r"`(?:\w+\.)*(\w+)`", names)
+        if not re.search(rf"\b{name}\b", read(path))
+    ]
+    assert page == Path("CHANGELOG.md") or missing == []
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.match("docs/guarantees/*.md")], ids=str)
+def test_every_test_that_proves_a_guarantee_is_there(page: Path) -> None:
+    rows = re.findall(r"^\| `(tests/[\w/]+\.py)` \| (.*) \|$", section(str(page), "Tests"), re.MULTILINE)
+    named = [(path, name) for path, names in rows for name in re.findall(r"`(test_\w+)`", names)]
+    assert [one for one in named if f"def {one[1]}(" not in read(one[0])] == []
+    assert len(named) > 5
 
 
 def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_of_a_user_has() -> None:
