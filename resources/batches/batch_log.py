@@ -1,7 +1,7 @@
 """The log of batches: plan, outputs, checks, commit. It turns writes to several Delta tables into one batch.
 
 Here: who may work on which batch, and what is committed. Not here: the outputs (see delta/lake.py), what the tables
-may hold (delta/integrity.py), and the checks.
+may hold (delta/undoing.py), and the checks.
 
 A row is written only if the table is still at the version on which the decision was made; otherwise the decision is
 made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A

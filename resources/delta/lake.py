@@ -2,7 +2,7 @@
 
 Here: making tables, reading them, and writing rows of single ones. Repeated by its attempt, a write changes nothing,
 and it never follows a foreign one. Not here: opening tables and the rows of a version (versions.py), reading within
-bounded memory (queries.py), batches of several tables (batches/batch_log.py), what tables may hold (integrity.py).
+bounded memory (queries.py), batches of several tables (batches/batch_log.py), what tables may hold (undoing.py).
 
 Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see files.py, and the
 commit names them. Few rows come into this process, which writes them itself.

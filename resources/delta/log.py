@@ -1,7 +1,7 @@
 """The log of a Delta table: its entries, the effect of each on the rows, and the attempt that made it.
 
 Here: reading entries of the log without Spark, of our tables and of foreign ones. Not here: writing tables (lake.py),
-the reaction to foreign commits (integrity.py), the choice of versions of a source and its rows (sources/).
+the reaction to foreign commits (undoing.py), the choice of versions of a source and its rows (sources/).
 """
 
 import json

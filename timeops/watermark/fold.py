@@ -2,8 +2,8 @@
 
 Here: what an item finds and what it moves: the clock, periods of emission (F), idle rules (A2, F, M), rule 3 (H, A2),
 activity, splits (F), the watermark. Arrays in, arrays out. Not here: what one record says by itself, which is its
-time and rules 0 to 2 (events/), what becomes of a record behind its watermark (judged.py), when a watermark came to
-a value (rises.py), Spark, stored tables (timelines.py).
+time and rules 0 to 2 (events/), what becomes of a record behind its watermark (events/adjustment.py), when a
+watermark came to a value (rises.py), Spark, stored tables (timelines.py).
 
 At item i, in this order: the clock becomes that of i; idle rules take effect as of it; i is judged; i counts as
 activity; i moves the watermark. A timeline is brought up to date when an item asks for it. What the clock alone does
