@@ -27,7 +27,7 @@ from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
-from tidemark.timeops.expressions.text_times import EXACT, value_sql
+from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.problems import Path, Problem

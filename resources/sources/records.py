@@ -45,7 +45,7 @@ from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, sp
 from tidemark.resources.spark.frames import Value, frame_of, small_frame
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
-from tidemark.timeops.expressions.text_times import EXACT, inside_sql, value_sql
+from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told

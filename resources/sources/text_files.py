@@ -50,7 +50,7 @@ from tidemark.resources.sources.records import (
     with_texts,
     with_values,
 )
-from tidemark.timeops.expressions.text_times import EXACT
+from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource, Source

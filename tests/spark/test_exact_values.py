@@ -16,7 +16,7 @@ from tests.spark.test_files_source import land, malformed, payload, read, ready,
 from tidemark.resources.sources.delta import discover_versions
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.table_versions import read_versions, reading_place
-from tidemark.timeops.expressions.text_times import value_sql
+from tidemark.timeops.expressions.text_values import value_sql
 from tidemark.timeops.spec import DeltaSource
 
 TEN, NOON = (datetime(2026, 5, 4, hour, tzinfo=UTC) for hour in (10, 12))

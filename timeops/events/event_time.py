@@ -25,7 +25,8 @@ from tidemark.timeops.columns import (
     to_us,
 )
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
-from tidemark.timeops.expressions.text_times import hidden_time_problem, instant_sql
+from tidemark.timeops.expressions.text_times import hidden_time_problem
+from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, types_of, with_attempt
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.reasons import Reason

@@ -1,10 +1,9 @@
-"""Texts that become times: the one rule of the product, and the texts that Spark would read in another way.
+"""Texts that Spark would read as times in its own way, in an expression: what becomes of each.
 
-Here: SQL of the date, time or decimal that a text has, null where it has none exactly; conversions written in an
-expression (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and the ones that Spark adds itself (`opened > t`); times of
-day without a date, and texts such as 'now', which Spark completes from the clock. `timestamp_by`, columns of csv and
-json, and casts in expressions go by the rule. Not here: what an event time is (events/event_time.py), which parts of
-a record are texts (resources/sources/), functions that read the clock (determinism.py).
+Here: conversions that are written (`CAST(t AS TIMESTAMP)`, `to_timestamp(t)`), and the ones that Spark adds itself
+(`opened > t`); times of day without a date, and texts such as 'now', which Spark completes from the clock. Not here:
+the value that a text has (text_values.py), functions that read the clock (determinism.py). Reading a spec must not
+wait for PySpark.
 
 Spark's own casts complete a time of day with the date of the machine's clock and a year with 1 January, round
 decimals, and cut dates off times. What Spark adds by itself is in its plan alone. It is asked for the plan over
@@ -17,9 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pyspark.sql.types import DataType, DateType, DecimalType, TimestampNTZType, TimestampType
-
-from tidemark.timeops.columns import MAX_US, MIN_US
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import Call, Token, calls, lambda_names, mentions, quoted, tokenize
@@ -30,95 +26,6 @@ if TYPE_CHECKING:
 
 
 # ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
-_LOCAL = r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?"
-_ISO = rf"^{_LOCAL}( ?([Zz]|[+-]\d\d(:?\d\d)?))?)?$"
-_WITHOUT_OFFSET = rf"^{_LOCAL})?$"
-_DATE = r"^\d{4}-\d\d-\d\d$"
-_PLAIN_TIME = r"^.{10}([T ]\d\d:\d\d:\d\d([.]\d+)?( ?(Z|[+-].*))?)?$"  # what Spark's cast reads as it is
-_NO_SECONDS = r"^(.{16})(?=$| |[Z+-])"
-_NUMBER = r"^[+-]?(\d+[.]?\d*|[.]\d+)([eE][+-]?\d{1,9})?$"
-_MOST_ZEROS = 1_000  # of a decimal with an exponent; no type holds a value that needs more
-
-EXACT = (DateType, TimestampType, TimestampNTZType, DecimalType)
-"""The types whose values a text has exactly, or not at all."""
-
-
-def value_sql(text: str, kind: DataType, time_zone: str) -> str:
-    """Return SQL of the value of a text, null where the text has none.
-
-    Args:
-        text: SQL of a STRING. It is named several times, so it has to be cheap: a column, or a lambda's parameter.
-        kind: One of `EXACT`.
-        time_zone: IANA name of the zone of a TIMESTAMP whose text has no offset.
-    """
-    if isinstance(kind, TimestampType):
-        return instant_sql(text, time_zone)
-    if isinstance(kind, TimestampNTZType):
-        return f"IF({_fits(text, _WITHOUT_OFFSET)}, try_cast({_tidy(text)} AS TIMESTAMP_NTZ), NULL)"
-    if isinstance(kind, DateType):
-        return f"IF({_fits(text, _DATE)}, try_cast({text} AS DATE), NULL)"
-    assert isinstance(kind, DecimalType)
-    return _decimal_sql(text, kind.precision, kind.scale)
-
-
-def instant_sql(text: str, time_zone: str) -> str:
-    """Return SQL of the TIMESTAMP that a text in ISO 8601 has, null for any other text and outside 0001 to 9999.
-
-    Without an offset the text is a local time in `time_zone`: in an overlap of the earlier offset, in a gap moved
-    forward by its length.
-    """
-    read = f"try_cast({_tidy(text)} AS TIMESTAMP)"
-    if time_zone != "UTC":
-        read = f"IF(substr({text}, 11) RLIKE '[Zz+-]', {read}, to_utc_timestamp({read}, '{time_zone}'))"
-    is_extreme = f"NOT {text} BETWEEN '0001-01-03' AND '9999-12-30'"
-    bounded = inside_sql(read, TimestampType())
-    return f"CASE WHEN NOT {text} RLIKE r'{_ISO}' THEN NULL WHEN {is_extreme} THEN {bounded} ELSE {read} END"
-
-
-def inside_sql(value: str, kind: DataType) -> str:
-    """Return SQL of a date or time, null outside of the years 0001 to 9999."""
-    name = kind.simpleString()
-    first, last = (f"CAST(timestamp_micros({us}) AS {name})" for us in (MIN_US, MAX_US))
-    return f"get(filter(array({value}), t -> t BETWEEN {first} AND {last}), 0)"
-
-
-def _fits(text: str, pattern: str) -> str:
-    return f"{text} RLIKE r'{pattern}' AND {text} >= '0001'"
-
-
-def _tidy(text: str) -> str:
-    """Return SQL of a text in ISO 8601 as Spark's cast reads it."""
-    spelled = f"regexp_replace(replace(upper({text}), ',', '.'), r'{_NO_SECONDS}', '$1:00')"
-    return f"IF({text} RLIKE r'{_PLAIN_TIME}', {text}, {spelled})"
-
-
-def _decimal_sql(text: str, precision: int, scale: int) -> str:
-    fits = rf"^[+-]?0*\d{{0,{precision - scale}}}([.]\d{{0,{scale}}}0*)?$"
-    kind = f"DECIMAL({precision}, {scale})"
-    written_out = f"IF({text} RLIKE '[eE]', {_without_exponent(text)}, {text})"
-    return (
-        f"get(transform(filter(array({written_out}), n -> {text} RLIKE r'{_NUMBER}' AND n RLIKE r'{fits}'), "
-        f"n -> try_cast(n AS {kind})), 0)"
-    )
-
-
-def _without_exponent(text: str) -> str:
-    """Return SQL of a number such as `1.5e3` with all its digits written out; null where there are too many."""
-    mantissa = f"regexp_extract({text}, r'^[+-]?([0-9.]*)', 1)"
-    exponent = rf"try_cast(regexp_extract({text}, r'[eE]([+-]?\d+)$', 1) AS INT)"
-    parts = f"named_struct('whole', split_part({mantissa}, '.', 1), 'part', split_part({mantissa}, '.', 2))"
-    digits = f"named_struct('all', concat(x.whole, x.part), 'point', length(x.whole) + {exponent})"
-    number = (
-        "CASE WHEN d.all RLIKE '^0*$' THEN '0' "
-        f"WHEN abs(d.point) > {_MOST_ZEROS} THEN NULL "
-        "WHEN d.point <= 0 THEN concat('0.', repeat('0', -d.point), d.all) "
-        "WHEN d.point >= length(d.all) THEN rpad(d.all, d.point, '0') "
-        "ELSE concat(left(d.all, d.point), '.', substr(d.all, d.point + 1)) END"
-    )
-    written = f"get(transform(transform(array({parts}), x -> {digits}), d -> {number}), 0)"
-    return f"concat(IF({text} LIKE '-%', '-', ''), {written})"
-
-
 MOST_CONSTANTS = 200
 """So many parts of an expression that are the same for every row are looked at."""
 
@@ -378,7 +285,7 @@ def _by_rule(call: Call, form: str, time_zone: str) -> str:
     elif form:
         own = f"to_utc_timestamp({spark}, '{time_zone}')"
     else:
-        from tidemark.timeops.expressions.text_times import instant_sql  # noqa: PLC0415 - it needs PySpark
+        from tidemark.timeops.expressions.text_values import instant_sql  # noqa: PLC0415 - it needs PySpark
 
         own = instant_sql(text, time_zone)
         if not call.name.startswith("try_"):
