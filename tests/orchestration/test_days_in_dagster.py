@@ -53,8 +53,8 @@ def materialize(made: tuple[SpecFile, Settings], instance: DagsterInstance, firs
 
 
 @pytest.mark.usefixtures("spark")
-def test_only_days_that_hold_results_from_the_start_on_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
-    made = gaps(tmp_path, "2025-12-03", "2026-01-03", "2026-03-05", more="partitions: {start: 2026-01-01}\n")
+def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-03-05")
     land(tmp_path, "b", "2027-06-01T00:00:00Z")  # has the windows before it closed; it has no result of its own
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
@@ -126,6 +126,15 @@ def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Pa
             instance=instance, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
         )
         assert "The partition `soon` is no day" in str(failed.all_events)
+
+
+@pytest.mark.usefixtures("spark")
+def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09", more="partitions: {start: 2026-01-04}\n")
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        assert shown(instance) == ["2026-01-09"]
 
 
 @pytest.mark.long
