@@ -104,7 +104,7 @@ def test_a_window_is_made_anew_from_the_columns_of_the_log_that_it_needs(
     of_log = [scan for scan in found if scan.table.startswith("raw_events/")]
     whole = [scan for scan in of_log if not scan.columns <= JUDGED | {"k"}]
     assert len(whole) == 1, "whole records are kept of open windows alone"
-    assert len(of_log) == 4, "the loop, counts, results, and open windows"
+    assert len(of_log) == 3, "the loop, results, and open windows"
     others = ("ordered_events", "held_events", "visits")
     read = {scan.table for scan in found} | opened
     assert not [table for table in read if any(other in table for other in others)], read
