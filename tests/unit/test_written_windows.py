@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tidemark.assets.recount import windows
+from tidemark.assets.recount import windows as recount
 from tidemark.assets.recount.windows import Look, most_windows, stand_once
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec import WindowSpec
@@ -53,7 +53,7 @@ def test_more_rows_than_may_be_held_together_are_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_with(tmp_path, pa.array(["x", "y", "z"]))
-    monkeypatch.setattr(windows, "_MOST_ROWS", 2)
+    monkeypatch.setattr(recount, "_MOST_ROWS", 2)
     assert not once(lake)
 
 
@@ -62,12 +62,12 @@ def test_windows_that_lack_a_sum_are_computed_again_before_others() -> None:
     lacks = [start == 300 for start in starts]
     windows = pa.table({"window_start": starts, "window_end": [start + 60 for start in starts], "lacks": lacks})
     doubled = pa.concat_tables([windows, windows])
-    chosen = windows._first_of(doubled, 12)
+    chosen = recount._first_of(doubled, 12)
     assert chosen["window_start"][0].as_py() == 300
     assert len(set(chosen["window_start"].to_pylist())) == 12
     # Piece by piece the same windows are chosen as from all at once.
-    first = windows._first_of(windows.slice(0, 40), 12)
-    assert windows._first_of(pa.concat_tables([first, windows.slice(40)]), 12).equals(chosen)
+    first = recount._first_of(windows.slice(0, 40), 12)
+    assert recount._first_of(pa.concat_tables([first, windows.slice(40)]), 12).equals(chosen)
 
 
 def test_of_a_small_batch_all_windows_are_computed_again_and_of_a_large_one_a_sample() -> None:
