@@ -28,7 +28,7 @@ RECORDS = 100
 def test_files_that_keep_coming_become_windows_with_no_further_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, files: int, warm: bool
 ) -> None:
-    """A few cold runs are too few to show whether they take longer and longer."""
+    """Whether a batch takes longer for those before it is measured by `benchmarks.growth`."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     file, settings = scheduled(tmp_path, "steady", "schedule: {on_new_input: 5 s}\n")
     use_dagster_home(settings.dagster_home)
@@ -45,11 +45,7 @@ def test_files_that_keep_coming_become_windows_with_no_further_command(
             time.sleep(EVERY_S)
         wait_until_processed(workspace, files * RECORDS)
         runs = wait_until_ended(instance)
-    waits = seconds_until_committed(workspace, dropped)
-    show_curve(waits, runs)
-    quarter = len(waits) // 4
-    early, late = median(waits[quarter : 2 * quarter]), median(waits[-quarter:])
-    assert not warm or late < 1.5 * early, "a batch takes no longer for those before it"
+    show_curve(seconds_until_committed(workspace, dropped), runs)
     assert {run.dagster_run.status for run in runs} == {DagsterRunStatus.SUCCESS}
     assert 1 <= len(runs) <= files, "files that come while a run is at work are taken together"
     spans = sorted((run.start_time or 0, run.end_time or 0) for run in runs)
