@@ -18,7 +18,7 @@ from tidemark.resources.machine import machine_failure
 from tidemark.resources.places.place import in_delta
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError, first_line
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.spec import Catalog
 
 if TYPE_CHECKING:  # the command line must not wait for PySpark
@@ -124,17 +124,17 @@ class _Names:
         return in_delta(self.workspace.lake.path(table).absolute())
 
     def _name(self, table: str, name: str) -> None:
-        folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
-        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.{quoted(name)} USING delta LOCATION '{folder}'")
+        folder = literal(self._folder(table))
+        self.spark.sql(f"CREATE TABLE IF NOT EXISTS {self.schema}.{quoted(name)} USING delta LOCATION {folder}")
 
     def _move(self, table: str, name: str, batch_id: int, version: int) -> None:
         """Let a view show a version; `batches`, the log of commits, has no uncommitted rows but plans."""
         rows = "WHERE state IN ('committed', 'accepted')" if table == tables.BATCHES else f"VERSION AS OF {version}"
-        folder = self._folder(table).replace("\\", "\\\\").replace("'", "\\'")
+        folder = literal(self._folder(table))
         self.spark.sql(
             f"CREATE OR REPLACE VIEW {self.schema}.{quoted(committed_view(name))} "
             f"COMMENT '{table} of {self.workspace.spec.name} as of batch {batch_id}' "
-            f"TBLPROPERTIES ('{_BATCH}' = '{batch_id}', '{_FOLDER}' = '{folder}') "
+            f"TBLPROPERTIES ('{_BATCH}' = '{batch_id}', '{_FOLDER}' = {folder}) "
             f"AS SELECT * FROM {self.schema}.{quoted(name)} {rows}"
         )
 

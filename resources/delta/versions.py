@@ -41,6 +41,7 @@ from tidemark.resources.places.place import (
 )
 from tidemark.resources.tables import remedy_of
 from tidemark.timeops.errors import LakeError, first_line
+from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.utc import Instant, us_of
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ def _literal(value: Any) -> str:
     if isinstance(value, datetime):
         return f"timestamp_micros({us_of(value)})"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
+        return literal(value)
     if isinstance(value, list | tuple):
         return f"({', '.join(map(_literal, value))})"
     return str(value)

@@ -2,7 +2,7 @@
 
 Here: the columns that `schema` names, the step from a parsed line to a record or a malformed one, exact numbers of
 lines also if Spark cuts a file into several tasks, and text values that are read by the product's own rule. Not here:
-parsing a format (text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_times.py).
+parsing a format (text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_values.py).
 
 A line that is too long for a record is cut short in a copy of its file, as it could end the Spark of all pipelines.
 The copy stays as long as rows are read: see `reading_place`. A value that is too large makes its record a dead letter
@@ -46,7 +46,7 @@ from tidemark.resources.spark.frames import Value, frame_of, small_frame
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import Source
@@ -597,9 +597,3 @@ def _misfit(text: str, value: str, kind: DataType, depth: int = 0) -> str:
         each = _misfit(f"t{depth}", f"v{depth}", kind.elementType, depth + 1)
         return f"coalesce(exists(zip_with({text}, {value}, (t{depth}, v{depth}) -> {each}), wrong -> wrong), false)"
     return f"({text} IS NOT NULL AND {value} IS NULL)"
-
-
-def literal(text: str) -> str:
-    """Return SQL of a text."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"

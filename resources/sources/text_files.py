@@ -42,7 +42,6 @@ from tidemark.resources.sources.records import (
     Part,
     Reading,
     holds,
-    literal,
     number,
     parser_options,
     read_lines,
@@ -51,7 +50,7 @@ from tidemark.resources.sources.records import (
     with_values,
 )
 from tidemark.timeops.expressions.text_values import EXACT
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import holds_floats
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables

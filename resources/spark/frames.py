@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
+from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.materialize import from_driver
 
 Value = str | int | bool | None
@@ -69,6 +70,5 @@ def _literal(value: Value) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"'{escaped}'"
+        return literal(value)
     return str(value).lower() if isinstance(value, bool) else f"{value}L"

@@ -196,6 +196,12 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
+def literal(text: str) -> str:
+    """Return a text as a literal of SQL, quotes and backslashes in it meaning nothing."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
 def split_alias(expression: str) -> tuple[str, str | None]:
     """Cut `expression AS name` into its two parts; the name is None when there is none."""
     tokens = tokenize(expression)

@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.text_times import check_built_texts, constant_time_problem, with_rule
-from tidemark.timeops.expressions.tokens import Token, quoted, tokenize
+from tidemark.timeops.expressions.tokens import Token, literal, quoted, tokenize
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
@@ -241,15 +241,10 @@ def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
         return f"transform_values({value}, (__tm_k, {item}) -> {_zero_sql(item, kind.valueType, depth + 1)})"
     assert isinstance(kind, StructType)
     fields = [
-        f"{_literal(field.name)}, {_zero_sql(f'{value}.{quoted(field.name)}', field.dataType, depth)}"
+        f"{literal(field.name)}, {_zero_sql(f'{value}.{quoted(field.name)}', field.dataType, depth)}"
         for field in kind
     ]
     return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 def holds_floats(kind: DataType) -> bool:
