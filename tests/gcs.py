@@ -276,9 +276,12 @@ class _Request(BaseHTTPRequestHandler):
     def _answer(self, status: int, headers: Message, body: bytes) -> None:
         self.send_response(status)
         length = headers["Content-Length"] if self.command == "HEAD" else str(len(body))
+        # An upload goes on at the address that the answer names: Java's is Google's, Arrow's is the door's own.
+        is_google = isinstance(self.connection, ssl.SSLSocket)
+        own = f"https://{HOST}" if is_google else f"http://127.0.0.1:{self.server.server_port}"
         for name, value in headers.items():
             if name.lower() not in _DROPPED:
-                self.send_header(name, value.replace(f"http://{HOST}", f"https://{HOST}"))
+                self.send_header(name, re.sub(rf"https?://{HOST}", own, value))
         self.send_header("Content-Length", length or "0")
         self.end_headers()
         if self.command != "HEAD":
