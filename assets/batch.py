@@ -43,6 +43,20 @@ from tidemark.timeops.watermark.alignment import estimated_clock
 from tidemark.timeops.watermark.fold import Array
 from tidemark.timeops.watermark.timelines import LogPlace, Watermarks, arrival_watermark
 
+FEW_RECORDS = 50_000
+"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
+
+BASE_EVERY = 16  # batches
+
+MODERATE_RECORDS = 500_000
+"""The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
+the several queries that would share the work takes longer."""
+
+MATERIALIZED_RECORDS = 1_000_000
+"""The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
+kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
+its rows aside. Looking for duplicates is more than a scan, so then every batch is kept."""
+
 
 def why_never(spec: Spec) -> str | None:
     """Say why a pipeline never has ticks, whatever comes in; return None if it may have them."""
@@ -81,7 +95,7 @@ def clocks_after(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
     """Return the clocks of the log after a segment and its tick; None before the first timed record."""
-    reached, tick_us = _behind_records(workspace, segment, items, before, rules), segment.tick_us
+    reached, tick_us = _after_records(workspace, segment, items, before, rules), segment.tick_us
     if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
         return reached
     every_us = rules.time.emit_every_us
@@ -91,7 +105,7 @@ def clocks_after(
     return replace(reached, clock_us=tick_us)
 
 
-def _behind_records(
+def _after_records(
     workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
 ) -> Position:
     as_before = Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
@@ -119,21 +133,6 @@ def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRule
         begins_it = before.clock_us is None or before.clock_us < period
         ended_us = before.clock_us if begins_it else before.clock_before_period_us
     return Position(clock_us=clock_us, clock_before_period_us=ended_us)
-
-
-FEW_RECORDS = 50_000
-"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
-
-BASE_EVERY = 16  # batches
-
-MODERATE_RECORDS = 500_000
-"""The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
-the several queries that would share the work takes longer."""
-
-MATERIALIZED_RECORDS = 1_000_000
-"""The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
-kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
-its rows aside. Looking for duplicates is more than a scan, so then every batch is kept."""
 
 
 @dataclass(frozen=True, eq=False)

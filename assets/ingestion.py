@@ -98,10 +98,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
         try:
             return _ingest(workspace, run_id, found)
         except UnfitFilesError as error:
-            found, is_new = (
-                found.without_unfit(workspace.spec, error.errors),
-                True,
-            )  # to remember that they are bad
+            found, is_new = found.without_unfit(workspace.spec, error.errors), True  # to remember that they are bad
             what = "files or versions" if workspace.spec.reads_tables else "files"
             workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
     return Ingested(found)

@@ -268,12 +268,12 @@ def _results_by_pieces(
         waits = waits.from_here(position.clock_us, piece.waits)
         rules = replace(workspace.rules, waits=waits)
         items = records_between(workspace, piece.first_seq, piece.end_seq)
-        behind = clocks_after(workspace, piece, items, position, rules)
+        reached = clocks_after(workspace, piece, items, position, rules)
         outcome = advance(
             items, state, rules, place_of(workspace, piece, position), Execution(computed, keeps_records=True)
         )
         found.append(computed(outcome.results(window, only=only)))
-        state, position = outcome.state(chain).materialized(computed), behind
+        state, position = outcome.state(chain).materialized(computed), reached
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
 
 

@@ -57,12 +57,12 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     Returns:
         How many events got a `_release_seq`.
     """
-    kept, held_before = int(outcomes.is_kept.sum()), batch.workspace.lake.row_count(tables.HELD_EVENTS)
+    held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
     if batch.is_small and held_before <= FEW_ROWS:
-        return _write_few(batch) - kept
+        return _write_few(batch)
     payload = payload_of(batch.workspace)
     passed = batch.outcome.released.passed.select(*held_columns(payload))
-    written = 0
+    written, kept = 0, int(outcomes.is_kept.sum())
     sequence, in_sequence = _sequence(batch, outcomes)
     # Events kept out of order pass outside the sequence: their number stays null.
     both = sequence.unionByName(passed, allowMissingColumns=True)
@@ -82,7 +82,7 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
 
 
 def _write_few(batch: "Batch") -> int:
-    """Write few events, which come into this process by one query; return how many were released."""
+    """Write few events, which come into this process by one query; return how many got a `_release_seq`."""
     columns = held_columns(payload_of(batch.workspace))
     events = batch.outcome.released.events
     rows = events.select(*map(quoted, columns), FATE).toArrow()
@@ -93,7 +93,7 @@ def _write_few(batch: "Batch") -> int:
     outside = passed.append_column(c.RELEASE_SEQ, pa.nulls(len(passed), pa.int64()))
     batch.replace_rows(tables.ORDERED_EVENTS, pa.concat_tables([numbered, outside]), where=None)
     batch.replace_rows(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
-    return len(numbered) + len(passed)
+    return len(numbered)
 
 
 def _numbers(batch: "Batch", timelines: pa.ChunkedArray) -> pa.Array:

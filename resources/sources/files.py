@@ -300,9 +300,8 @@ class _Examination:
         if isinstance(looked, InputError):
             return looked
         age_us = None if self.now is None else us_of(self.now) - looked.file.modified_us
-        is_dated = (
-            age_us is not None and age_us > -_NO_SKEW_US
-        )  # otherwise a line would wait for ever, without a word
+        # Of a file that is dated far ahead, a line would wait for ever, without a word.
+        is_dated = age_us is not None and age_us > -_NO_SKEW_US
         age = timedelta(microseconds=age_us) if is_dated and age_us is not None else None
         try:
             return judge(self.source, looked, self.known, self, age)
