@@ -41,7 +41,7 @@ from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
 from tidemark.timeops.watermark.fold import Array
-from tidemark.timeops.watermark.timelines import LogPlace, Watermarks, arrival_watermark
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks, arrival_watermark
 
 FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
@@ -285,7 +285,7 @@ class Batch(BatchWriter):
         return records_between(self.workspace, self.plan.first_seq, plan_end(self.plan))
 
     @cached_property
-    def timelines(self) -> DataFrame:
+    def timelines(self) -> pa.Table:
         """State of every timeline before the batch, schemas.TIMELINE_SCHEMA."""
         return timelines_before(self.workspace, self.before)
 
@@ -300,7 +300,8 @@ class Batch(BatchWriter):
         rules = replace(workspace.rules, waits=waits_of(workspace, plan))
         segment = segment_of(plan)
         reached = clocks_after(workspace, segment, self.items, before, rules)
-        start = State(self.timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
+        timelines = self.timelines.select(STATE.names)
+        start = State(timelines, first_times=known_first_times(workspace, self.spans) if self.spans else None)
         execution = Execution(
             computed,  # rather than a cache: what follows is planned from its rows, not from their plan
             counts=True,

@@ -38,6 +38,7 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation,
 from tidemark.resources.spark.frames import readable
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.reasons import Reason, Stage, in_sql
 from tidemark.timeops.spec import Spec
 
@@ -201,10 +202,11 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
     """Return the state of the timelines before a batch and after it, as the tables have it."""
     workspace = batch.workspace
-    before = timelines_before(workspace, workspace.progress.position())
+    before = from_driver(workspace.spark, timelines_before(workspace, workspace.progress.position()))
     if workspace.keeps_timelines:
         return before, batch.written(tables.TIMELINES)
-    return before, one_timeline(workspace, workspace.progress.position_after(batch.plan.batch_id))
+    after = one_timeline(workspace.progress.position_after(batch.plan.batch_id))
+    return before, from_driver(workspace.spark, after)
 
 
 def _check_dead_letters(batch: Batch) -> list[Checked]:
@@ -232,7 +234,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    before = timelines_before(workspace, workspace.progress.position())
+    before = from_driver(workspace.spark, timelines_before(workspace, workspace.progress.position()))
     fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())
     accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
     return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]

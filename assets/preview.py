@@ -25,7 +25,6 @@ from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, IngestInput
 from tidemark.resources.batches.position import Position, records_in
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
@@ -33,7 +32,6 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.results import last_revisions, passing
 
 _MOST_BATCHES = 200
@@ -208,7 +206,7 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
     """Judge each piece of the log, from its beginning to what was processed; one piece if nothing cuts it."""
     controls, waits, position = recorded(workspace, *REPLAYED_KINDS), Waits(), Position()
     pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.progress.processed_end())]
-    state = State(small_frame(workspace.spark, [], STATE_SCHEMA))
+    state = State()
     for number, piece in enumerate(pieces):
         count = piece.end_seq - piece.first_seq
         workspace.tell(f"judging {count:,} records in memory, piece {number + 1} of {len(pieces)}")

@@ -8,9 +8,11 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.planning import ensure_zones
@@ -35,7 +37,7 @@ from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of
 from tidemark.timeops.spec_check import Columns, expression_problems
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, Watermarks
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
@@ -58,7 +60,7 @@ _BATCH_FIELD = StructField(c.BATCH, LongType())
 RELEASED = "released"  # events of the timeline that have a _release_seq
 ENDED = "Ended:"
 """First word of the description of a table whose window is gone."""
-TIMELINE_SCHEMA = StructType([*STATE_SCHEMA.fields, StructField(RELEASED, LongType())])
+TIMELINE_SCHEMA = STATE.append(pa.field(RELEASED, pa.int64()))
 """The state of a timeline between two batches."""
 EVENT_COLUMNS = (c.TIMESTAMP, c.EVENT_TIME, c.ARRIVAL, c.SEQ, c.TIMELINE)
 _OTHER_NAME = "take the change back, or choose another name for the new column with `rename`"
@@ -336,13 +338,14 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
             told = own.withColumn(c.FILE, F.lit("").cast("string"))
             with_instant(told, source.arrival_time, its_rules.time_zone, where=f"sources[{source.name}].arrival_time")
         split_of(own, source)
-    start = small_frame(workspace.spark, [], TIMELINE_SCHEMA)
 
     def emptied(frame: DataFrame) -> DataFrame:
         return empty_frame(workspace.spark, frame.schema)
 
     execution = Execution(emptied, keeps_records=True)
-    judged = time_adjustment(log, start, rules, LogPlace(), execution=execution, watermarks=Watermarks(()))
+    judged = time_adjustment(
+        log, STATE.empty_table(), rules, LogPlace(), execution=execution, watermarks=Watermarks(())
+    )
     adjusted = _emptied(judged, emptied)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
@@ -370,7 +373,7 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
             seen = stored_groups(seen_groups(adjusted.accepted, window))
             found[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
     if workspace.keeps_timelines:
-        found[tables.TIMELINES] = StructType([*TIMELINE_SCHEMA.fields, _BATCH_FIELD])
+        found[tables.TIMELINES] = StructType([*from_arrow_schema(TIMELINE_SCHEMA).fields, _BATCH_FIELD])
     if workspace.spec.time.deduplicate_by:
         found[tables.FIRST_TIMES] = StructType([*FIRST_TIMES_SCHEMA.fields, _BATCH_FIELD])
     return found
@@ -405,8 +408,6 @@ def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
         adjusted,
         accepted=emptied(adjusted.accepted),
         refused=emptied(adjusted.refused),
-        before=emptied(adjusted.before),
-        state=emptied(adjusted.state),
     )
 
 

@@ -45,7 +45,6 @@ from tidemark.timeops.counts import (
 )
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.utc import instant_of
@@ -211,16 +210,13 @@ def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) 
 
 def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
     """Write the state of the timelines; a row of the pipeline and one of each timeline that its own events moved."""
-    state = computed(with_released(batch))
+    state = with_released(batch)
     write_timelines(batch, state)
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
-    clock = F.lit(_instant(after.clock_us)).cast("timestamp")
-    moved = watermark_rows(batch.timelines, state, clock, final=after.final)
-    rows = from_driver(batch.workspace.spark, pipeline).unionByName(
-        moved.withColumn(c.BATCH, batch.stamp), allowMissingColumns=True
-    )
-    # One file, or files of a full size.
-    batch.append(tables.WATERMARKS, rows if batch.is_small else rows.hint("rebalance"))
+    moved = watermark_rows(batch.timelines, state, _instant(after.clock_us), final=after.final)
+    of_batch = moved.append_column(c.BATCH, pa.repeat(pa.scalar(batch.plan.batch_id, pa.int64()), len(moved)))
+    rows = pa.concat_tables([pipeline, of_batch], promote_options="default")
+    batch.append_rows(tables.WATERMARKS, rows)
 
 
 def _pipeline_row(batch: Batch, after: Position, counts: Mapping[str, int]) -> dict[str, object]:

@@ -11,12 +11,11 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_of
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
+from tidemark.timeops.watermark.timelines import STATE, LogPlace
 
 
 def by_minute(log: DataFrame) -> object:
@@ -29,7 +28,7 @@ def by_minute(log: DataFrame) -> object:
 def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
     """How many events are out of order, and how late; with `setters` also which records made them so."""
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
-    adjusted = time_adjustment(log, small_frame(log.sparkSession, [], STATE_SCHEMA), TimeRules(time), LogPlace())
+    adjusted = time_adjustment(log, STATE.empty_table(), TimeRules(time), LogPlace())
     asked = [F.count("*"), F.sum("__tm_lateness_us"), *([F.sum("__tm_w_set_by")] if setters else [])]
     return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()
 

@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 
 from benchmarks.logs import JITTER_MS, log_name, log_of
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
@@ -22,7 +21,7 @@ from tidemark.timeops.events.adjustment import Released
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
+from tidemark.timeops.watermark.timelines import LogPlace
 
 AGGREGATES = {"n": "count(*)", "total": "sum(v)", "lowest": "min(v)", "highest": "max(v)", "mean": "avg(v)"}
 TUMBLING = {"kind": "tumbling", "size": "1 minute"}
@@ -43,8 +42,7 @@ def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered:
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
-    start = State(small_frame(log.sparkSession, [], STATE_SCHEMA))
-    outcome = advance(log, start, rules, LogPlace(), Execution(computed))
+    outcome = advance(log, State(), rules, LogPlace(), Execution(computed))
     written(outcome.results(window), out / "windows")
     written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:

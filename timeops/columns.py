@@ -39,7 +39,6 @@ T_FINAL = "__tm_timestamp"  # what becomes _timestamp
 W_BEFORE = "__tm_w_before"  # the watermark just before an event that is out of order; else null
 W_START = "__tm_w_start"  # BIGINT: the watermark of the row's timeline before the segment; null before its first
 W_END = "__tm_w_end"  # BIGINT: the same after it
-LOG = "__tm_log"  # which log a row is of
 W_SET_BY = "__tm_w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__tm_reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__tm_lateness_us"

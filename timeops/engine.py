@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -19,7 +20,7 @@ from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.timelines import LogPlace
+from tidemark.timeops.watermark.timelines import STATE, LogPlace
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
@@ -45,7 +46,7 @@ class State:
     it is asked for it, and only the rows that matter for the segment at hand.
 
     Attributes:
-        timelines: timelines.STATE_SCHEMA.
+        timelines: timelines.STATE.
         held: Accepted events that are not released yet; None for none.
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
@@ -53,7 +54,7 @@ class State:
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
     """
 
-    timelines: DataFrame
+    timelines: pa.Table = field(default_factory=STATE.empty_table)
     held: DataFrame | None = None
     first_times: DataFrame | None = None
     events: Mapping[str, DataFrame] = field(default_factory=dict)
@@ -111,12 +112,12 @@ class Outcome:
     _placed: dict[str, PlacedInSessions | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
-    def timelines(self) -> DataFrame:
-        """The timelines after the segment, timelines.STATE_SCHEMA."""
+    def timelines(self) -> pa.Table:
+        """The timelines after the segment, timelines.STATE."""
         return self.judged.state
 
-    def with_timelines(self, state: DataFrame) -> "Outcome":
-        """Return the same outcome with its timelines after the segment as they are joined: computed, or known."""
+    def with_timelines(self, state: pa.Table) -> "Outcome":
+        """Return the same outcome with other timelines after the segment, as they are joined."""
         return replace(
             self, judged=replace(self.judged, state=state, ends=None), _segments={}, _results={}, _placed={}
         )

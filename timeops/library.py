@@ -24,7 +24,7 @@ from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import types_of
-from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.materialize import Execution, computed, from_driver
 from tidemark.timeops.problems import Problem, problems_of, spec_error, told
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
@@ -32,7 +32,7 @@ from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
 from tidemark.timeops.spec.fields import InstantExpression
 from tidemark.timeops.spec.pipeline import keys_by_arrival, rules_between_parts, without_event_time
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace
+from tidemark.timeops.watermark.timelines import LogPlace
 from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.zones import problems_of_zone
 
@@ -232,11 +232,9 @@ def adjust(
     rules = TimeRules(spec)
     log = arrival_log(events, spec, arrival_time)
     payload = tuple(name for name in events.columns if name not in TAKEN)
-    no_state = [F.lit(None).cast(field.dataType).alias(field.name) for field in STATE_SCHEMA]
-    start = State(events.sparkSession.range(0).select(*no_state))
     flushed = spec.flushes()
     where = LogPlace(tick_us=None if tick is None else _us_of_tick(tick), flushed=flushed)
-    outcome = advance(log, start, rules, where)
+    outcome = advance(log, State(), rules, where)
     released = outcome.released
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]
@@ -251,7 +249,7 @@ def adjust(
         ),
         held=released.held.select(*columns, *last),
         dead_letters=outcome.dead_letters(payload),
-        watermarks=outcome.timelines.select(
+        watermarks=from_driver(events.sparkSession, outcome.timelines).select(
             c.TIMELINE,
             watermark.alias("watermark"),
             c.to_instant("max_t").alias("max_timestamp"),

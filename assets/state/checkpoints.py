@@ -7,6 +7,7 @@ Here: what was stored: position, timelines, first times, waits. Not here: which 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from tidemark.assets.log_control import waits_up_to
@@ -66,7 +67,7 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
     return workspace.lake.has_files(tables.TIMELINES, checkpoint.version_of(tables.TIMELINES))
 
 
-def state_at(workspace: Workspace, checkpoint: Checkpoint) -> DataFrame:
+def state_at(workspace: Workspace, checkpoint: Checkpoint) -> pa.Table:
     """Return the timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
     version, waits = checkpoint.version_of(tables.TIMELINES), waits_at(workspace, checkpoint)
     return timelines_at(workspace, checkpoint.position, version, waits)

@@ -24,7 +24,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.adjustment import FATE, HELD, IN_SEQUENCE, PASSED, RELEASE_ORDER
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.narrow import numbers
+from tidemark.timeops.narrow import integers, numbers, to_join
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.watermark.fold import Array
 
@@ -101,25 +101,32 @@ def _numbers(batch: "Batch", timelines: pa.ChunkedArray) -> pa.Array:
     places = np.arange(len(timelines))
     if not batch.workspace.spec.time.over:
         return pa.array(batch.before.released + places, pa.int64())
-    before = batch.timelines.select(c.TIMELINE, RELEASED).toArrow()
-    known = pc.index_in(timelines, before[c.TIMELINE].combine_chunks()).combine_chunks()
-    start = pc.fill_null(pc.take(before[RELEASED].combine_chunks(), known), 0).to_numpy(zero_copy_only=False)
+    start = _released_before(batch, timelines)
     code = numbers(pa.table({c.TIMELINE: timelines}), [c.TIMELINE])
     is_first = np.diff(code, prepend=-1) != 0
     first = np.maximum.accumulate(np.where(is_first, places, 0))
     return pa.array(start + places - first, pa.int64())
 
 
-def with_released(batch: "Batch") -> DataFrame:
-    """Return the state of every timeline after the batch, schemas.TIMELINE_SCHEMA."""
-    before = batch.timelines.select(c.TIMELINE, F.col(RELEASED).alias("__tm_before"))
-    state = batch.outcome.timelines.join(before, c.TIMELINE, "left")
-    known = F.coalesce("__tm_before", F.lit(0).cast("bigint"))
+def with_released(batch: "Batch") -> pa.Table:
+    """Return the state of every timeline after the batch, schemas.TIMELINE_SCHEMA, once its events are written."""
+    state, lake = batch.outcome.timelines, batch.workspace.lake
+    before = _released_before(batch, state[c.TIMELINE])
     if not batch.workspace.spec.outputs.ordered_events:
-        return state.withColumn(RELEASED, known).drop("__tm_before")
-    fresh = batch.outcome.released.sequence.groupBy(c.TIMELINE).agg(F.count("*").alias("__tm_fresh"))
-    counted = state.join(fresh, c.TIMELINE, "left")
-    return counted.withColumn(RELEASED, known + F.coalesce("__tm_fresh", F.lit(0))).drop("__tm_before", "__tm_fresh")
+        return state.append_column(RELEASED, pa.array(before))
+    fresh = np.zeros(len(state), np.int64)
+    names, of_batch = state[c.TIMELINE].combine_chunks(), [(c.BATCH, "=", batch.plan.batch_id)]
+    written, columns = lake.version(tables.ORDERED_EVENTS), [c.TIMELINE, c.RELEASE_SEQ]
+    for rows in pieces(lake, tables.ORDERED_EVENTS, written, columns, of_batch):
+        numbered = rows.filter(pc.is_valid(rows[c.RELEASE_SEQ]))
+        fresh += np.bincount(pc.index_in(numbered[c.TIMELINE], names).to_numpy(), minlength=len(state))
+    return state.append_column(RELEASED, pa.array(before + fresh))
+
+
+def _released_before(batch: "Batch", timelines: pa.ChunkedArray) -> Array:
+    """Return how many events of each timeline got a `_release_seq` before the batch."""
+    known = pc.index_in(timelines, batch.timelines[c.TIMELINE].combine_chunks())
+    return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(known.combine_chunks()), 0))
 
 
 def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None]:
@@ -135,9 +142,9 @@ def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None
     place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
     if not batch.workspace.spec.time.over:
         return released.withColumn(c.RELEASE_SEQ, F.lit(batch.before.released) + place), None
-    before = batch.timelines.select(c.TIMELINE, F.coalesce(RELEASED, F.lit(0)).alias("__tm_before"))
-    counted = released.join(before, c.TIMELINE, "left")
-    return counted.withColumn(c.RELEASE_SEQ, F.coalesce("__tm_before", F.lit(0)) + place), None
+    before = batch.timelines.select([c.TIMELINE, RELEASED])
+    counted = released.join(to_join(batch.workspace.spark, before), c.TIMELINE, "left")
+    return counted.withColumn(c.RELEASE_SEQ, F.coalesce(RELEASED, F.lit(0)) + place).drop(RELEASED), None
 
 
 def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:

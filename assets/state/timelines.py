@@ -7,42 +7,48 @@ the state is a table, a base and changes: each batch adds the timelines that it 
 are written anew. So neither writing nor reading grows with history.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
 from tidemark.assets.log_control import waits_before
 from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
 from tidemark.assets.spec_changes import check_spec, spec_before
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.materialize import from_driver
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules, with_column
 
 if TYPE_CHECKING:
     from tidemark.assets.batch import Batch
 
-BROADCAST_TIMELINES = 1_000_000
-"""Up to so many are sent to every core; beyond it events and timelines are shuffled to each other."""
 
-
-def one_timeline(workspace: Workspace, position: Position) -> DataFrame:
+def one_timeline(position: Position) -> pa.Table:
     """Return a position as the state of the pipeline's one timeline; no row before its first event."""
-    watermark = (position.watermark_us, position.set_by)
-    unasked = (None, None, None)  # what the rules ask for that follow the timeline's activity
-    row = (c.ONE_TIMELINE, position.max_t_us, *watermark, *watermark, position.clock_us, *unasked, position.released)
-    return small_frame(workspace.spark, [row] if position.max_t_us is not None else [], TIMELINE_SCHEMA)
+    if position.max_t_us is None:
+        return TIMELINE_SCHEMA.empty_table()
+    row = {
+        c.TIMELINE: c.ONE_TIMELINE,
+        "max_t": position.max_t_us,
+        "watermark": position.watermark_us,
+        "watermark_set_by": position.set_by,
+        "computed": position.watermark_us,
+        "computed_set_by": position.set_by,
+        "clock": position.clock_us,
+        RELEASED: position.released,
+    }
+    return pa.Table.from_pylist([row], schema=TIMELINE_SCHEMA)
 
 
-def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
+def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
     """Return the state of every timeline with an event before the batch at work, as of TIMELINE_SCHEMA.
 
     Args:
@@ -57,11 +63,10 @@ def timelines_before(workspace: Workspace, position: Position) -> DataFrame:
     old, new = _rules(earlier, waits), _rules(workspace, waits)
     first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
     place = replace(log_place(workspace, position), first_us=first_us)
-    state = _stored(earlier, position, version)
-    return _on_the_driver(state, lambda rows: under_other_rules(rows, old, new, place))
+    return _with_state(_stored(earlier, position, version), lambda rows: under_other_rules(rows, old, new, place))
 
 
-def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> DataFrame:
+def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> pa.Table:
     """Return the state of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
 
     Args:
@@ -75,29 +80,33 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
         return state
     # A timeline without events of its own in a batch has a row with an earlier clock and its watermark.
     rules, place = _rules(workspace, waits), log_place(workspace, position)
-    return _on_the_driver(state, lambda rows: settled(rows, rules, place))
+    return _with_state(state, lambda rows: settled(rows, rules, place))
 
 
-def _stored(workspace: Workspace, position: Position, version: int) -> DataFrame:
+def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
     """Return the timelines as they were written; the clock may have gone on since."""
     if not workspace.keeps_timelines:
-        return one_timeline(workspace, position)
-    rest = [field.name for field in TIMELINE_SCHEMA if field.name != c.TIMELINE]
-    known = workspace.lake.read(tables.TIMELINES, version)
-    latest = known.groupBy(c.TIMELINE).agg(F.max_by(F.struct(*rest), c.BATCH).alias("state"))
-    found, names = latest.select(c.TIMELINE, "state.*"), workspace.source_names
+        return one_timeline(position)
+    rows = workspace.lake.rows(tables.TIMELINES, version).sort_by(c.BATCH)
+    timeline = rows[c.TIMELINE].combine_chunks().dictionary_encode()
+    latest = np.zeros(len(timeline.dictionary), np.int64)
+    latest[timeline.indices.to_numpy()] = np.arange(len(rows))  # of several rows of a timeline the last one stays
+    found, names = rows.take(latest).select(TIMELINE_SCHEMA.names).cast(TIMELINE_SCHEMA), workspace.source_names
     if not names:
         return found
-    splits = F.transform("splits", lambda split: split.withField("source", c.named(split["source"], names)))
-    return found.withColumn("splits", splits)
+    splits = [_renamed(one, names) for one in found["splits"].to_pylist()]
+    return with_column(found, "splits", pa.array(splits, STATE.field("splits").type))
 
 
-def _on_the_driver(state: DataFrame, change: Callable[[pa.Table], pa.Table]) -> DataFrame:
-    """Return the timelines after a change of their state, sent to every core for joins if they are few."""
-    rows = state.toArrow()
-    changed = change(rows.select(STATE.names).cast(STATE))
-    frame = from_driver(state.sparkSession, changed.append_column(RELEASED, rows[RELEASED]))
-    return F.broadcast(frame) if len(rows) <= BROADCAST_TIMELINES else frame
+def _renamed(splits: list[dict[str, Any]] | None, names: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    if splits is None:
+        return None
+    return [split | {"source": names.get(split["source"], split["source"])} for split in splits]
+
+
+def _with_state(rows: pa.Table, change: Callable[[pa.Table], pa.Table]) -> pa.Table:
+    """Return timelines after a change of their state, which keeps their number and their order."""
+    return change(rows.select(STATE.names)).append_column(RELEASED, rows[RELEASED])
 
 
 def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
@@ -114,7 +123,7 @@ def first_clock_asked_for(workspace: Workspace) -> int | None:
     return workspace.progress.first_clock_us() if workspace.rules.listed_splits else None
 
 
-def write_timelines(batch: "Batch", after: DataFrame) -> None:
+def write_timelines(batch: "Batch", after: pa.Table) -> None:
     """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
     The effect of the clock alone is one number for all timelines, and is not written.
@@ -126,36 +135,56 @@ def write_timelines(batch: "Batch", after: DataFrame) -> None:
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.
     if batch.base_is_due or check_spec(workspace):
-        batch.replace(tables.TIMELINES, after, where=())
+        batch.replace_rows(tables.TIMELINES, after, where=())
         return
-    state = F.struct("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
     rules, place = batch.outcome.judged.rules, log_place(workspace, batch.after)
-    unmoved = _on_the_driver(batch.timelines, lambda rows: settled(rows, rules, place))
-    joined = after.join(unmoved.select(c.TIMELINE, state.alias("__tm_before")), c.TIMELINE, "left")
-    batch.append(tables.TIMELINES, joined.where(~F.col("__tm_before").eqNullSafe(state)).drop("__tm_before"))
+    unmoved = _with_state(batch.timelines, lambda rows: settled(rows, rules, place))
+    columns = ("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
+    batch.replace_rows(tables.TIMELINES, after.filter(_moved(unmoved, after, columns)), where=None)
 
 
-def watermark_rows(before: DataFrame, after: DataFrame, clock: Column, *, final: bool) -> DataFrame:
+def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *, final: bool) -> pa.Table:
     """Return rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
 
     Args:
         before: TIMELINE_SCHEMA before the batch.
-        after: The same after it.
-        clock: TIMESTAMP of the pipeline's clock.
+        after: The same after it, which begins with the timelines before it.
+        clock: The pipeline's clock.
         final: The batch flushed: no watermark is stored.
     """
-    earlier = before.select(
-        c.TIMELINE, F.col("max_t").alias("__tm_t"), F.coalesce(RELEASED, F.lit(0)).alias("__tm_released")
+    released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, _nulls(before, after)]), 0)
+    known = after.append_column("fresh", pc.subtract(after[RELEASED], released_before))
+    moved = known.filter(_moved(before, after, ["max_t"]))
+    instant, count = pa.timestamp("us", "UTC"), len(moved)
+    counts = pa.MapArray.from_arrays(
+        pa.array(np.arange(count + 1), pa.int32()), pa.repeat("released", count), moved["fresh"].combine_chunks()
     )
-    moved = after.join(earlier, c.TIMELINE, "left").where(~F.col("max_t").eqNullSafe(F.col("__tm_t")))
-    watermark = F.lit(None).cast("timestamp") if final else c.to_instant("watermark")
-    return moved.select(
-        c.TIMELINE,
-        watermark.alias("watermark"),
-        clock.alias("clock"),
-        c.to_instant("max_t").alias("max_timestamp"),
-        "watermark_set_by",
-        RELEASED,
-        F.lit(final).alias("final"),
-        F.create_map(F.lit("released"), F.col(RELEASED) - F.coalesce("__tm_released", F.lit(0))).alias("counts"),
+    return pa.table(
+        {
+            c.TIMELINE: moved[c.TIMELINE],
+            "watermark": pa.nulls(count, instant) if final else moved["watermark"].cast(instant),
+            "clock": pa.repeat(pa.scalar(clock, instant), count),
+            "max_timestamp": moved["max_t"].cast(instant),
+            "watermark_set_by": moved["watermark_set_by"],
+            RELEASED: moved[RELEASED],
+            "final": pa.repeat(final, count),
+            "counts": counts,
+        }
     )
+
+
+def _moved(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> pa.Array:
+    """Return whether each timeline has another value in some columns than before, or was not there."""
+    moved = np.arange(len(after)) >= len(before)
+    for name in columns:
+        known = after[name].slice(0, len(before))
+        if pa.types.is_nested(known.type):
+            differs = [one != other for one, other in zip(before[name].to_pylist(), known.to_pylist(), strict=True)]
+        else:
+            differs = integers(before[name]) != integers(known)
+        moved[: len(before)] |= np.asarray(differs, bool)
+    return pa.array(moved)
+
+
+def _nulls(before: pa.Table, after: pa.Table) -> pa.Array:
+    return pa.nulls(len(after) - len(before), pa.int64())

@@ -57,7 +57,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
 from tidemark.timeops.utc import EPOCH, instant_of, us_of
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA, LogPlace, arrival_watermark
+from tidemark.timeops.watermark.timelines import LogPlace, arrival_watermark
 from tidemark.timeops.windows.gap_filling import told_in_words
 from tidemark.timeops.windows.results import with_next_revision
 from tidemark.timeops.windows.revisions import PASSES
@@ -258,7 +258,7 @@ def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace]
         SpecError: An expression of the spec does not fit the columns.
     """
     execution = Execution(in_one_part, keeps_records=True)
-    return advance(items, before, rules.time, LogPlaces(log_of_timeline(), places), execution)
+    return advance(items, before, rules.time, LogPlaces(log_of_timeline, places), execution)
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
@@ -272,17 +272,16 @@ def state_of(logs: Sequence[str], state: State) -> State:
     def some(frame: DataFrame | None) -> DataFrame | None:
         if frame is None:
             return None
-        log = F.col(LOG) if LOG in frame.columns else log_of_timeline()
+        log = F.col(LOG) if LOG in frame.columns else F.get_json_object(c.TIMELINE, "$[0]")
         return frame.where(log.isin(*logs))
 
     def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
         return {name: frame for name, known in frames.items() if (frame := some(known)) is not None}
 
-    timelines = some(state.timelines)
+    own = [log_of_timeline(name) in logs for name in state.timelines[c.TIMELINE].to_pylist()]
     times = state.first_times
-    assert timelines is not None
     return State(
-        timelines,
+        state.timelines.filter(pa.array(own, pa.bool_())),
         some(state.held),
         None if times is None else times.where(F.get_json_object("key", "$[0]").isin(*logs)),
         each(state.events),
@@ -301,9 +300,9 @@ def dead_letters_of(outcome: engine.Outcome, rules: Rules) -> DataFrame:
     )
 
 
-def log_of_timeline() -> Column:
+def log_of_timeline(timeline: str) -> str:
     """Return the log of a timeline."""
-    return F.get_json_object(c.TIMELINE, "$[0]")
+    return str(json.loads(timeline)[0])
 
 
 def timeline_in_log() -> Column:
@@ -324,7 +323,7 @@ def log_watermarks(
     """
     found = {log: arrival_watermark(us, time) for log, us in clocks.items()}
     for row in outcome.judged.watermarks.state.select([c.TIMELINE, "watermark"]).to_pylist():
-        log, us = json.loads(row[c.TIMELINE])[0], row["watermark"]
+        log, us = log_of_timeline(row[c.TIMELINE]), row["watermark"]
         if log in found and us is not None:
             found[log] = max(us, us if found[log] is None else found[log])
     return found
@@ -453,7 +452,7 @@ def _fold(
     parts = last + 1
     if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
         parts += 1
-    state = State(small_frame(spark, [], STATE_SCHEMA))
+    state = State()
     known: dict[str, int | None] = {}
     ended: dict[str, int | None] = {}
     every_us = rules.time.time.emit_every_us or 1
@@ -488,7 +487,7 @@ def _fold(
                     ORDERED: _released(outcome.released),
                     HELD: _unnumbered(outcome.released.held),
                 },
-                timelines=outcome.judged.state,
+                timelines=from_driver(spark, outcome.timelines.select([c.TIMELINE, "watermark"])),
                 logs=small_frame(spark, list(by_log.items()), f"{LOG} STRING, watermark BIGINT"),
             )
         )
@@ -506,7 +505,7 @@ def _collected(
     revised = {WINDOWS + window.name: window for window in windows if window.revises}
     by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
-        timelines = segment.timelines.withColumn(LOG, log_of_timeline())
+        timelines = segment.timelines.withColumn(LOG, F.get_json_object(c.TIMELINE, "$[0]"))
         for table, frame in {**segment.tables, _TIMELINES: timelines, _LOGS: segment.logs}.items():
             by_table[table].append(frame.withColumn(_SEGMENT, F.lit(number)))
     frames = []

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 
 from tests.properties.logs import Log, items, judged_by_oracle, places_of
 from tests.seeds import Dice
-from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
 from tidemark.timeops.engine import Outcome, State, advance
@@ -23,7 +22,6 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.watermark.timelines import STATE_SCHEMA
 from tidemark.timeops.windows.revisions import PASSES
 
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -66,7 +64,7 @@ def run(
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
-    state = State(small_frame(spark, [], STATE_SCHEMA))
+    state = State()
     for part in parts:
         rows = items(spark, logs, part).localCheckpoint()
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
@@ -84,7 +82,7 @@ def run(
     assert state.held is not None
     for row in state.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))
-    out.watermarks = {row["_timeline"]: row["watermark"] for row in state.timelines.collect()}
+    out.watermarks = {row["_timeline"]: row["watermark"] for row in state.timelines.to_pylist()}
     return out
 
 

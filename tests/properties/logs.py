@@ -11,7 +11,6 @@ from itertools import accumulate
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from tests import oracle
 from tests.oracle.chained import results_over
@@ -122,7 +121,7 @@ def places_of(logs: Iterable[Log], part: int | None, every_us: int, *, flushed: 
             tick_us=tick_after(log, part),
             flushed=flushed,
         )
-    return LogPlaces(F.col("_timeline"), places)
+    return LogPlaces(str, places)
 
 
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:

@@ -6,7 +6,7 @@ the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release
 the whole log.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from tidemark.timeops.columns import (
     CLOCK,
     EVENT_TIME,
     LATENESS,
-    LOG,
     MIN_US,
     REASON,
     SEQ,
@@ -42,7 +41,7 @@ from tidemark.timeops.columns import (
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.grid import close_asked
-from tidemark.timeops.materialize import Execution, from_driver
+from tidemark.timeops.materialize import Execution
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
 from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules
@@ -52,7 +51,6 @@ from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
     ROLE,
-    STATE,
     T_US,
     LogPlace,
     Watermarks,
@@ -86,11 +84,11 @@ class LogPlaces:
     Each log may number its records by itself if the judged records are kept; else their numbers differ.
 
     Attributes:
-        log: The name of the log that a timeline is of, an expression over `_timeline`.
+        log: Returns the name of the log that a timeline is of.
         places: By name; all of them are flushed, or none.
     """
 
-    log: Column
+    log: Callable[[str], str]
     places: Mapping[str, LogPlace]
 
     @property
@@ -119,7 +117,7 @@ class Adjusted:
             `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
         together: Both in one frame that is kept; None where none is.
         rules: The rules that it was judged by.
-        before: timelines.STATE_SCHEMA before the segment.
+        before: timelines.STATE before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
         ends: The watermark around the segment where only one timeline can be; None where each row looks for its own.
@@ -132,8 +130,8 @@ class Adjusted:
     refused: DataFrame
     together: DataFrame | None
     rules: TimeRules
-    before: DataFrame
-    state: DataFrame
+    before: pa.Table
+    state: pa.Table
     watermarks: Watermarks
     ends: Ends | None = None
     told: Mapping[str, Array] | None = None
@@ -171,7 +169,7 @@ class Released:
 
 def time_adjustment(
     items: DataFrame,
-    state: DataFrame,
+    state: pa.Table,
     rules: TimeRules,
     place: LogPlace | LogPlaces,
     *,
@@ -183,7 +181,7 @@ def time_adjustment(
 
     Args:
         items: Records of the arrival log, any cut of it.
-        state: timelines.STATE_SCHEMA as it was before the first of them.
+        state: timelines.STATE as it was before the first of them.
         rules: The rules of time.
         place: Where the segment is in the log.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
@@ -209,15 +207,14 @@ def time_adjustment(
     judged = judged_alone(items)
     if execution.keeps_records:
         judged = execution.materialize(judged)
-    told = before = None
+    told = None
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        before = state.select(*STATE.names).toArrow().cast(STATE)
-        found, told = _watermarks_of_log(judged, before, rules, place, counts=execution.counts)
+        found, told = _watermarks_of_log(judged, state, rules, place, counts=execution.counts)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
-    after = from_driver(items.sparkSession, found.state) if found.has_items else state.select(*STATE.names)
+    after = found.state if found.has_items else state
     names = {"watermark": W_BEFORE, "set_by": W_SET_BY}
     behind = found.behind.rename_columns(names) if found.logs else None
     together = None
@@ -240,14 +237,13 @@ def time_adjustment(
         before=state,
         state=after,
         watermarks=found,
-        ends=_ends(before, found) if before is not None and not rules.time.over else None,
+        ends=_ends(state, after) if isinstance(place, LogPlace) and not rules.time.over else None,
         told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
     )
 
 
-def _ends(before: pa.Table, found: Watermarks) -> Ends:
-    after = found.state if found.has_items else before
+def _ends(before: pa.Table, after: pa.Table) -> Ends:
     first, last = (rows["watermark"][0].as_py() if len(rows) else None for rows in (before, after))
     return Ends(first, last)
 
@@ -264,17 +260,22 @@ def _watermarks_of_log(
     return Watermarks((judge(narrow, before, rules, place),)), told
 
 
-def _watermarks_of_logs(judged: DataFrame, state: DataFrame, rules: TimeRules, place: LogPlaces) -> Watermarks:
+def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
     """Let the loop judge a segment of several logs, one after the other."""
-    log = place.log.alias(LOG)
-    items = judged.select(*_narrow(rules), log).toArrow()
-    before = state.select(*STATE.names, log).toArrow()
+    items = judged.select(*_narrow(rules)).toArrow()
+    log_of_item, log_of_timeline = (_logs(rows[TIMELINE], place) for rows in (items, state))
     by_log = []
     for name, own in place.places.items():
-        rows = in_order(items.filter(pc.equal(items[LOG], name)).drop_columns(LOG))
-        known = before.filter(pc.equal(before[LOG], name)).drop_columns(LOG).cast(STATE)
-        by_log.append(judge(rows, known, rules, own))
+        rows = in_order(items.filter(pc.equal(log_of_item, name)))
+        by_log.append(judge(rows, state.filter(pc.equal(log_of_timeline, name)), rules, own))
     return Watermarks(tuple(by_log))
+
+
+def _logs(timelines: pa.ChunkedArray, place: LogPlaces) -> pa.Array:
+    """Return the name of the log of each timeline."""
+    codes = timelines.combine_chunks().dictionary_encode()
+    names = pa.array([place.log(name) for name in codes.dictionary.to_pylist()], pa.string())
+    return names.take(codes.indices)
 
 
 def _narrow(rules: TimeRules) -> list[Column]:
@@ -443,12 +444,16 @@ def with_end(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add W_END to rows with `_timeline`: the watermark of their timeline after the segment."""
     if adjusted.ends is not None:
         return rows.withColumn(W_END, F.lit(adjusted.ends.after).cast("bigint"))
-    return rows.join(adjusted.state.select(TIMELINE, F.col("watermark").alias(W_END)), TIMELINE, "left")
+    return _with_watermark(rows, adjusted.state, W_END)
 
 
 def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add W_START and W_END to rows with `_timeline`."""
     if adjusted.ends is not None:
         return with_end(rows.withColumn(W_START, F.lit(adjusted.ends.before).cast("bigint")), adjusted)
-    before = adjusted.before.select(TIMELINE, F.col("watermark").alias(W_START))
-    return with_end(rows.join(before, TIMELINE, "left"), adjusted)
+    return with_end(_with_watermark(rows, adjusted.before, W_START), adjusted)
+
+
+def _with_watermark(rows: DataFrame, timelines: pa.Table, name: str) -> DataFrame:
+    found = timelines.select([TIMELINE, "watermark"]).rename_columns([TIMELINE, name])
+    return rows.join(to_join(rows.sparkSession, found), TIMELINE, "left")

@@ -12,7 +12,6 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.rules import TimeRules, Waits
@@ -30,46 +29,11 @@ CLOSE = "close"  # and the number of a window that the clock may close
 
 MOST_SPLITS = 1_000
 
-_SPLITS = ArrayType(
-    StructType(
-        [
-            StructField("source", StringType()),
-            StructField("split", StringType()),
-            StructField("max_t", LongType()),
-            StructField("last_clock", LongType()),
-        ]
-    )
-)
-STATE_SCHEMA = StructType(
-    [
-        StructField(TIMELINE, StringType(), nullable=False),
-        StructField("max_t", LongType()),
-        StructField("watermark", LongType()),
-        StructField("watermark_set_by", LongType()),
-        StructField("computed", LongType()),
-        StructField("computed_set_by", LongType()),
-        StructField("clock", LongType()),
-        StructField("last_clock", LongType()),
-        StructField("max_close", ArrayType(LongType())),
-        StructField("splits", _SPLITS),
-    ]
-)
-"""A timeline between two segments of the log; instants in microseconds.
-
-`watermark` is as events and windows saw it last, `watermark_set_by` the `_arrival_seq` after which it had this value
-for the first time (null where no event did it). `computed` is the watermark that the rules set now. It is higher
-where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
-`max_t` is the largest t, `clock` the log's clock.
-
-The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
-not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
-the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
-some source, of a split its own, was not to be read; so a wait changes no stored row."""
-
 STATE = pa.schema(
     [
         pa.field(TIMELINE, pa.string(), nullable=False),
-        *[(name, pa.int64()) for name in STATE_SCHEMA.names[1:8]],
+        *[(name, pa.int64()) for name in ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")],
+        *[(name, pa.int64()) for name in ("clock", "last_clock")],
         ("max_close", pa.list_(pa.int64())),
         (
             "splits",
@@ -86,7 +50,17 @@ STATE = pa.schema(
         ),
     ]
 )
-"""STATE_SCHEMA in Arrow."""
+"""A timeline between two segments of the log; instants in microseconds.
+
+`watermark` is as events and windows saw it last, `watermark_set_by` the `_arrival_seq` after which it had this value
+for the first time (null where no event did it). `computed` is the watermark that the rules set now. It is higher
+where a change of the spec has just raised it, and with periodic emission, where it is seen from the next period on.
+`max_t` is the largest t, `clock` the log's clock.
+
+The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
+not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
+the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
+some source, of a split its own, was not to be read; so a wait changes no stored row."""
 
 
 @dataclass(frozen=True)
@@ -209,20 +183,21 @@ def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, plac
         return known
     if rules.follows_activity and not before.follows_activity:
         now_us = place.before_us - _waited_by(rules.waits.any_waited_us, rules.waits.any_since_us, place.before_us)
-        known = _with_column(known, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(known)))
+        known = with_column(known, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(known)))
     if rules.closes_windows and not before.closes_windows:
-        known = _with_column(known, "max_close", pa.nulls(len(known), STATE.field("max_close").type))
+        known = with_column(known, "max_close", pa.nulls(len(known), STATE.field("max_close").type))
     if not rules.uses_splits:
-        known = _with_column(known, "splits", pa.nulls(len(known), STATE.field("splits").type))
+        known = with_column(known, "splits", pa.nulls(len(known), STATE.field("splits").type))
     elif not before.uses_splits:
         source = before.sources[0].name
         rows = known.select(["max_t", "last_clock"]).to_pylist()
         splits = [[{"source": source, "split": None, **row}] for row in rows]
-        known = _with_column(known, "splits", pa.array(splits, STATE.field("splits").type))
+        known = with_column(known, "splits", pa.array(splits, STATE.field("splits").type))
     return with_out_of_orderness(known, rules, place)
 
 
-def _with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
+def with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
+    """Return timelines with other values in a column."""
     return state.set_column(state.column_names.index(name), name, column)
 
 
@@ -257,7 +232,7 @@ def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) ->
         "computed_set_by": _nulled(np.where(rose, f.NONE, set_by)),
     }
     for name, column in changed.items():
-        state = _with_column(state, name, column)
+        state = with_column(state, name, column)
     return state
 
 

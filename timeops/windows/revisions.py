@@ -242,8 +242,8 @@ def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     rows = kind.contents_so_far(segment, partial(_rank, kind.window))
     if not kind.merges:
         rows = rows.withColumn(CHANGED_BY, F.lit(None).cast(EVENT))
-    clocks = segment.adjusted.before.select(TIMELINE, F.col("clock").alias(_CLOCK_START))
-    return rows.join(clocks, TIMELINE, "left")
+    clocks = segment.adjusted.before.select([TIMELINE, "clock"]).rename_columns([TIMELINE, _CLOCK_START])
+    return rows.join(to_join(rows.sparkSession, clocks), TIMELINE, "left")
 
 
 def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Column) -> Column:
