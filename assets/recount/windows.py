@@ -10,10 +10,9 @@ that cancel, it may exceed the sum.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import add, and_, or_
 
 import numpy as np
 import pyarrow as pa
@@ -53,7 +52,7 @@ from tidemark.timeops.expressions.aggregates import (
     overflow_in,
     without_overflow,
 )
-from tidemark.timeops.expressions.tokens import calls, mentions, tokenize
+from tidemark.timeops.expressions.tokens import calls, literal, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
@@ -139,15 +138,18 @@ def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     )
 
 
-Rule = Callable[[Sequence[Column], DataType], Column]
+# Comparisons are texts of SQL: as columns of PySpark they were a third of the messages of a small batch to the JVM.
+
+
+Rule = Callable[[Sequence[str], DataType], str]
 """A BOOLEAN, never null, of compared values that are not arrays, structs or maps."""
 
 
-def is_same(old: Column, again: Column, moved: Sequence[Column], kind: DataType) -> Column:
-    """Return whether two results are one: BOOLEAN, never null.
+def is_same(old: str, again: str, moved: Sequence[str], kind: DataType) -> str:
+    """Return SQL that says whether two results are one: BOOLEAN, never null.
 
     Args:
-        old: The result that was written.
+        old: SQL of the result that was written.
         again: The same, computed once more.
         moved: The result with one of its floating-point sums moved, for each; empty if all orders return the same.
         kind: The type of all of them.
@@ -155,61 +157,61 @@ def is_same(old: Column, again: Column, moved: Sequence[Column], kind: DataType)
     return _side_by_side([old, again, *moved], kind, _is_same_value, skip=2)
 
 
-def is_sure(again: Column, moved: Sequence[Column], kind: DataType) -> Column:
-    """Return whether a result is known well enough to compare another with it: BOOLEAN, never null.
+def is_sure(again: str, moved: Sequence[str], kind: DataType) -> str:
+    """Return SQL that says whether a result is known well enough to compare another with it: BOOLEAN, never null.
 
     A text or truth value that is made of sums is known if it is the same with each of the moved sums.
     """
-    return _side_by_side([again, *moved], kind, _is_sure_value, skip=1 + len(moved)) if moved else F.lit(True)
+    return _side_by_side([again, *moved], kind, _is_sure_value, skip=1 + len(moved)) if moved else "true"
 
 
-def _is_same_value(values: Sequence[Column], kind: DataType) -> Column:
+def _is_same_value(values: Sequence[str], kind: DataType) -> str:
     old, again, *moved = values
     if not isinstance(kind, DoubleType | FloatType) or not moved:
-        return old.eqNullSafe(again)
-    largest = F.greatest(F.abs(old.cast("double")), F.abs(again.cast("double")))
-    near = F.abs(old.cast("double") - again) <= _way(again, moved) + F.lit(_RELATIVE) * largest
-    return old.eqNullSafe(again) | F.coalesce(near, F.lit(False))
+        return f"({old} <=> {again})"
+    largest = f"greatest(abs(CAST({old} AS DOUBLE)), abs(CAST({again} AS DOUBLE)))"
+    near = f"abs(CAST({old} AS DOUBLE) - {again}) <= {_way(again, moved)} + {_RELATIVE}D * {largest}"
+    return f"(({old} <=> {again}) OR coalesce({near}, false))"
 
 
-def _is_sure_value(values: Sequence[Column], kind: DataType) -> Column:
+def _is_sure_value(values: Sequence[str], kind: DataType) -> str:
     again, *moved = values
     if isinstance(kind, DoubleType | FloatType):
-        return F.coalesce(_way(again, moved) < F.lit(float("inf")), F.lit(False))
-    return reduce(and_, [one.eqNullSafe(again) for one in moved])
+        return f"coalesce({_way(again, moved)} < DOUBLE('infinity'), false)"
+    return _all(f"({one} <=> {again})" for one in moved)
 
 
-def _way(again: Column, moved: Sequence[Column]) -> Column:
-    """Return a DOUBLE: how far the sums move a value; null or not finite if that is not known."""
-    ways = [F.when(one.eqNullSafe(again), F.lit(0.0)).otherwise(F.abs(one.cast("double") - again)) for one in moved]
-    return reduce(add, ways)
+def _way(again: str, moved: Sequence[str]) -> str:
+    """Return SQL of a DOUBLE: how far the sums move a value; null or not finite if that is not known."""
+    return " + ".join(f"IF({one} <=> {again}, 0D, abs(CAST({one} AS DOUBLE) - {again}))" for one in moved)
 
 
-def _side_by_side(values: Sequence[Column], kind: DataType, rule: Rule, *, skip: int) -> Column:
+def _side_by_side(values: Sequence[str], kind: DataType, rule: Rule, *, skip: int, depth: int = 0) -> str:
     """Apply the rule to every pair of leaves of nested values; false if the first `skip` differ in shape."""
     first, compared = values[0], values[1:skip]
     if isinstance(kind, MapType):
-        entries = StructType().add("key", kind.keyType).add("value", kind.valueType)
-        sorted_ = [F.sort_array(F.map_entries(value)) for value in values]
-        return _side_by_side(sorted_, ArrayType(entries), rule, skip=skip)
+        entries = ArrayType(StructType().add("key", kind.keyType).add("value", kind.valueType))
+        sorted_ = [f"sort_array(map_entries({value}))" for value in values]
+        return _side_by_side(sorted_, entries, rule, skip=skip, depth=depth)
     if not isinstance(kind, ArrayType | StructType):
         return rule(values, kind)
     if isinstance(kind, ArrayType):
-        items = kind.elementType
-        like = [F.coalesce(F.size(value) == F.size(first), F.lit(False)) for value in compared]
-        each = F.transform(
-            first,
-            lambda item, i: _side_by_side([item, *[F.get(value, i) for value in values[1:]]], items, rule, skip=skip),
-        )
-        inside = reduce(and_, [*like, F.forall(each, lambda one: one)])
+        item, place = f"item{depth}", f"place{depth}"
+        items = [item, *[f"get({value}, {place})" for value in values[1:]]]
+        like = [f"coalesce(size({value}) = size({first}), false)" for value in compared]
+        one = _side_by_side(items, kind.elementType, rule, skip=skip, depth=depth + 1)
+        inside = _all([*like, f"forall(transform({first}, ({item}, {place}) -> {one}), one -> one)"])
     else:
-        fields = [
-            _side_by_side([value[field.name] for value in values], field.dataType, rule, skip=skip) for field in kind
-        ]
-        there = [value.isNotNull() for value in compared]
-        inside = reduce(and_, [*there, *fields], F.lit(True))
-    missing = reduce(and_, [value.isNull() for value in compared], F.lit(True))
-    return F.when(first.isNull(), missing).otherwise(inside)
+        parts = [([f"{value}.{quoted(field.name)}" for value in values], field.dataType) for field in kind]
+        fields = [_side_by_side(part, of, rule, skip=skip, depth=depth) for part, of in parts]
+        inside = _all([*[f"{value} IS NOT NULL" for value in compared], *fields])
+    missing = _all(f"{value} IS NULL" for value in compared)
+    return f"IF({first} IS NULL, {missing}, {inside})"
+
+
+def _all(conditions: Iterable[str]) -> str:
+    """Return SQL that is true if all conditions are, as it is without any."""
+    return f"({' AND '.join(conditions) or 'true'})"
 
 
 _COMPARISONS = 2_000_000  # about as many as a second is enough for
@@ -394,34 +396,36 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     if batch.was_reopened:
         again = _not_flushed(again, flushed_before(batch).get(window.name), window)
         rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
-    own = F.struct(F.unix_micros(_START).alias("0"), F.unix_micros(_END).alias("1"))
-    written = rows.where("_is_final").where(F.array_contains(F.expr(_listed(spans)), own))
-    old = written.select(*[F.col(f"`{name}`") for name in names], *window.aggregates, F.lit(True).alias(_HERE))
+    own = f"named_struct('0', unix_micros({_START}), '1', unix_micros({_END}))"
+    written = rows.where("_is_final").where(f"array_contains({_listed(spans)}, {own})")
+    old = written.select(*map(quoted, [*names, *window.aggregates]), F.lit(True).alias(_HERE))
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
     is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
-    differs = [known & ~_is_same(name, moved[name], rows) for name, known in is_known.items()]
-    sure = ~F.coalesce(F.col(f"again.{_UNSURE}"), F.lit(False))
-    is_old, is_again = F.col(f"old.{_HERE}").isNotNull(), F.col(f"again.{_HERE}").isNotNull()
-    in_both = is_old & is_again & sure
-    wrong = in_both & reduce(or_, differs)
+    differs = [f"({known} AND NOT {_is_same(name, moved[name], rows)})" for name, known in is_known.items()]
+    sure = f"NOT coalesce(again.{_UNSURE}, false)"
+    is_old, is_again = f"old.{_HERE} IS NOT NULL", f"again.{_HERE} IS NOT NULL"
+    in_both = f"({is_old} AND {is_again} AND {sure})"
+    ways = [f"({in_both} AND ({' OR '.join(differs)}))"]
     if not window.empty:
-        wrong = wrong | (is_old & ~is_again)
+        ways.append(f"({is_old} AND NOT {is_again})")
     if not workspace.spec.time.over and not window.is_linked:  # otherwise a group may close later, or have its own
-        wrong = wrong | (is_again & ~is_old & ~F.col(f"again.{_MAY_PASS}"))
-    left_out = [F.count_if(in_both & ~known) for known in is_known.values()]
-    named = F.lit(window.name).alias("window_name")
-    counts = both.agg(
-        F.count_if(in_both).alias("compared"),
-        F.count_if(wrong & sure).alias("wrong"),
-        F.coalesce(F.sum(F.when(in_both, F.size(_TOO_LARGE))), F.lit(0)).alias("too_large"),
-        F.map_from_arrays(F.array(*map(F.lit, is_known)), F.array(*left_out)).alias("left_out"),
+        ways.append(f"({is_again} AND NOT {is_old} AND NOT again.{_MAY_PASS})")
+    wrong = f"(({' OR '.join(ways)}) AND {sure})"
+    left_out = [f"{literal(name)}, count_if({in_both} AND NOT {known})" for name, known in is_known.items()]
+    named = f"{literal(window.name)} AS window_name"
+    counts = both.selectExpr(
+        named,
+        f"count_if({in_both}) AS compared",
+        f"count_if({wrong}) AS wrong",
+        f"coalesce(sum(IF({in_both}, size({_TOO_LARGE}), NULL)), 0L) AS too_large",
+        f"map({', '.join(left_out)}) AS left_out",
     )
     keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
-    shown = [named, F.col(_START), F.col(_END), group_values(window.group_columns)]
+    shown = [F.expr(named), F.col(_START), F.col(_END), group_values(window.group_columns)]
     too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__tm_aggregate"))
     return Compared(
-        counts.select(named, "*"),
-        both.where(wrong & sure).select(*keys).select(*shown),
+        counts,
+        both.where(wrong).select(*keys).select(*shown),
         too_large.select(*shown, F.col("__tm_aggregate").alias("aggregate")),
     )
 
@@ -527,17 +531,17 @@ def _is_in(window: WindowSpec) -> Column:
     return inside & ~F.coalesce(had_closed, F.lit(False))
 
 
-def _is_known(name: str, moved: Moved, rows: DataFrame) -> Column:
-    """Return a BOOLEAN, never null: every order of summation has the same aggregate, as far as is_same asks."""
+def _is_known(name: str, moved: Moved, rows: DataFrame) -> str:
+    """Return SQL of a BOOLEAN, never null: every order of summation has the same, as far as `is_same` asks."""
     if moved is None:
-        return F.lit(False)
-    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
-    return is_sure(F.col(f"again.`{name}`"), others, rows.schema[name].dataType)
+        return "false"
+    others = [f"again.{quoted(_moved(name, i))}" for i in range(len(moved))]
+    return is_sure(f"again.{quoted(name)}", others, rows.schema[name].dataType)
 
 
-def _is_same(name: str, moved: Moved, rows: DataFrame) -> Column:
-    """Return a BOOLEAN, never null: the aggregate is as it was written."""
+def _is_same(name: str, moved: Moved, rows: DataFrame) -> str:
+    """Return SQL of a BOOLEAN, never null: the aggregate is as it was written."""
     if moved is None:
-        return F.lit(True)
-    others = [F.col(f"again.`{_moved(name, i)}`") for i in range(len(moved))]
-    return is_same(F.col(f"old.`{name}`"), F.col(f"again.`{name}`"), others, rows.schema[name].dataType)
+        return "true"
+    others = [f"again.{quoted(_moved(name, i))}" for i in range(len(moved))]
+    return is_same(f"old.{quoted(name)}", f"again.{quoted(name)}", others, rows.schema[name].dataType)

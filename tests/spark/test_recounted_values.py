@@ -41,8 +41,8 @@ def test_values_may_be_apart_as_far_as_the_sums_inside_them_move(spark: SparkSes
         (base, None, base, False, False),
     ]
     rows = spark.createDataFrame([case[:3] for case in cases], f"old {NESTED}, again {NESTED}, moved {NESTED}")
-    kind, moved = rows.schema["old"].dataType, [F.col("moved")]
-    found = rows.select(is_same(F.col("old"), F.col("again"), moved, kind), is_sure(F.col("again"), moved, kind))
+    kind, moved = rows.schema["old"].dataType, ["moved"]
+    found = rows.selectExpr(is_same("old", "again", moved, kind), is_sure("again", moved, kind))
     assert [tuple(row) for row in found.collect()] == [case[3:] for case in cases]
 
 
