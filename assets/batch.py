@@ -6,7 +6,7 @@ counted, and safe to repeat. Not here: the rules (timeops/engine.py), which rows
 safe (resources/delta/).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.exclusions import excluded, records_between, some_records
+from tidemark.assets.exclusions import excluded, records_between, some_records, stored_columns
 from tidemark.assets.log_control import waits_of, was_reopened
 from tidemark.assets.planning import LogSegment, segment_of
 from tidemark.assets.state.dedup import Span, known_first_times, spans_of
@@ -307,6 +307,7 @@ class Batch(BatchWriter):
             counts=True,
             are_few=self.is_small,
             keeps_records=self._keeps_records,
+            stored=self._stored_columns,
             few=None if workspace.windows_alone else self._some_records,
             written=self._results_of_batch,
         )
@@ -321,6 +322,9 @@ class Batch(BatchWriter):
         )
         self._outcomes.append(Outcomes.of(judged.judged))
         return replace(judged, judged=replace(judged.judged, told=None), before=stored), after
+
+    def _stored_columns(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch] | None:
+        return stored_columns(self.workspace, self.plan.first_seq, plan_end(self.plan), columns)
 
     def _some_records(self, seqs: Array) -> DataFrame | None:
         return some_records(self.workspace, self.plan.first_seq, plan_end(self.plan), seqs)

@@ -228,6 +228,19 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
     return _with_clock(workspace, kept, out, first_seq, end_seq)
 
 
+def stored_columns(
+    workspace: Workspace, first_seq: int, end_seq: int, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch] | None:
+    """Return columns of these records, piece by piece; None where the log is not as it is stored."""
+    out, version = excluded(workspace), workspace.base_of(tables.RAW_EVENTS)
+    is_changed = out.concerns(first_seq, end_seq) or out.is_taken(first_seq, end_seq)
+    if is_changed or workspace.log_of is not None or workspace.source_names:
+        return None
+    if not {*columns} <= {*workspace.lake.dataset(tables.RAW_EVENTS, version).schema.names}:
+        return None
+    return pieces(workspace.lake, tables.RAW_EVENTS, version, columns, _part(first_seq, end_seq))
+
+
 def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:
     if first_seq >= out.clock_until:
         return records

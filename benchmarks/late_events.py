@@ -9,10 +9,11 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.logs import JITTER_MS, log_of
+from benchmarks.logs import JITTER_MS, log_of, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import time_adjustment
+from tidemark.timeops.materialize import Execution, Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.timelines import STATE, LogPlace
@@ -25,10 +26,12 @@ def by_minute(log: DataFrame) -> object:
     )
 
 
-def late(log: DataFrame, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
+def late(log: DataFrame, stored: Stored, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
     """How many events are out of order, and how late; with `setters` also which records made them so."""
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
-    adjusted = time_adjustment(log, STATE.empty_table(), TimeRules(time), LogPlace())
+    adjusted = time_adjustment(
+        log, STATE.empty_table(), TimeRules(time), LogPlace(), execution=Execution(stored=stored)
+    )
     asked = [F.count("*"), F.sum("__tm_lateness_us"), *([F.sum("__tm_w_set_by")] if setters else [])]
     return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()
 
@@ -49,13 +52,14 @@ def main(events: int, rounds: int, logs: Path, budget: float, into: Path | None)
     folder = logs.absolute()
     thousand = log_of(spark, folder, events, 1_000)
     many = log_of(spark, folder, events, 100_000)
+    of_thousand, of_many = stored_log(folder, events, 1_000), stored_log(folder, events, 100_000)
     times = seconds(
         {
             COUNT: lambda: by_minute(thousand),
-            "late events, one timeline": lambda: late(thousand),
-            "… and who set the watermark": lambda: late(thousand, setters=True),
-            "late events, 1,000 timelines": lambda: late(thousand, over=("k",)),
-            "late events, 100,000 timelines": lambda: late(many, over=("k",)),
+            "late events, one timeline": lambda: late(thousand, of_thousand),
+            "… and who set the watermark": lambda: late(thousand, of_thousand, setters=True),
+            "late events, 1,000 timelines": lambda: late(thousand, of_thousand, over=("k",)),
+            "late events, 100,000 timelines": lambda: late(many, of_many, over=("k",)),
         },
         rounds=rounds,
         budget_s=budget,

@@ -10,10 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.resources.spark.session import local_session, session_config
+from tidemark.timeops.materialize import Stored
 
 SEED = 0
 LATE_PER_THOUSAND = 23
@@ -45,6 +47,12 @@ def log_of(spark: SparkSession, folder: Path, events: int, timelines: int, seed:
     if not (path / "_delta_log").exists():
         _make(spark, events, timelines, seed).write.format("delta").save(str(path))
     return spark.read.format("delta").load(str(path))
+
+
+def stored_log(folder: Path, events: int, timelines: int) -> Stored:
+    """Reads columns of such a log without Spark, as a batch does."""
+    rows = DeltaTable(folder / log_name(events, timelines)).to_pyarrow_dataset()
+    return lambda columns: rows.to_batches(columns=list(columns))
 
 
 def log_name(events: int, timelines: int, seed: int = SEED) -> str:

@@ -11,14 +11,14 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.logs import JITTER_MS, log_name, log_of
+from benchmarks.logs import JITTER_MS, log_name, log_of, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released
-from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.materialize import Execution, Stored, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import LogPlace
@@ -37,12 +37,14 @@ COMPARED = {  # what each is compared with, and the most that the ratio may be
 }
 
 
-def judged_windows(log: DataFrame, shape: dict[str, str], out: Path, *, ordered: bool = False) -> None:
+def judged_windows(
+    log: DataFrame, stored: Stored, shape: dict[str, str], out: Path, *, ordered: bool = False
+) -> None:
     """The stages of a batch that reads the whole log: time adjustment, dead letters, one window, maybe the order."""
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
-    outcome = advance(log, State(), rules, LogPlace(), Execution(computed))
+    outcome = advance(log, State(), rules, LogPlace(), Execution(computed, stored=stored))
     written(outcome.results(window), out / "windows")
     written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:
@@ -100,15 +102,18 @@ def main(*, events: int, rounds: int, in_order: bool, logs: Path, budget: float,
     spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
     folder = logs.absolute()
     log, out = log_of(spark, folder, events, 1_000), folder / "windows"
+    stored = stored_log(folder, events, 1_000)
     pieces: dict[str, Callable[[], object]] = {
         STREAMED: lambda: streamed(spark, folder / log_name(events, 1_000), out / "streamed"),
-        TUMBLED: lambda: judged_windows(log, TUMBLING, out / "tumbling"),
-        "hopping, 1 hour every minute": lambda: judged_windows(log, HOPPING, out / "hopping"),
+        TUMBLED: lambda: judged_windows(log, stored, TUMBLING, out / "tumbling"),
+        "hopping, 1 hour every minute": lambda: judged_windows(log, stored, HOPPING, out / "hopping"),
         BATCHED: lambda: session_windows(log, out / "spark_sessions"),
-        "sessions, gap 20 seconds": lambda: judged_windows(log, SESSION, out / "sessions"),
+        "sessions, gap 20 seconds": lambda: judged_windows(log, stored, SESSION, out / "sessions"),
     }
     if in_order:
-        pieces["tumbling, and events in order"] = lambda: judged_windows(log, TUMBLING, out / "ordered", ordered=True)
+        pieces["tumbling, and events in order"] = lambda: judged_windows(
+            log, stored, TUMBLING, out / "ordered", ordered=True
+        )
     title = f"windows over {events:,} events, 1,000 keys, Delta to Delta, warm"
     report = Report(title, about={"events": events})
     for work, values in seconds(pieces, rounds=rounds, budget_s=budget).items():

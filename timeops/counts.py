@@ -13,14 +13,11 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import (
-    ARRIVAL_US,
-    EVENT_US,
     KEPT,
     MOVED_BY,
-    SOURCE_PLACE,
-    WHY,
     Adjusted,
 )
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items

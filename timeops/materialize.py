@@ -3,7 +3,7 @@
 Here: the ways. Not here: which of them pays off, which depends on how many rows there are (assets/).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,9 @@ from tidemark.timeops.session import is_local
 
 Materialize = Callable[[DataFrame], DataFrame]
 """Returns a frame with the same rows, computed once, or leaves it as it is."""
+
+Stored = Callable[[Sequence[str]], Iterator[pa.RecordBatch] | None]
+"""Returns some columns of the records of a segment, piece by piece, in any order; None where that is not possible."""
 
 
 def computed(frame: DataFrame) -> DataFrame:
@@ -54,6 +57,7 @@ class Execution:
         counts: The judged records hold what `counts.Outcomes` is made of.
         are_few: The segment has few records: what is found of them goes through the driver instead of joins.
         keeps_records: The judged records are computed once and kept; else each reader judges them again.
+        stored: Reads columns of the segment's records without Spark; by default Spark is asked.
         few: Returns the records of the segment that have these numbers, unless they are too large; by default they
             are looked for among all.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by
@@ -64,5 +68,6 @@ class Execution:
     are_few: bool = False
     keeps_records: bool = False
     counts: bool = False
+    stored: Stored | None = None
     few: Callable[[NDArray[np.int64]], DataFrame | None] | None = None
     written: Callable[[str], DataFrame] | None = None

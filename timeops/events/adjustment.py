@@ -40,6 +40,7 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
@@ -64,13 +65,8 @@ FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
 """Values of FATE: the properties of `Released`."""
 
-WHY = "__tm_why"
-"""TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
 MOVED_BY = "__tm_moved_by"
 """TINYINT: 1 if rule 1 moved the event, 2 if rule 2 did, else 0."""
-SOURCE_PLACE = "__tm_source_place"
-"""SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
-ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
 _COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
 
 RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
@@ -211,7 +207,7 @@ def time_adjustment(
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        found, told = _watermarks_of_log(judged, state, rules, place, counts=execution.counts)
+        found, told = _watermarks_of_log(_rows_of_log(items, judged, rules, place, execution), state, rules, place)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = found.state if found.has_items else state
@@ -248,12 +244,23 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
     return Ends(first, last)
 
 
+def _rows_of_log(
+    items: DataFrame, judged: DataFrame, rules: TimeRules, place: LogPlace, execution: Execution
+) -> pa.Table:
+    """Return what the loop and counts ask of the records of a segment of one log, in its order."""
+    rows = None
+    if execution.stored is not None:
+        rows = stored_times(items, rules, execution.stored, counts=execution.counts)
+    if rows is None:
+        asked = _asked_by_counts(rules) if execution.counts else []
+        rows = fetched(judged.select(*_narrow(rules), *asked), place.seqs)
+    return in_order(rows)
+
+
 def _watermarks_of_log(
-    judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace, *, counts: bool
+    rows: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace
 ) -> tuple[Watermarks, dict[str, Array]]:
     """Let the loop judge a segment of one log; return what counts ask of its records as well."""
-    asked = _asked_by_counts(rules) if counts else []
-    rows = in_order(fetched(judged.select(*_narrow(rules), *asked), place.seqs))
     told = _copied(rows)
     narrow = rows.drop_columns(list(told))
     del rows  # a good part of the memory of a run

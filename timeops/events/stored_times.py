@@ -1,0 +1,115 @@
+"""Times of records as they are stored, where no SQL has to be asked for them.
+
+Here: for which rules and records that is so, and what the loop and the counts ask of these. Not here: all other
+records, whose times Spark computes (event_time.py, adjustment.py); where records are stored.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, TimestampType
+
+from tidemark.timeops.columns import ARRIVAL, CLOCK, MALFORMED, MAX_US, MIN_US, SEQ, SOURCE, SPLIT, TIMELINE
+from tidemark.timeops.events.event_time import timeline
+from tidemark.timeops.expressions.try_expression import is_column
+from tidemark.timeops.materialize import Stored, from_driver
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.watermark.fold import JUDGED
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
+
+WHY = "__tm_why"
+"""TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
+SOURCE_PLACE = "__tm_source_place"
+"""SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
+ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
+
+
+def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bool) -> pa.Table | None:
+    """Return the narrow columns of the records of a segment without a query of Spark for each of them.
+
+    Args:
+        items: The records.
+        rules: The rules of time.
+        read: Reads columns of the same records.
+        counts: Whether the columns that counts ask for are there too.
+
+    Returns:
+        The same as Spark for every record, in any order. None where a rule or a timeline asks for SQL, or a record is
+        not plainly one with a time: the event time must be a column of TIMESTAMP, or the arrival.
+    """
+    column, over = _column_of_time(items, rules), rules.time.over
+    is_asked = rules.time.early or rules.time.late or rules.time.deduplicate_by or rules.windows_to_close
+    if column is None or is_asked or not all(_is_of(items, name, StringType()) for name in over) or len(over) > 1:
+        return None
+    of_source = [SOURCE] if rules.uses_splits or (counts and len(rules.sources) > 1) else []
+    texts = [*(name.strip("`") for name in over), *of_source, *([SPLIT] if rules.uses_splits else [])]
+    pieces = read([*dict.fromkeys([SEQ, CLOCK, ARRIVAL, MALFORMED, column, *texts])])
+    found = []
+    for rows in pieces if pieces is not None else ():
+        instants = [rows[name].cast(pa.int64()) for name in (column, CLOCK, ARRIVAL)]
+        if any(map(_has_others, instants)) or rows[MALFORMED].null_count < len(rows):
+            return None
+        found.append(pa.table([rows[SEQ], *instants, *[rows[name] for name in texts]], [SEQ, *_INSTANTS, *texts]))
+    if not found:
+        return None
+    whole = pa.concat_tables(found)
+    return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
+
+
+_EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
+
+
+def _column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
+    """Return the column that holds the event time; None where it is not one, or not the same for all sources."""
+    if len(rules.event_times) > 1:
+        return None
+    by = rules.event_times[0].timestamp_by
+    if by is None:
+        return ARRIVAL
+    return by.strip("`") if _is_of(items, by, TimestampType()) else None
+
+
+def _is_of(items: DataFrame, expression: str, kind: StringType | TimestampType) -> bool:
+    return is_column(items, expression) and items.schema[expression.strip("`")].dataType == kind
+
+
+def _has_others(instants: pa.Array) -> bool:
+    """Return whether one of some instants is none, or not in the years 0001 to 9999."""
+    ends = pc.min_max(instants).as_py()
+    return bool(instants.null_count) or (len(instants) > 0 and (ends["min"] < MIN_US or ends["max"] > MAX_US))
+
+
+def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
+    unit_us, count = rules.time.unit_us, len(whole)
+    event = np.asarray(whole[_EVENT])
+    columns: dict[str, object] = {
+        SEQ: whole[SEQ],
+        T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
+        CLOCK_US: whole[_CLOCK],
+        ROLE: np.full(count, JUDGED, np.int8),
+    }
+    if rules.time.over:
+        columns[TIMELINE] = _timelines(whole[texts[0]], items, rules)
+    if rules.uses_splits:
+        columns |= {SOURCE: whole[SOURCE], SPLIT: whole[SPLIT]}
+    if counts:
+        columns[WHY] = np.zeros(count, np.int8)
+        if len(rules.sources) > 1:
+            names = pa.array([source.name for source in rules.sources])
+            place = pc.fill_null(pc.index_in(whole[SOURCE], value_set=names), len(names))
+            columns[SOURCE_PLACE] = place.cast(pa.int16())
+        if any(source.timestamp_by is not None for source in rules.sources):
+            columns |= {ARRIVAL_US: whole[_ARRIVAL], EVENT_US: whole[_EVENT]}
+    return pa.table(columns)
+
+
+def _timelines(texts: pa.ChunkedArray, items: DataFrame, rules: TimeRules) -> pa.Array:
+    """Return `_timeline`: Spark is asked once for each value."""
+    codes = texts.combine_chunks().dictionary_encode()
+    [name] = [name.strip("`") for name in rules.time.over]
+    values = from_driver(items.sparkSession, pa.table({name: codes.dictionary}))
+    names = values.select(timeline(values, rules.time.over).alias(TIMELINE)).toArrow()[TIMELINE]
+    return names.combine_chunks().take(codes.indices)
