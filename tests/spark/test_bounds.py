@@ -84,3 +84,12 @@ def test_a_query_that_runs_out_of_memory_fails_alone(spark: SparkSession) -> Non
     with pytest.raises(Exception, match=r"Java heap space|array size|GC overhead|memory"):
         spark.range(1).selectExpr(f"length({doubled})").collect()
     assert spark.range(3).count() == 3
+
+
+def test_calls_in_calls_in_calls_are_looked_into_once_each() -> None:
+    def nested(inner: str) -> str:
+        return f"{'abs(' * 60}{inner}{')' * 60}"  # looked into anew for each call around it, this would never end
+
+    assert bounded(nested("x")) == nested("x")
+    assert bounded(nested("repeat('a', n)")) == nested(bounded("repeat('a', n)"))
+    assert bounded("repeat('a', n)") != "repeat('a', n)"
