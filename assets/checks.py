@@ -29,7 +29,7 @@ from tidemark.assets.recount.window_checks import (
     check_windows,
 )
 from tidemark.assets.schemas import RELEASED
-from tidemark.assets.state.timelines import one_timeline, timelines_before
+from tidemark.assets.state.timelines import one_timeline
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
@@ -202,7 +202,7 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
     """Return the state of the timelines before a batch and after it, as the tables have it."""
     workspace = batch.workspace
-    before = from_driver(workspace.spark, timelines_before(workspace, workspace.progress.position()))
+    before = from_driver(workspace.spark, batch.timelines)
     if workspace.keeps_timelines:
         return before, batch.written(tables.TIMELINES)
     after = one_timeline(workspace.progress.position_after(batch.plan.batch_id))
@@ -234,7 +234,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    before = from_driver(workspace.spark, timelines_before(workspace, workspace.progress.position()))
+    before = from_driver(workspace.spark, batch.timelines)
     fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())
     accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
     return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]

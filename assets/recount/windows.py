@@ -138,7 +138,7 @@ def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     )
 
 
-# Comparisons are texts of SQL: as columns of PySpark they were a third of the messages of a small batch to the JVM.
+# Comparisons are texts of SQL: as columns of PySpark they were a tenth of the messages of a small batch to the JVM.
 
 
 Rule = Callable[[Sequence[str], DataType], str]

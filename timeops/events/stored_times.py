@@ -26,6 +26,8 @@ SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
 ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
 
+_EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
+
 
 def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bool) -> pa.Table | None:
     """Return the narrow columns of the records of a segment without a query of Spark for each of them.
@@ -57,9 +59,6 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         return None
     whole = pa.concat_tables(found)
     return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
-
-
-_EVENT, _CLOCK, _ARRIVAL = _INSTANTS = ("event", "clock", "arrival")
 
 
 def _column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
