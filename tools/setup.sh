@@ -56,8 +56,6 @@ if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
 fi
 echo "setup: installing into $venv (a few minutes the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
-if [[ -n $java_version ]] && ((java_version >= 25)); then
-  echo "setup: making a cache of Java's classes, so that Spark starts faster (a minute, once)"
-  "$venv/bin/python" -m tidemark.resources.spark.aot_cache || echo 'setup: there is none; Spark starts as without it'
-fi
+echo "setup: making a cache of Java's classes, so that Spark starts faster (a minute, once)"
+"$venv/bin/python" -m tidemark.resources.spark.class_cache || echo 'setup: there is none; Spark starts as without it'
 echo "$hash" >"$stamp"

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession, is_remote
 from tidemark.resources.places.credentials import hadoop_settings, named_roots
 from tidemark.resources.places.place import Place, roots_of
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
-from tidemark.resources.spark.aot_cache import make_in_background
+from tidemark.resources.spark.class_cache import make_in_background
 from tidemark.resources.spark.client import allow_deep_plans, release_in_a_thread
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there, known_otherwise

@@ -23,7 +23,7 @@ from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
 from tidemark.resources.places.credentials import hadoop_settings
-from tidemark.resources.spark.aot_cache import Java, options_for
+from tidemark.resources.spark.class_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,
     delta_package,

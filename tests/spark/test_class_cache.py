@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tidemark.resources.spark.aot_cache import Java, cache_of, make, make_in_background, options_for
+from tidemark.resources.spark.class_cache import Java, cache_of, make, make_in_background, options_for
 from tidemark.resources.spark.delta_jars import delta_package, known_jars, remember_jars
 
 JAVA = Java("/opt/java/bin/java", 25, 'openjdk version "25.0.3"')
@@ -36,10 +37,17 @@ def place_of(java: Java) -> Path:
 
 
 @pytest.mark.usefixtures("jar")
-def test_classes_are_taken_from_a_cache_that_is_there() -> None:
-    assert options_for(JAVA) == ""
-    place_of(JAVA).touch()
-    assert f'-XX:AOTCache="{place_of(JAVA)}"' in options_for(JAVA)
+@pytest.mark.parametrize(
+    ("major", "option"), [(17, "SharedArchiveFile"), (21, "SharedArchiveFile"), (25, "AOTCache")]
+)
+def test_classes_are_taken_from_a_cache_that_is_there(major: int, option: str) -> None:
+    java = replace(JAVA, major=major)
+    assert options_for(java) == ""
+    place_of(java).write_text("classes")
+    place_of(java).with_suffix(".size").write_text("7")
+    assert f'-XX:{option}="{place_of(java)}"' in options_for(java)
+    place_of(java).write_text("cut")
+    assert options_for(java) == ""
 
 
 def test_another_java_or_other_jars_have_a_cache_of_their_own(jar: Path) -> None:
@@ -49,9 +57,8 @@ def test_another_java_or_other_jars_have_a_cache_of_their_own(jar: Path) -> None
 
 
 @pytest.mark.usefixtures("jar")
-@pytest.mark.parametrize("major", [17, 21, None])
-def test_java_before_25_has_no_cache(major: int | None) -> None:
-    assert cache_of(Java(JAVA.path, major, "")) is None
+def test_a_java_that_does_not_say_its_version_has_no_cache() -> None:
+    assert cache_of(replace(JAVA, major=None)) is None
 
 
 @pytest.mark.usefixtures("jar")
@@ -69,26 +76,28 @@ def test_a_cache_that_cannot_be_made_is_not_tried_at_each_start(
     assert len(begun) == 1, "another Java is tried"
 
 
-def _java_25() -> Path | None:
-    homes = [os.environ.get("JAVA_HOME", ""), *map(str, sorted(Path("/usr/lib/jvm").glob("*-25-*")))]
-    return next((Path(home) for home in homes if "25" in home and Path(home, "bin", "java").exists()), None)
+def _home_of(major: int) -> Path | None:
+    """Return the folder of a Java of this version on this machine."""
+    homes = [os.environ.get("JAVA_HOME", ""), *map(str, sorted(Path("/usr/lib/jvm").glob(f"*-{major}-*")))]
+    return next((Path(home) for home in homes if str(major) in home and Path(home, "bin", "java").exists()), None)
+
+
+HOMES = {major: home for major in (17, 21, 25) if (home := _home_of(major)) is not None}
 
 
 @pytest.mark.long
-@pytest.mark.skipif(_java_25() is None, reason="there is no Java 25 on this machine")
-def test_spark_takes_its_classes_from_the_cache_and_starts_with_one_that_is_broken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("major", HOMES)
+def test_spark_takes_its_classes_from_the_cache_and_starts_beside_one_that_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, major: int
 ) -> None:
-    home = _java_25()
-    assert home is not None
-    jars = known_jars(delta_package())
+    home, jars = HOMES[major], known_jars(delta_package())
     monkeypatch.setenv("JAVA_HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     remember_jars(delta_package(), ",".join(jars))
     said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
-    java = Java(str(home / "bin" / "java"), 25, said)
+    java = Java(str(home / "bin" / "java"), major, said)
     assert make(java)
-    for name, is_shared in (("whole", True), ("broken", False)):
+    for name, is_shared in (("whole", True), ("cut", False)):
         log = tmp_path / name
         words = [sys.executable, "-c", _STARTS.format(log=log)]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -97,4 +106,5 @@ def test_spark_takes_its_classes_from_the_cache_and_starts_with_one_that_is_brok
         shared = sum("org.apache.spark" in line and "shared objects file" in line for line in loaded)
         assert (shared > 1_000) == is_shared
         found = place_of(java)
+        found.chmod(0o644)  # Java 17 writes one that is read-only
         found.write_bytes(found.read_bytes()[: found.stat().st_size // 2])

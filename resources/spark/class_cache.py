@@ -1,10 +1,12 @@
-"""Java's cache of loaded and linked classes (JEP 483, 514, 515), by which Spark starts a third faster on Java 25.
+"""Java's cache of loaded classes, by which Spark starts a third faster.
 
 Here: where the cache is, the options of Java that use it, and making it; this module is also the program that makes
 it. Not here: starting Spark (session.py).
 
-Java makes the cache at the end of a process that recorded its classes. That takes half a minute and 200 MB on disk,
-so a separate process does it, once for each Java and each set of jars. If no cache can be made, nothing changes.
+Java 25 has an AOT cache (JEP 483, 514, 515): loaded and linked classes, and profiles of their methods. Before it Java
+has an archive of loaded classes (JEP 350). It makes either at the end of a process that recorded its classes. That
+takes half a minute and 200 MB on disk, so a separate process does it, once for each Java and each set of jars. If no
+cache can be made, nothing changes.
 """
 
 import hashlib
@@ -25,10 +27,9 @@ from pyspark.sql import functions as F
 from tidemark.resources.settings import cache_folder
 from tidemark.resources.spark.delta_jars import delta_package, known_jars
 
-OLDEST_JAVA = 25
-_SILENT = "-Xlog:aot=off -Xlog:cds=off"  # a cache that does not fit is ignored
+FIRST_WITH_AOT = 25
 _UNUSED_DAYS = 60
-_MODULE = "tidemark.resources.spark.aot_cache"
+_MODULE = "tidemark.resources.spark.class_cache"
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,31 @@ class Java:
     major: int | None
     said: str
 
+    def making(self, cache: Path) -> str:
+        """Return the options that let this Java make a cache at its end."""
+        return f'-XX:{"AOTCacheOutput" if self._has_aot else "ArchiveClassesAtExit"}="{cache}" {self._silent}'
+
+    def using(self, cache: Path) -> str:
+        """Return the options that let this Java take its classes from a cache; one that does not fit is ignored."""
+        return f'-XX:{"AOTCache" if self._has_aot else "SharedArchiveFile"}="{cache}" {self._silent}'
+
+    @property
+    def _has_aot(self) -> bool:
+        return self.major is not None and self.major >= FIRST_WITH_AOT
+
+    @property
+    def _silent(self) -> str:
+        return "-Xlog:aot=off -Xlog:cds=off" if self._has_aot else "-Xlog:cds=off -Xlog:cds+dynamic=off"
+
 
 def cache_of(java: Java) -> Path | None:
-    """Return the path of the cache for a Java; None if it has none, or if Delta's jars are not known."""
+    """Return the path of the cache for a Java; None if its version or Delta's jars are not known."""
     jars = known_jars(delta_package())
-    if java.major is None or java.major < OLDEST_JAVA or not jars:
+    if java.major is None or not jars:
         return None
     own = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars").glob("*.jar")
     about = "\n".join([java.path, java.said, *map(_seen, sorted(own)), *map(_seen, map(Path, jars))])
-    return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.aot"
+    return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
 
 
 def _seen(jar: Path) -> str:
@@ -64,11 +81,11 @@ def _seen(jar: Path) -> str:
 def options_for(java: Java) -> str:
     """Return the options by which a Java takes its classes from the cache, if there is one."""
     cache = cache_of(java)
-    if cache is None or not cache.is_file():
+    if cache is None or not _is_whole(cache):
         return ""
     with suppress(OSError):
         os.utime(cache)  # it is in use, see `_forget_unused`
-    return f'-XX:AOTCache="{cache}" {_SILENT}'
+    return java.using(cache)
 
 
 def make_in_background(java: Java) -> None:
@@ -92,16 +109,29 @@ def make(java: Java) -> bool:
         FileLock(cache.with_suffix(".lock"), blocking=False),
         tempfile.TemporaryDirectory(dir=cache.parent) as folder,
     ):
-        output = Path(folder, "new.aot")
-        words = [sys.executable, "-c", f"from {_MODULE} import record; record({str(output)!r})"]
+        output = Path(folder, "new.cache")
+        words = [sys.executable, "-c", f"from {_MODULE} import record; record({java.making(output)!r})"]
         # The JVM outlives the process that started it, and its output ends when the cache is made.
         subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder)
         if output.is_file():
+            _size_note(cache).write_text(str(output.stat().st_size))
             output.replace(cache)
             _forget_unused(cache.parent)
         else:
             _failed(cache).touch()
     return cache.exists()
+
+
+def _is_whole(cache: Path) -> bool:
+    """Return whether a cache has the size that it was made with: Java 17 does not start with one that was cut off."""
+    try:
+        return _size_note(cache).read_text() == str(cache.stat().st_size)
+    except OSError:
+        return False
+
+
+def _size_note(cache: Path) -> Path:
+    return cache.with_suffix(".size")
 
 
 def _failed(cache: Path) -> Path:
@@ -110,26 +140,26 @@ def _failed(cache: Path) -> Path:
 
 
 def _forget_unused(folder: Path) -> None:
-    """Delete caches of a Java or of jars that no process has used for long."""
-    for cache in folder.glob("java_*.aot"):
+    """Delete caches of a Java or of jars that no process has used for long, and notes that one could not be made."""
+    for cache in folder.glob("java_*"):
         with suppress(OSError):
             if time.time() - cache.stat().st_mtime > _UNUSED_DAYS * 86_400:
                 cache.unlink()
 
 
-def record(output: str | None) -> None:
+def record(making: str | None) -> None:
     """Start Spark and do a little of each part of a batch; Java makes the cache when this process ends.
 
     Args:
-        output: The path for the cache; None to start Spark only, which finds Delta's jars.
+        making: Options of Java that make it; None to start Spark only, which finds Delta's jars.
     """
     from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config  # noqa: PLC0415
 
     config = session_config()
-    if output is not None:
-        config[JAVA_OPTIONS] += f' -XX:AOTCacheOutput="{output}" {_SILENT}'
+    if making is not None:
+        config[JAVA_OPTIONS] += f" {making}"
     spark = local_session(config)
-    if output is not None:
+    if making is not None:
         with tempfile.TemporaryDirectory() as folder:
             _work(spark, Path(folder))
 
@@ -153,12 +183,10 @@ def _work(spark: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the cache now, if Java can have one."""
+    """Make the cache now."""
     from tidemark.resources.spark.session import check_java  # noqa: PLC0415
 
     java = check_java()
-    if java.major is None or java.major < OLDEST_JAVA:
-        return
     if not known_jars(delta_package()):
         subprocess.run([sys.executable, "-c", f"from {_MODULE} import record; record(None)"], check=False)
     make(java)
