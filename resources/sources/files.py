@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.resources.sources.columns import Columns
-from tidemark.resources.sources.footers import ParquetLooks
+from tidemark.resources.sources.footers import parquet_looks
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
@@ -279,8 +279,8 @@ class _Examination:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.known is None else sorted(self.known.sizes)
-        with ParquetLooks() as looks, ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
-            look = partial(look_into, self.source, borders, looks)
+        look = partial(look_into, self.source, borders, parquet_looks())
+        with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
                 for file, looked in zip(batch, pool.map(look, batch), strict=True):
@@ -491,6 +491,5 @@ def _error(path: str, source: FilesSource, error: Exception) -> InputError:
 
 def _fault_of_parquet(path: str) -> str:
     """Return the first damaged part by the report of another reader; empty if it finds none."""
-    with ParquetLooks() as looks:
-        first = first_line(looks.fault(path))
+    first = first_line(parquet_looks().fault(path))
     return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")

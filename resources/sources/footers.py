@@ -5,13 +5,17 @@ Here: the process and the questions to it. Not here: the judgement of a footer (
 The library of parquet files aborts its process at some files, such as encrypted files with a plain footer.
 """
 
+import atexit
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from select import select
 from threading import Lock
-from types import TracebackType
 from typing import IO, Any, cast
 
 from tidemark.timeops.errors import InputError
@@ -35,22 +39,28 @@ class Footer:
         return tuple(name for name, _ in self.types)
 
 
+@cache
+def parquet_looks() -> "ParquetLooks":
+    """Return the looks of this process at files."""
+    looks = ParquetLooks()
+    atexit.register(looks.end)
+    return looks
+
+
 class ParquetLooks:
-    """Looks at files, one after the other, from the first to the end of the block; threads may share it."""
+    """Looks at files, one after the other; the process starts with the first look. Threads may share it.
 
-    def __init__(self) -> None:
+    To start a process for each batch would take longer than its looks, so it stays for a while.
+
+    Args:
+        idle_s: It ends if nothing is asked for so long.
+    """
+
+    def __init__(self, idle_s: float = 60.0) -> None:
+        self._idle_s = idle_s
         self._process: subprocess.Popen[str] | None = None
+        self._environment: Mapping[str, str] = {}
         self._one_at_a_time = Lock()
-
-    def __enter__(self) -> "ParquetLooks":
-        """Begin the block; the process starts with the first look."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
-        """End the process."""
-        self._end()
 
     def footer(self, path: str) -> Footer:
         """Read the end of a file.
@@ -71,17 +81,14 @@ class ParquetLooks:
         return ""
 
     def _ask(self, path: str, what: str) -> Mapping[str, Any]:
+        question = json.dumps({"path": path, "what": what}) + "\n"
         with self._one_at_a_time:
-            process = self._process = self._process or _started()
-            asked, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
-            try:
-                asked.write(json.dumps({"path": path, "what": what}) + "\n")
-                asked.flush()
-                answer = answers.readline()
-            except BrokenPipeError:
-                answer = ""
+            answer, code = self._answer_to(question)
+            if code == 0:  # nothing was asked for long
+                answer, code = self._answer_to(question)
             if not answer:
-                raise _unreadable(path, f"the library that reads such files {self._end()} at it")
+                ended = "was aborted" if code is not None and code < 0 else "ended"
+                raise _unreadable(path, f"the library that reads such files {ended} at it")
         said: Mapping[str, Any] = json.loads(answer)
         if "denied" in said:
             raise PermissionError(13, said["denied"])
@@ -89,15 +96,30 @@ class ParquetLooks:
             raise _unreadable(path, " ".join(said["wrong"].split()))
         return said
 
-    def _end(self) -> str:
-        """End the process, if there is one; return how it had ended before."""
+    def _answer_to(self, question: str) -> tuple[str, int | None]:
+        """Ask the process; return its answer, or an empty one and the exit code if it has ended."""
+        if self._environment != os.environ:  # it has its credentials from there
+            self.end()
+            self._environment = dict(os.environ)
+        process = self._process = self._process or _started(self._idle_s)
+        asked, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+        try:
+            asked.write(question)
+            asked.flush()
+            answer = answers.readline()
+        except BrokenPipeError:
+            answer = ""
+        return (answer, None) if answer else ("", self.end())
+
+    def end(self) -> int:
+        """End the process, if there is one; return its exit code."""
         process, self._process = self._process, None
         if process is None:
-            return ""
-        cast(IO[str], process.stdin).close()
+            return 0
+        with suppress(BrokenPipeError):  # of a question that it did not read
+            cast(IO[str], process.stdin).close()
         cast(IO[str], process.stdout).close()
-        code = process.wait()
-        return "was aborted" if code < 0 else "ended"
+        return process.wait()
 
 
 _NO_PARQUET = ": this is not a readable parquet file: "
@@ -111,15 +133,16 @@ def _unreadable(path: str, why: str) -> InputError:
     )
 
 
-def _started() -> "subprocess.Popen[str]":
-    words = [sys.executable, "-P", "-m", "tidemark.resources.sources.footers"]
+def _started(idle_s: float) -> "subprocess.Popen[str]":
+    words = [sys.executable, "-P", "-m", "tidemark.resources.sources.footers", str(idle_s)]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, text=True)
 
 
 def main() -> None:
-    """Answer the questions of the other process, a line each, until there are no more."""
-    for line in sys.stdin:
+    """Answer the questions of the other process, a line each, until there are no more, or none for long."""
+    idle_s = float(sys.argv[1])
+    while select([sys.stdin], [], [], idle_s)[0] and (line := sys.stdin.readline()):
         asked = json.loads(line)
         try:
             answer = _answer(asked["path"], asked["what"])

@@ -1,5 +1,6 @@
 """Parquet files that their library cannot stand: they end a process that was made for it, and nothing else."""
 
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ import pytest
 
 from tests.unit.landed import NOW, land, source
 from tidemark.resources.sources.files import discover
-from tidemark.resources.sources.footers import ParquetLooks
+from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.timeops.errors import InputError
 
 ROWS = pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", "y"]})
@@ -75,10 +76,19 @@ def test_a_file_with_a_damaged_end_is_held_back(tmp_path: Path, damage: str) -> 
 def test_looks_go_on_after_one_that_ended_their_process(tmp_path: Path) -> None:
     encrypted(tmp_path / "bad.parquet", plaintext_footer=True)
     pq.write_table(ROWS, tmp_path / "good.parquet")
-    with ParquetLooks() as looks:
-        for _ in range(2):
-            with pytest.raises(InputError, match="aborted"):
-                looks.footer(str(tmp_path / "bad.parquet"))
-            assert looks.footer(str(tmp_path / "good.parquet")).names == ("a", "b")
-        assert looks.fault(str(tmp_path / "good.parquet")) == ""
-        assert "decrypt" in looks.fault(str(tmp_path / "bad.parquet"))
+    looks = parquet_looks()
+    for _ in range(2):
+        with pytest.raises(InputError, match="aborted"):
+            looks.footer(str(tmp_path / "bad.parquet"))
+        assert looks.footer(str(tmp_path / "good.parquet")).names == ("a", "b")
+    assert looks.fault(str(tmp_path / "good.parquet")) == ""
+    assert "decrypt" in looks.fault(str(tmp_path / "bad.parquet"))
+
+
+def test_looks_go_on_after_their_process_has_ended_because_nothing_was_asked(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "good.parquet")
+    looks = ParquetLooks(idle_s=0.05)
+    for _ in range(3):
+        assert looks.footer(str(tmp_path / "good.parquet")).names == ("a", "b")
+        time.sleep(0.3)
+    assert looks.end() == 0
