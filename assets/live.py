@@ -24,13 +24,14 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
-from tidemark.assets.batch import Batch, clock_of_tick, why_never
+from tidemark.assets.batch import Batch
 from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
+from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.switch import rebuild, take_new_names
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster

@@ -15,8 +15,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, StructType
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS, clocks_after, place_of
+from tidemark.assets.batch import MATERIALIZED_RECORDS
 from tidemark.assets.exclusions import records_between
+from tidemark.assets.judging import clocks_after, place_of
 from tidemark.assets.log_control import recorded
 from tidemark.assets.rebuild.shadow import REPLAYED_KINDS, pieces_left
 from tidemark.assets.schemas import as_declared, payload_of, table_schemas

@@ -20,6 +20,7 @@ from dagster import (
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import Batch
+from tidemark.assets.judging import batch_at_work
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Plan, this_process
@@ -82,7 +83,7 @@ class LiveRun:
         plan = take_on(workspace, segment, run_id)
         with at_work(workspace, plan):
             fit_tables(workspace)
-        self._batch = Batch(workspace, plan)
+        self._batch = batch_at_work(workspace, plan)
         return self._batch
 
     def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
@@ -92,7 +93,7 @@ class LiveRun:
         if plan is None:
             return None
         if self._batch is None or self._batch.plan.attempt != plan.attempt:
-            self._batch = Batch(workspace, plan)
+            self._batch = batch_at_work(workspace, plan)
         return self._batch
 
     def committed(self) -> None:

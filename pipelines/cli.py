@@ -102,7 +102,7 @@ def run(
 
 def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
     """Refuse ticks after a flush, and say where they have no effect."""
-    from tidemark.assets.batch import why_never
+    from tidemark.assets.judging import why_never
 
     for file in files:
         if file.spec.time.flushes(end_of_input):

@@ -27,11 +27,11 @@ from dagster import (
 )
 
 from tidemark.assets.backfill.days import days_of_zone
-from tidemark.assets.batch import clock_of_tick
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
+from tidemark.assets.judging import clock_of_tick
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed

@@ -22,8 +22,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter, clocks_after, place_of
+from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter
 from tidemark.assets.exclusions import records_between
+from tidemark.assets.judging import clocks_after, place_of
 from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, zone_data
 from tidemark.assets.rebuild.switch import take_new_names

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, check_rows
 from tidemark.assets.exclusions import items_of, log_clocks
+from tidemark.assets.judging import batch_at_work
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, recorded, waiters_of
 from tidemark.assets.planning import LogSegment, at_work, input_of
 from tidemark.assets.rebuild.log_columns import (
@@ -347,7 +348,7 @@ class Shadow:
         )
         with at_work(beside, plan):
             beside.prepare(plan)
-            batch = Batch(beside, plan)
+            batch = batch_at_work(beside, plan)
             with batch.stage():
                 adjust_time(batch)
                 if beside.spec.windows:

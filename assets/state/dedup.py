@@ -10,23 +10,17 @@ history: it asks only for the spans of event time of its own events, and each fi
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
-from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.batch import Batch, Span
 from tidemark.resources import tables
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.frames import empty_frame
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA, event_times
-
-if TYPE_CHECKING:
-    from tidemark.assets.batch import Batch
-
-Span = tuple[int, int]
-"""First and last instant of a span of event time, microseconds."""
 
 MOST_SPANS = 8
 NEAR_US = 3_600_000_000
@@ -85,7 +79,7 @@ def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int
     return reduce(DataFrame.unionByName, [frame.drop(c.BATCH) for frame in each] or [nothing])
 
 
-def write_first_times(batch: "Batch") -> None:
+def write_first_times(batch: Batch) -> None:
     """Add the batch's first times, in files of one span of event time each."""
     rows, spans = batch.outcome.fresh_first_times(), batch.spans
     if len(spans) > 1:

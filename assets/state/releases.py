@@ -4,14 +4,13 @@ Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_eve
 (timeops/events/adjustment.py).
 """
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from tidemark.assets.batch import Batch
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
@@ -27,9 +26,6 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.narrow import integers, numbers, to_join
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.watermark.fold import Array
-
-if TYPE_CHECKING:
-    from tidemark.assets.batch import Batch
 
 
 def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
@@ -47,7 +43,7 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
     return workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH)
 
 
-def write_released(batch: "Batch", outcomes: Outcomes) -> int:
+def write_released(batch: Batch, outcomes: Outcomes) -> int:
     """Write the events that are released and the events that stay held.
 
     Args:
@@ -81,7 +77,7 @@ def write_released(batch: "Batch", outcomes: Outcomes) -> int:
     return written - kept
 
 
-def _write_few(batch: "Batch") -> int:
+def _write_few(batch: Batch) -> int:
     """Write few events, which come into this process by one query; return how many got a `_release_seq`."""
     columns = held_columns(payload_of(batch.workspace))
     events = batch.outcome.released.events
@@ -96,7 +92,7 @@ def _write_few(batch: "Batch") -> int:
     return len(numbered)
 
 
-def _numbers(batch: "Batch", timelines: pa.ChunkedArray) -> pa.Array:
+def _numbers(batch: Batch, timelines: pa.ChunkedArray) -> pa.Array:
     """Return `_release_seq` of events in order, by the timeline of each; those of a timeline are side by side."""
     places = np.arange(len(timelines))
     if not batch.workspace.spec.time.over:
@@ -108,7 +104,7 @@ def _numbers(batch: "Batch", timelines: pa.ChunkedArray) -> pa.Array:
     return pa.array(start + places - first, pa.int64())
 
 
-def with_released(batch: "Batch") -> pa.Table:
+def with_released(batch: Batch) -> pa.Table:
     """Return the state of every timeline after the batch, schemas.TIMELINE_SCHEMA, once its events are written."""
     state, lake = batch.outcome.timelines, batch.workspace.lake
     before = _released_before(batch, state[c.TIMELINE])
@@ -123,13 +119,13 @@ def with_released(batch: "Batch") -> pa.Table:
     return state.append_column(RELEASED, pa.array(before + fresh))
 
 
-def _released_before(batch: "Batch", timelines: pa.ChunkedArray) -> Array:
+def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
     """Return how many events of each timeline got a `_release_seq` before the batch."""
     known = pc.index_in(timelines, batch.timelines[c.TIMELINE].combine_chunks())
     return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(known.combine_chunks()), 0))
 
 
-def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None]:
+def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
     """Return the released events with their `_release_seq`, and their number if that is known before."""
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
     # Where that is little work, one task puts a timeline in order, in the query that writes it.
@@ -147,7 +143,7 @@ def _sequence(batch: "Batch", outcomes: Outcomes) -> tuple[DataFrame, int | None
     return counted.withColumn(c.RELEASE_SEQ, F.coalesce(RELEASED, F.lit(0)) + place).drop(RELEASED), None
 
 
-def _released_us(batch: "Batch", outcomes: Outcomes) -> Array:
+def _released_us(batch: Batch, outcomes: Outcomes) -> Array:
     """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
     workspace, where = batch.workspace, _no_longer_held(batch.after)
     if where is None:

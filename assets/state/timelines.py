@@ -10,12 +10,13 @@ are written anew. So neither writing nor reading grows with history.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import waits_before
 from tidemark.assets.schemas import RELEASED, TIMELINE_SCHEMA
 from tidemark.assets.spec_changes import check_spec, spec_before
@@ -26,9 +27,6 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.narrow import integers
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules, with_column
-
-if TYPE_CHECKING:
-    from tidemark.assets.batch import Batch
 
 
 def one_timeline(position: Position) -> pa.Table:
@@ -123,7 +121,7 @@ def first_clock_asked_for(workspace: Workspace) -> int | None:
     return workspace.progress.first_clock_us() if workspace.rules.listed_splits else None
 
 
-def write_timelines(batch: "Batch", after: pa.Table) -> None:
+def write_timelines(batch: Batch, after: pa.Table) -> None:
     """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
     The effect of the clock alone is one number for all timelines, and is not written.

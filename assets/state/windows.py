@@ -13,13 +13,13 @@ A batch of few records adds rows and takes rows back; it does not write anew wha
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.batch import Batch
 from tidemark.assets.schemas import (
     loaded_events,
     loaded_groups,
@@ -40,9 +40,6 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.gap_filling import changed_groups, once, seen_groups
 from tidemark.timeops.windows.kinds import kind_of, needed_for_certain_from
-
-if TYPE_CHECKING:
-    from tidemark.assets.batch import Batch
 
 _FEW_CHANGES = 1_000  # how many rows that do not count a table may always have
 
@@ -67,7 +64,7 @@ class ByWindow(Mapping[str, DataFrame]):
         return sum(1 for _ in self)
 
 
-def needed_by(batch: "Batch", after: Position) -> Mapping[str, DataFrame]:
+def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
     """Return the events, or results, of earlier batches that take part in what windows return or refuse in a batch.
 
     Whether a window closes, or an event is too late, depends on events up to the watermark: with a later event a
@@ -97,7 +94,7 @@ def seen_by_windows(workspace: Workspace) -> Mapping[str, DataFrame]:
     )
 
 
-def flushed_before(batch: "Batch") -> Mapping[str, DataFrame]:
+def flushed_before(batch: Batch) -> Mapping[str, DataFrame]:
     """Return the windows that flushes before a batch have closed and the watermark has not passed.
 
     No Spark is needed to see that there are none, which is nearly always.
@@ -115,7 +112,7 @@ def flushed_before(batch: "Batch") -> Mapping[str, DataFrame]:
     return ByWindow(workspace.spec.windows, load)
 
 
-def write_window_state(batch: "Batch") -> None:
+def write_window_state(batch: Batch) -> None:
     """Write what windows need after a batch."""
     windows = batch.workspace.spec.windows
     for group in sharing(windows):
@@ -128,7 +125,7 @@ def write_window_state(batch: "Batch") -> None:
             _write_seen_groups(batch, window)
 
 
-def _write_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> None:
+def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
     if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
@@ -156,11 +153,11 @@ def has_marks(table: str) -> bool:
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
-def _is_small(batch: "Batch", table: str) -> bool:
+def _is_small(batch: Batch, table: str) -> bool:
     return batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS
 
 
-def _write_changes(batch: "Batch", table: str, windows: Sequence[WindowSpec]) -> None:
+def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> None:
     """Add the events of the batch that sessions and sliding windows need, and take back what is obsolete."""
     workspace, lake, payload = batch.workspace, batch.workspace.lake, payload_of(batch.workspace)
     where, _ = _around_watermark(batch, table, windows)
@@ -239,7 +236,7 @@ def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
     return rows.filter(arrow_condition(filters)) if filters else rows
 
 
-def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
+def _may_be_needed(batch: Batch, windows: Sequence[WindowSpec]) -> Column:
     """Return a BOOLEAN, never null: false only for records of the batch that are before every open window."""
     watermark_us = batch.after.watermark_us
     if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are no records
@@ -248,7 +245,7 @@ def _may_be_needed(batch: "Batch", windows: Sequence[WindowSpec]) -> Column:
 
 
 def _behind_watermark(
-    batch: "Batch", table: str, windows: Sequence[WindowSpec]
+    batch: Batch, table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events are deleted because they are before the first open window; which of them may be needed.
 
@@ -266,7 +263,7 @@ def _behind_watermark(
 
 
 def _around_watermark(
-    batch: "Batch", table: str, windows: Sequence[WindowSpec]
+    batch: Batch, table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events of sessions and sliding windows may be obsolete, and the events that decide it.
 
@@ -281,7 +278,7 @@ def _around_watermark(
     return [(c.TIMESTAMP, "<", Instant(first))], known
 
 
-def _write_seen_groups(batch: "Batch", window: WindowSpec) -> None:
+def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
     """Add the groups of a batch whose windows have changed, or write all groups if a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
     if batch.base_is_due:
@@ -309,7 +306,7 @@ def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpe
     return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]
 
 
-def _up_to_watermark(batch: "Batch", after: Position, windows: Sequence[WindowSpec]) -> Filters | None:
+def _up_to_watermark(batch: Batch, after: Position, windows: Sequence[WindowSpec]) -> Filters | None:
     """Return which of the kept events take part in a batch; None if it may be all of them.
 
     Early results go before the watermark. Sessions that take back results look at all events, and so do windows that

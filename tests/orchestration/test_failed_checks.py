@@ -16,6 +16,7 @@ from tests.orchestration.running import pipeline
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion import ingest
+from tidemark.assets.judging import batch_at_work
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
@@ -62,7 +63,7 @@ def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
     ingest(workspace, RUN)
-    batch = Batch(workspace, take_on(workspace, next_segment(workspace, None, flush=False), RUN))
+    batch = batch_at_work(workspace, take_on(workspace, next_segment(workspace, None, flush=False), RUN))
     adjust_time(batch)
     aggregate_windows(batch)
     write_dead_letters(batch)
@@ -268,7 +269,7 @@ def test_alerts_are_told_with_their_level_and_hold_nothing_back(
     clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
     file = replace(batch.workspace.file, spec=spec)
     workspace = replace(batch.workspace, file=file, clock=clock)
-    checked = run_checks(Batch(workspace, batch.plan), asset)
+    checked = run_checks(batch_at_work(workspace, batch.plan), asset)
     [told] = [one for one in checked if one.expectation.name in alerts]
     assert all(other.passed for other in checked if other is not told)
     assert not told.expectation.blocking

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.orchestration.landing import LINES, assert_tables_equal_the_oracle, table
-from tidemark.assets.batch import Batch
+from tidemark.assets.judging import batch_at_work
 from tidemark.assets.recount.windows import compared, looks_at
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -55,7 +55,7 @@ def test_a_session_may_lie_over_a_closed_one_and_the_recount_compares_the_others
     assert last is not None
     (visits,) = (window for window in file.spec.windows if window.name == "visits")
     DeltaTable(str(workspace.lake.path("windows/visits"))).update(updates={"n": "n + 1"})
-    batch = Batch(workspace, last.plan)
+    batch = batch_at_work(workspace, last.plan)
     look = looks_at(batch)["visits"]
     wrong = compared(batch, visits, look).wrong.toArrow()["window_start"].to_pylist()
     assert wrong == [START], "which events the others hold, times do not tell"

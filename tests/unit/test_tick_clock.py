@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemark.assets.batch import clock_of_tick, why_never
+from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
