@@ -32,6 +32,7 @@ def made(base: Path, sources: str, *, tolerance: str = "10 s", more: str = "") -
     return read_spec(path), Settings(base / "warehouse", base, base / "home")
 
 
+@pytest.mark.long
 def test_a_source_that_is_added_joins_from_there_on(spark: SparkSession, tmp_path: Path) -> None:
     """Other changes of the rules of time are tried without Spark (pure/test_changed_rules.py)."""
     before, after = DUPLICATES.format("10 s"), ", emit: {every: 5 s}" + DUPLICATES.format("1 hour")

@@ -271,6 +271,7 @@ def test_a_column_that_the_table_renames_is_found_under_each_of_its_names(
     assert (ran.exit_code, "`old` and `worth` are one column, and both in the table" in ran.output) == (1, True)
 
 
+@pytest.mark.long
 def test_changes_are_read_as_rows_in_a_fixed_order(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "bronze" / "orders"
     for name, most in {"at_once": 1_000, "one_by_one": 1}.items():

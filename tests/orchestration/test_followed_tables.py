@@ -217,7 +217,8 @@ def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_o
 SOURCE = "changes: follow, start_version: 0, arrival_time: got"
 
 
-@pytest.mark.parametrize("marks", [False, pytest.param(True, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("marks", [False, True])
 def test_rows_that_any_table_updates_or_deletes_are_no_part_of_the_log(
     spark: SparkSession, tmp_path: Path, *, marks: bool
 ) -> None:

@@ -49,6 +49,7 @@ def renamed(made: Made) -> Made:
     return read_spec(file.path), settings
 
 
+@pytest.mark.long
 def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them_so(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:

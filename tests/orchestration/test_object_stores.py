@@ -95,6 +95,7 @@ def tidemark(*words: object) -> Result:
     return result
 
 
+@pytest.mark.long
 def test_tables_in_a_store_are_the_oracles_and_every_command_reads_them(
     spark: SparkSession, tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

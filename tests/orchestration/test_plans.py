@@ -80,6 +80,7 @@ def letters_of(of: Made) -> Counter[str]:
     return Counter(row["reason"] for row in table(of[1].warehouse, of[0].spec, "dead_letters"))
 
 
+@pytest.mark.long
 def test_what_would_differ_is_what_a_rebuild_then_changes_and_nothing_is_written(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

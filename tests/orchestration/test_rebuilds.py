@@ -40,6 +40,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 
 
+@pytest.mark.long
 def test_after_a_change_that_needs_the_past_the_tables_are_those_of_a_new_pipeline(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -64,7 +64,8 @@ def made(tmp_path: Path) -> Made:
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
-@pytest.mark.parametrize("changes", [ONE, pytest.param(SEVERAL, marks=pytest.mark.long)], ids=["one", "several"])
+@pytest.mark.long
+@pytest.mark.parametrize("changes", [ONE, SEVERAL], ids=["one", "several"])
 def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
     spark: SparkSession, made: Made, tmp_path: Path, changes: tuple[tuple[str, tuple[str, str]], ...]
 ) -> None:
