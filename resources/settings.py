@@ -1,4 +1,4 @@
-"""The environment and the wall clock of a process, which are read only here.
+"""The environment of a process, and its wall clock. Only the age of files on disk goes by another one.
 
 Here: the places of the warehouse, specs and Dagster's home, and the Spark that computes; in that home the note of the
 warehouse of each pipeline; the present instant, as a value that is passed in. Not here: specs, time of events,

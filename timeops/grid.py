@@ -131,11 +131,11 @@ def may_close_between(before_us: int | None, after_us: int | None, window: Windo
         return False
     if before_us is None or not window.closes_on_grid:
         return True
-    behind = window.allowed_lateness_us + window.ends_inside_us
+    delay_us = window.allowed_lateness_us + window.ends_inside_us
     if window.calendar is not None:
-        days = [_local_day(value - behind, window.calendar[1]) for value in (before_us, after_us)]
+        days = [_local_day(value - delay_us, window.calendar[1]) for value in (before_us, after_us)]
         return None in days or days[0] != days[1]
-    anchor = window.offset_us + window.size_us + behind
+    anchor = window.offset_us + window.size_us + delay_us
     return (before_us - anchor) // window.end_step_us < (after_us - anchor) // window.end_step_us
 
 

@@ -108,13 +108,13 @@ def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceR
 
 def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
-    behind_us = unit_us * inside_us
+    delay_us = unit_us * inside_us
     if not window.closes_on_grid:
-        return EndsOfWindow(lateness_us, behind_us=behind_us, after_event_us=window.reach_us)
+        return EndsOfWindow(lateness_us, delay_us=delay_us, after_event_us=window.reach_us)
     if window.calendar is not None:
-        return EndsOfWindow(lateness_us, inside_us, behind_us, calendar=window.calendar)
+        return EndsOfWindow(lateness_us, inside_us, delay_us, calendar=window.calendar)
     grid = (window.offset_us, window.size_us, window.start_step_us, window.end_step_us)
-    return EndsOfWindow(lateness_us, inside_us, behind_us, grid=grid)
+    return EndsOfWindow(lateness_us, inside_us, delay_us, grid=grid)
 
 
 RELEASE_COLUMNS = (c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)

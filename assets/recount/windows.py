@@ -254,7 +254,7 @@ def looks_at(batch: Batch) -> dict[str, Look]:
 def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
     lake, table = batch.workspace.lake, tables.window_table(window.name)
     most = most_windows(records_in(batch.plan))
-    behind_us = _flushed_up_to(batch.workspace, window) if batch.was_reopened and window.is_linked else None
+    flushed_us = _flushed_up_to(batch.workspace, window) if batch.was_reopened and window.is_linked else None
     sums = [name for name, text in window.aggregates.items() if calls_of(text, SUMS)]
     chosen = pa.schema([(_START, pa.int64()), (_END, pa.int64()), (_LACKS, pa.bool_())]).empty_table()
     first_us: int | None = None
@@ -267,8 +267,8 @@ def _look_at(batch: Batch, window: WindowSpec) -> Look | None:
         first_us = lowest if first_us is None else min(first_us, lowest)
         lacks = reduce(pc.or_, [piece[name].is_null() for name in sums], pa.repeat(pa.scalar(False), piece.num_rows))
         is_asked = pc.fill_null(piece["_is_final"], False)
-        if behind_us is not None:
-            is_asked = pc.and_(is_asked, pc.greater(starts, behind_us))
+        if flushed_us is not None:
+            is_asked = pc.and_(is_asked, pc.greater(starts, flushed_us))
         found = pa.table({_START: starts, _END: ends, _LACKS: lacks}).filter(is_asked)
         chosen = _first_of(pa.concat_tables([chosen, found]), most)
     if first_us is None:

@@ -131,7 +131,7 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
         _write_changes(batch, table, windows)
         return
-    where, known = (_around_watermark if kind_of(windows[0]).needs_others else _behind_watermark)(
+    where, known = (_around_watermark if kind_of(windows[0]).needs_others else _before_open_windows)(
         batch, table, windows
     )
     rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
@@ -244,7 +244,7 @@ def _may_be_needed(batch: Batch, windows: Sequence[WindowSpec]) -> Column:
     return batch.may_reach(min(kind_of(window).needed_from(watermark_us) for window in windows))
 
 
-def _behind_watermark(
+def _before_open_windows(
     batch: Batch, table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events are deleted because they are before the first open window; which of them may be needed.

@@ -46,7 +46,7 @@ class EndsOfWindow:
     Attributes:
         allowed_lateness_us: Time after the ends of windows.
         inside_us: 1 where an event on the end is inside.
-        behind_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
+        delay_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
         grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
         calendar: `day` or `month`, and the time zone.
         after_event_us: Windows end this long after an event, and are not on a grid.
@@ -54,7 +54,7 @@ class EndsOfWindow:
 
     allowed_lateness_us: int
     inside_us: int = 0
-    behind_us: int = 0
+    delay_us: int = 0
     grid: tuple[int, int, int, int] | None = None
     calendar: tuple[str, str] | None = None
     after_event_us: int | None = None
@@ -200,7 +200,7 @@ def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us
 
 def _close_of(window: EndsOfWindow) -> str:
     """Return SQL of the close time of the last window that holds t; null in a gap."""
-    later_us, inside = window.allowed_lateness_us + window.behind_us, f"(t - {window.inside_us}L)"
+    later_us, inside = window.allowed_lateness_us + window.delay_us, f"(t - {window.inside_us}L)"
     if window.calendar is not None:
         return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
     if window.grid is None:
@@ -212,7 +212,7 @@ def _close_of(window: EndsOfWindow) -> str:
 
 def _last_close(window: EndsOfWindow, limit: str) -> str:
     """Return SQL of the latest close time that is at most a limit."""
-    later_us = window.allowed_lateness_us + window.behind_us
+    later_us = window.allowed_lateness_us + window.delay_us
     if window.calendar is not None:
         return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
     if window.grid is None:

@@ -478,19 +478,19 @@ def judge(
     if known is not None and (same := known.same_bytes(content, file)):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
     if own is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
-        return _lines_behind(source, looked, own, age)
+        return _lines_after(source, looked, own, age)
     if known is not None and (same := known.same_text(content, file)) and not landed.is_in_place(same):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
     start = _start_of(source, known.beginning_of(content, file)) if known is not None else None
     if start is not None and not landed.is_in_place(start):
         said = f"{file.name}: its first {start.records:,} lines were read as {start.name}, and are not read again"
-        return _lines_behind(source, looked, start, age, said)
+        return _lines_after(source, looked, start, age, said)
     note = ""
     if own is not None and not file.may_be_another and not landed.is_elsewhere(own, file):
         if source.on_rewrite == "hold":
             raise _changed(source, file, own)
         note = f"{file.name}: it was rewritten, and is read whole as new records"
-    return _lines_behind(source, looked, None, age, note)
+    return _lines_after(source, looked, None, age, note)
 
 
 def _start_of(source: FilesSource, read: FileState | None) -> FileState | None:
@@ -499,7 +499,7 @@ def _start_of(source: FilesSource, read: FileState | None) -> FileState | None:
     return None if is_header else read
 
 
-def _lines_behind(
+def _lines_after(
     source: FilesSource, looked: Looked, read: FileState | None, age: timedelta | None, note: str = ""
 ) -> FileRange | Unfinished:
     """Return the range after the part that was read before: its lines, the last one once it is finished.

@@ -180,8 +180,8 @@ def _fold(within_us: int) -> Column:
         return F.pmod(span, side).cast("int")
 
     def _with(array: Column, index: Column, value: Column) -> Column:
-        before, behind = F.slice(array, F.lit(1), index), F.slice(array, index + 2, side)
-        return F.concat(before, F.array(value), behind)
+        before, after = F.slice(array, F.lit(1), index), F.slice(array, index + 2, side)
+        return F.concat(before, F.array(value), after)
 
     empty = F.array_repeat(F.array_repeat(F.lit(None).cast(_RECORD), side), side)
     return F.aggregate(

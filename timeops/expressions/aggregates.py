@@ -324,21 +324,21 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
         in_decimals: Add up BIGINT as decimals, which is another way to the same sums, and slower.
     """
     aggregate = without_minus_zeros(aggregate, frame)
-    text, behind = "", 0
+    text, copied = "", 0
     for one, kind in _sums(aggregate, frame):
         whole = _whole(one, kind, in_decimals=in_decimals)
         if whole is not None:
-            text += f"{aggregate[behind : one.start]}{whole}"
-            behind = one.stop
-    return text + aggregate[behind:]
+            text += f"{aggregate[copied : one.start]}{whole}"
+            copied = one.stop
+    return text + aggregate[copied:]
 
 
 def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
     """Return an aggregate that keeps 0.0 for -0.0 where it keeps values of its rows."""
     tokens = tokenize(aggregate)
-    text, behind = "", 0
+    text, copied = "", 0
     for call in calls(tokens):
-        if call.name not in _KEEPING or tokens[call.position].start < behind:
+        if call.name not in _KEEPING or tokens[call.position].start < copied:
             continue
         for given in call.arguments:
             one = _without_name(given)
@@ -347,9 +347,9 @@ def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
                 continue
             kind = _type_of(value, frame)
             if holds_floats(kind):
-                text += aggregate[behind : one[0].start] + without_minus_zero_sql(value, kind)
-                behind = one[-1].end
-    return text + aggregate[behind:]
+                text += aggregate[copied : one[0].start] + without_minus_zero_sql(value, kind)
+                copied = one[-1].end
+    return text + aggregate[copied:]
 
 
 def overflow_in(aggregate: str, frame: DataFrame) -> str | None:

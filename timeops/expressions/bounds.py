@@ -135,10 +135,10 @@ def bounded(expression: str, first_field: Callable[[str], str | None] = unknown_
             continue  # the calls inside of it have their own turn: looking into it here too doubles with each depth
         given = [expression[one[0].start : one[-1].end] for one in call.arguments if one]
         arguments = [f"({bounded(one, first_field)}\n)" for one in given]
-        behind = expression[tokens[call.end - 1].end :]
+        rest = expression[tokens[call.end - 1].end :]
         as_map = with_known_keys(call.name, arguments, first_field)
         if as_map is not None:
-            return f"{expression[: tokens[call.position].start]}{as_map}{bounded(behind, first_field)}"
+            return f"{expression[: tokens[call.position].start]}{as_map}{bounded(rest, first_field)}"
         guarded, too_large = _TOO_LARGE.get(call.name, (0, None))
         condition = too_large(arguments) if too_large else None
         if condition is None:
@@ -146,7 +146,7 @@ def bounded(expression: str, first_field: Callable[[str], str | None] = unknown_
         why = f"raise_error('{call.name}() would make more than {MOST_ITEMS} items or {MOST_CHARACTERS} characters')"
         arguments[guarded] = f"if({condition}, {why}, {arguments[guarded]})"
         name = expression[: tokens[call.position].end]
-        return f"{name}({', '.join(arguments)}){bounded(behind, first_field)}"
+        return f"{name}({', '.join(arguments)}){bounded(rest, first_field)}"
     return expression
 
 

@@ -189,8 +189,8 @@ def _may_join(tokens: Sequence[Token], place: int, called: Collection[int]) -> b
 
 def _is_bytes(tokens: Sequence[Token], place: int) -> bool:
     """Return whether a literal such as X'6E6F77' is there."""
-    behind = tokens[place + 1 : place + 2]
-    return tokens[place].lower == "x" and bool(behind) and behind[0].kind == "string"
+    following = tokens[place + 1 : place + 2]
+    return tokens[place].lower == "x" and bool(following) and following[0].kind == "string"
 
 
 def _names(tokens: Sequence[Token]) -> set[str]:

@@ -74,16 +74,16 @@ def cannot_fail(frame: DataFrame, expression: str) -> bool:
     return all(_is_total(token, tokens[number + 1 :], total) for number, token in enumerate(tokens))
 
 
-def _is_total(token: Token, behind: Sequence[Token], columns: set[str]) -> bool:
+def _is_total(token: Token, following: Sequence[Token], columns: set[str]) -> bool:
     if token.kind == "string":
         return True
     if token.kind == "symbol":
-        return token.text in _TOTAL_SYMBOLS or (token.text == "." and bool(behind) and _is_number(behind[0]))
+        return token.text in _TOTAL_SYMBOLS or (token.text == "." and bool(following) and _is_number(following[0]))
     if not token.is_name:
         return False
     if token.kind == "word" and token.lower in _TOTAL_WORDS:
         return True
-    is_call = bool(behind) and behind[0].lower == "("
+    is_call = bool(following) and following[0].lower == "("
     return token.lower in _TOTAL_CALLS if is_call else token.lower in columns or _is_number(token)
 
 

@@ -64,8 +64,8 @@ def _type(tokens: Sequence[Token]) -> str:
 
 def _names_field(tokens: Sequence[Token], position: int) -> bool:
     """Return whether a word in brackets is the name of a field: a type follows it, or `:`."""
-    behind = tokens[position + 1] if position + 1 < len(tokens) else None
-    return tokens[position].is_name and behind is not None and (behind.is_name or behind.text == ":")
+    following = tokens[position + 1] if position + 1 < len(tokens) else None
+    return tokens[position].is_name and following is not None and (following.is_name or following.text == ":")
 
 
 def is_wider(before: str, now: str) -> bool:

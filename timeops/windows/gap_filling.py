@@ -47,7 +47,7 @@ LAST_END = "__tm_last_end"
 
 _REACH_BEFORE, _REACH_AFTER = "__tm_reach_before", "__tm_reach_after"
 _BEHIND, _UPTO, _HELD = (
-    "__tm_behind",
+    "__tm_after",
     "__tm_upto",
     "__tm_held",
 )  # of the ends of windows: from, to, and how many hold events
@@ -117,9 +117,9 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
     """
     reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
     known = with_end(seen.join(reach, TIMELINE), adjusted)
-    behind = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
-    spans = known.withColumn("__tm_behind", behind).where(F.col("__tm_behind") < F.col("__tm_reach"))
-    ends = F.explode(ends_between(F.col("__tm_behind"), F.col("__tm_reach"), window)).alias(END)
+    first = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
+    spans = known.withColumn("__tm_after", first).where(F.col("__tm_after") < F.col("__tm_reach"))
+    ends = F.explode(ends_between(F.col("__tm_after"), F.col("__tm_reach"), window)).alias(END)
     each = spans.select(TIMELINE, *group_names(window), ends).withColumn(START, start_of(F.col(END), window))
     return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
@@ -210,7 +210,7 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
     """Find by timeline where the windows end that the segment brings rows of, empty ones and others.
 
     Returns:
-        `_timeline`, `__tm_behind` (null: from the first on), `__tm_upto`: before and after the segment, the end of
+        `_timeline`, `__tm_after` (null: from the first on), `__tm_upto`: before and after the segment, the end of
         the last window that is closed and that no event is missing for.
     """
     nothing = F.lit(None).cast("bigint")
