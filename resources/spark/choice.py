@@ -22,6 +22,7 @@ from tidemark.resources.spark.client import allow_deep_plans, release_in_a_threa
 from tidemark.resources.spark.delta_jars import delta_package, store_packages
 from tidemark.resources.spark.server import address_of, answers, find_note, is_here, is_there, known_otherwise
 from tidemark.resources.spark.session import (
+    PACKAGES,
     SERVED_SETTINGS,
     check_java,
     local_session,
@@ -135,7 +136,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
                 session.range(1).count()  # this ends when a core is there
         use_stores(session, choice.stores)
         if known is None and is_local(choice.config.get(_MASTER, "local")):
-            make_in_background(check_java())
+            make_in_background(check_java(), choice.config.get(PACKAGES, delta_package()))
         if known is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session

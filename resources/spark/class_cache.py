@@ -63,9 +63,14 @@ class Java:
         return "-Xlog:aot=off -Xlog:cds=off" if self._has_aot else "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def cache_of(java: Java) -> Path | None:
-    """Return the path of the cache for a Java; None if its version or Delta's jars are not known."""
-    jars = known_jars(delta_package())
+def cache_of(java: Java, package: str) -> Path | None:
+    """Return the path of the cache for a Java and the jars of a start; None if its version or they are not known.
+
+    Args:
+        java: The Java.
+        package: The Maven coordinates of the jars beside Spark's own, with commas between them.
+    """
+    jars = known_jars(package)
     if java.major is None or not jars:
         return None
     own = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars").glob("*.jar")
@@ -78,9 +83,9 @@ def _seen(jar: Path) -> str:
     return f"{jar} {about.st_size} {about.st_mtime_ns}"
 
 
-def options_for(java: Java) -> str:
-    """Return the options by which a Java takes its classes from the cache, if there is one."""
-    cache = cache_of(java)
+def options_for(java: Java, package: str) -> str:
+    """Return the options by which a Java takes its classes from the cache, if there is one; see `cache_of`."""
+    cache = cache_of(java, package)
     if cache is None or not _is_whole(cache):
         return ""
     with suppress(OSError):
@@ -88,19 +93,19 @@ def options_for(java: Java) -> str:
     return java.using(cache)
 
 
-def make_in_background(java: Java) -> None:
+def make_in_background(java: Java, package: str) -> None:
     """Begin to make the cache if it is missing, in a process that outlives this one and yields to all others."""
-    cache = cache_of(java)
+    cache = cache_of(java, package)
     if cache is None or cache.exists() or _failed(cache).exists():
         return
-    null, words = subprocess.DEVNULL, ["nice", "-n", "19", sys.executable, "-m", _MODULE]
+    null, words = subprocess.DEVNULL, ["nice", "-n", "19", sys.executable, "-m", _MODULE, package]
     with suppress(OSError):
         subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
 
-def make(java: Java) -> bool:
+def make(java: Java, package: str) -> bool:
     """Make the cache if it is missing, and return whether it is there now; another process may be making it."""
-    cache = cache_of(java)
+    cache = cache_of(java, package)
     if cache is None or cache.exists():
         return cache is not None
     cache.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +115,7 @@ def make(java: Java) -> bool:
         tempfile.TemporaryDirectory(dir=cache.parent) as folder,
     ):
         output = Path(folder, "new.cache")
-        words = [sys.executable, "-c", f"from {_MODULE} import record; record({java.making(output)!r})"]
+        words = [sys.executable, "-c", f"from {_MODULE} import record; record({package!r}, {java.making(output)!r})"]
         # The JVM outlives the process that started it, and its output ends when the cache is made.
         subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder)
         if output.is_file():
@@ -147,15 +152,16 @@ def _forget_unused(folder: Path) -> None:
                 cache.unlink()
 
 
-def record(making: str | None) -> None:
+def record(package: str, making: str | None) -> None:
     """Start Spark and do a little of each part of a batch; Java makes the cache when this process ends.
 
     Args:
+        package: The Maven coordinates of the jars beside Spark's own.
         making: Options of Java that make it; None to start Spark only, which finds Delta's jars.
     """
-    from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config  # noqa: PLC0415
+    from tidemark.resources.spark.session import JAVA_OPTIONS, PACKAGES, local_session, session_config  # noqa: PLC0415
 
-    config = session_config()
+    config = session_config() | {PACKAGES: package}
     if making is not None:
         config[JAVA_OPTIONS] += f" {making}"
     spark = local_session(config)
@@ -183,13 +189,14 @@ def _work(spark: SparkSession, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make the cache now."""
+    """Make the cache now, for the packages that are named, by default for Delta alone."""
     from tidemark.resources.spark.session import check_java  # noqa: PLC0415
 
-    java = check_java()
-    if not known_jars(delta_package()):
-        subprocess.run([sys.executable, "-c", f"from {_MODULE} import record; record(None)"], check=False)
-    make(java)
+    java, package = check_java(), sys.argv[1] if len(sys.argv) > 1 else delta_package()
+    if not known_jars(package):
+        words = [sys.executable, "-c", f"from {_MODULE} import record; record({package!r}, None)"]
+        subprocess.run(words, check=False)
+    make(java, package)
 
 
 if __name__ == "__main__":

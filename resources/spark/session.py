@@ -38,7 +38,7 @@ from tidemark.timeops.session import SESSION_SETTINGS, is_local
 
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
-_PACKAGES = "spark.jars.packages"
+PACKAGES = "spark.jars.packages"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _DELTA: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -134,7 +134,7 @@ def session_config(
         "spark.app.name": "tidemark",
         "spark.master": master,
         **network_settings(master, ui=ui),
-        _PACKAGES: ",".join([delta_package(), *store_packages(stores), *readers]),
+        PACKAGES: ",".join([delta_package(), *store_packages(stores), *readers]),
         **_DELTA,
         **SERVED_SETTINGS,
         "spark.ui.showConsoleProgress": "false",
@@ -177,7 +177,7 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
-    kept = {name: value for name, value in config.items() if name not in (_PACKAGES, *_DELTA)}
+    kept = {name: value for name, value in config.items() if name not in (PACKAGES, *_DELTA)}
     java = config[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
     return kept | {JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
 
@@ -279,12 +279,13 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     """
     check_secret(config)
     starts = SparkSession.getActiveSession() is None
-    package, jars, more = config.get(_PACKAGES, ""), list[str](), ""
+    package, jars, more = config.get(PACKAGES, ""), list[str](), ""
     if starts:
         java = check_java()
         check_master(config.get("spark.master", ""))
         if is_local(config.get("spark.master", "")):
-            jars, more = known_jars(package or delta_package()), options_for(java)
+            of_start = package or delta_package()
+            jars, more = known_jars(of_start), options_for(java, of_start)
     with (
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
@@ -294,7 +295,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     ):
         builder = SparkSession.builder
         for key, value in (_of_this_process(config, more) if starts else config).items():
-            if not (jars and key == _PACKAGES):
+            if not (jars and key == PACKAGES):
                 builder = builder.config(key, value)
         try:
             session = builder.getOrCreate()

@@ -30,8 +30,8 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return jar
 
 
-def place_of(java: Java) -> Path:
-    found = cache_of(java)
+def place_of(java: Java, package: str | None = None) -> Path:
+    found = cache_of(java, package or delta_package())
     assert found is not None
     return found
 
@@ -42,23 +42,27 @@ def place_of(java: Java) -> Path:
 )
 def test_classes_are_taken_from_a_cache_that_is_there(major: int, option: str) -> None:
     java = replace(JAVA, major=major)
-    assert options_for(java) == ""
+    assert options_for(java, delta_package()) == ""
     place_of(java).write_text("classes")
     place_of(java).with_suffix(".size").write_text("7")
-    assert f'-XX:{option}="{place_of(java)}"' in options_for(java)
+    assert f'-XX:{option}="{place_of(java)}"' in options_for(java, delta_package())
     place_of(java).write_text("cut")
-    assert options_for(java) == ""
+    assert options_for(java, delta_package()) == ""
 
 
 def test_another_java_or_other_jars_have_a_cache_of_their_own(jar: Path) -> None:
     places = {place_of(JAVA), place_of(Java(JAVA.path, 25, 'openjdk version "25.0.4"'))}
+    with_a_store = f"{delta_package()},a.store:client:1"
+    remember_jars(with_a_store, f"{jar},{jar.with_name('client.jar')}")
+    jar.with_name("client.jar").touch()
+    places.add(place_of(JAVA, with_a_store))
     jar.write_text("changed")
-    assert len(places | {place_of(JAVA)}) == 3
+    assert len(places | {place_of(JAVA)}) == 4
 
 
 @pytest.mark.usefixtures("jar")
 def test_a_java_that_does_not_say_its_version_has_no_cache() -> None:
-    assert cache_of(replace(JAVA, major=None)) is None
+    assert cache_of(replace(JAVA, major=None), delta_package()) is None
 
 
 @pytest.mark.usefixtures("jar")
@@ -66,13 +70,13 @@ def test_a_cache_that_cannot_be_made_is_not_tried_at_each_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # where no Java is, so Spark does not start
-    assert not make(JAVA)
+    assert not make(JAVA, delta_package())
     assert not place_of(JAVA).exists()
     begun: list[object] = []
     monkeypatch.setattr(subprocess, "Popen", lambda *words, **_: begun.append(words))
-    make_in_background(JAVA)
+    make_in_background(JAVA, delta_package())
     assert not begun
-    make_in_background(Java(JAVA.path, 25, 'openjdk version "25.0.4"'))
+    make_in_background(Java(JAVA.path, 25, 'openjdk version "25.0.4"'), delta_package())
     assert len(begun) == 1, "another Java is tried"
 
 
@@ -96,7 +100,7 @@ def test_spark_takes_its_classes_from_the_cache_and_starts_beside_one_that_was_c
     remember_jars(delta_package(), ",".join(jars))
     said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, check=True).stderr
     java = Java(str(home / "bin" / "java"), major, said)
-    assert make(java)
+    assert make(java, delta_package())
     for name, is_shared in (("whole", True), ("cut", False)):
         log = tmp_path / name
         words = [sys.executable, "-c", _STARTS.format(log=log)]
