@@ -1,7 +1,7 @@
 """The demo on a cluster whose workers and driver die: the rows are those of one machine, table by table.
 
 Here: real processes, real flights, input and warehouse on a file system that all see, or in an object store. Not
-here: other pipelines on a cluster (orchestration/test_where_it_computes.py).
+here: other pipelines on a cluster (runs/store/test_where_it_computes.py).
 """
 
 import os

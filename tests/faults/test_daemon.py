@@ -13,9 +13,9 @@ import click
 import pytest
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
-from tests.orchestration.landing import table
-from tests.orchestration.running import scheduled
 from tests.processes import daemon, warm_spark
+from tests.runs.landing import table
+from tests.runs.running import scheduled
 from tidemark.resources.settings import use_dagster_home
 from tidemark.resources.workspace import Workspace
 

@@ -12,8 +12,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Gateway, exit_code, join
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import pipeline
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import lake

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.gcs import BUCKET, GcsServer, gcs_server
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import pipeline
 from tests.processes import process, wait_until
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, ensure_put_if_absent
 from tidemark.resources.places.credentials import store_at

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import go, pipeline
 from tests.processes import free_port, hdfs, process, wait_until
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import go, pipeline
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec

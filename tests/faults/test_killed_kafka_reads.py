@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.kafka import Topic
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle
-from tests.orchestration.running import command, log_of, run
-from tests.orchestration.test_kafka_sources import events, made, places, rows_of, written
+from tests.runs.landing import START, assert_tables_equal_the_oracle
+from tests.runs.running import command, log_of, run
+from tests.runs.source.test_kafka_sources import events, made, places, rows_of, written
 from tidemark.resources.workspace import Workspace
 
 pytestmark = pytest.mark.long

@@ -9,8 +9,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, rebuild_and_die
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
-from tests.orchestration.running import Made, assert_same, changed, elsewhere, go, pipeline, rebuild
+from tests.runs.landing import START, assert_tables_equal_the_oracle, land
+from tests.runs.running import Made, assert_same, changed, elsewhere, go, pipeline, rebuild
 from tidemark.pipelines.runner import RunOptions
 
 ORDER = (

@@ -12,8 +12,8 @@ from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import pipeline
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import pipeline
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.delta import files as table_upkeep

@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle
-from tests.orchestration.running import log_of, run
-from tests.orchestration.test_delta_sources import add, made, rows
+from tests.runs.landing import START, assert_tables_equal_the_oracle
+from tests.runs.running import log_of, run
+from tests.runs.source.test_delta_sources import add, made, rows
 from tidemark.resources.delta.lake import Lake
 
 DEATHS = ("plan to ingest", "raw_events", "_state/files", "commit of ingest")

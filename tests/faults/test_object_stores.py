@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.faults.test_killed_runs import KILLED, SOME, run
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import pipeline
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import pipeline
 from tests.s3 import S3Server
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog

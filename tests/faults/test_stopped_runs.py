@@ -11,8 +11,8 @@ from dagster import DagsterInstance, DagsterRunStatus
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, Stop, run_and_die
-from tests.orchestration.landing import assert_tables_equal_the_oracle, land
-from tests.orchestration.running import go, pipeline
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import go, pipeline
 from tidemark.assets import live
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.workspace import Workspace

@@ -12,10 +12,10 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle, land
-from tests.orchestration.running import Made, assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of
-from tests.orchestration.test_rejudged import rejudge
 from tests.properties.test_rebuilds import TIMES, WINDOWS
+from tests.runs.landing import START, assert_tables_equal_the_oracle, land
+from tests.runs.running import Made, assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of
+from tests.runs.time.test_rejudged import rejudge
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions

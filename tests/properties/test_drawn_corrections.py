@@ -7,9 +7,9 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import START, assert_tables_equal_the_oracle, corrected_log
-from tests.orchestration.running import VISITS, run
-from tests.orchestration.test_delta_sources import add, made, rows
+from tests.runs.landing import START, assert_tables_equal_the_oracle, corrected_log
+from tests.runs.running import VISITS, run
+from tests.runs.source.test_delta_sources import add, made, rows
 from tests.seeds import Dice
 
 CASES = 1

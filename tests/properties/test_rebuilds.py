@@ -9,8 +9,8 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.orchestration.landing import LINES, START, land
-from tests.orchestration.running import Made, assert_same, elsewhere, go, rebuild
+from tests.runs.landing import LINES, START, land
+from tests.runs.running import Made, assert_same, elsewhere, go, rebuild
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions

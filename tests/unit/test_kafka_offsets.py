@@ -9,7 +9,7 @@ import pytest
 
 from examples.kafka.broker import LocalBroker
 from tests.kafka import PASSWORD, SECURE, Topic, login
-from tests.orchestration.landing import START
+from tests.runs.landing import START
 from tidemark.resources.sources.kafka import (
     OffsetsFound,
     Positions,

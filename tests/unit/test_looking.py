@@ -1,7 +1,7 @@
 """`tidemark status` and `tidemark show` on tables that are written without Spark.
 
 Here: what is printed, and which rows. Not here: the page of `tidemark report` (report/), a failed check of a real run
-(tests/orchestration/test_failed_checks.py).
+(tests/runs/letter/test_failed_checks.py).
 """
 
 import csv

@@ -12,7 +12,7 @@ import pytest
 from dagster import AssetKey, DagsterInstance, Definitions, asset
 from deltalake import DeltaTable
 
-from tests.orchestration.landing import LINES
+from tests.runs.landing import LINES
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import BY_HAND, forget_runs

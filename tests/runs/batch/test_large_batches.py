@@ -1,0 +1,77 @@
+"""Batches that are too large to be kept: each stage judges the log anew, and reads no more of it than it needs."""
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import assert_tables_equal_the_oracle, land
+from tests.runs.running import go, pipeline
+from tidemark.assets import batch as batch_at_work
+from tidemark.assets import exclusions
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
+
+EVERY_TYPE = """\
+name: typed
+sources:
+  - name: lines
+    kind: files
+    path: in/*.jsonl
+    format: json
+    schema: "at TIMESTAMP, n INT, d DATE, m DECIMAL(20, 4), b BINARY, l ARRAY<DOUBLE>,
+      s STRUCT<x: STRING, y: TIMESTAMP>, p MAP<STRING, FLOAT>, z TIMESTAMP_NTZ, t BOOLEAN"
+    settle: 0 s
+time: {timestamp_by: at, out_of_orderness: 10 s}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound in ("FEW_RECORDS", "MODERATE_RECORDS", "MATERIALIZED_RECORDS"):
+        monkeypatch.setattr(batch_at_work, bound, 0)
+
+
+@pytest.mark.parametrize("policy", ["drop", pytest.param("keep", marks=pytest.mark.long)])
+def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tmp_path: Path, policy: str) -> None:
+    assert spark
+    file, settings = made = pipeline(tmp_path, f"large_{policy}", policy, sessions=True)
+    land(tmp_path / f"in_large_{policy}", 600, seed=7)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=220)).batches == 3
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+        assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
+        assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+
+
+@pytest.mark.parametrize(
+    "most_bytes", [256_000_000, pytest.param(0, marks=pytest.mark.long)], ids=["by_arrow", "by_spark"]
+)
+def test_a_refused_record_of_a_large_batch_has_the_values_of_its_line(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
+) -> None:
+    assert spark
+    monkeypatch.setattr(exclusions, "FEW_BYTES", most_bytes)
+    late = {"n": 2, "d": "0001-01-03", "m": 1234567890123456.0125, "b": "AP8=", "l": [0.1, None], "t": None}
+    late |= {"s": {"x": "é", "y": "9999-12-31T23:59:59.999999Z"}, "p": {"a": 1.5}, "z": "2026-03-29T02:30:00.000001"}
+    records = [{"at": "2026-01-01T10:00:00Z", "n": 1}, {"at": "2026-01-01T09:00:00Z", **late}, {"at": None, "n": 3}]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
+    (tmp_path / "typed.yaml").write_text(EVERY_TYPE)
+    made = read_spec(tmp_path / "typed.yaml"), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions())
+    lake = Workspace(made[0], made[1].warehouse).lake
+    letters: pa.Table = lake.rows(tables.DEAD_LETTERS).sort_by("_arrival_seq")
+    assert letters["reason"].to_pylist() == ["out_of_order", "no_timestamp"]
+    told = json.loads(letters["payload"][0].as_py())
+    assert told == {
+        "at": "2026-01-01T09:00:00.000000Z",
+        **late,
+    }

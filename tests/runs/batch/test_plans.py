@@ -1,0 +1,111 @@
+"""What a plan says would differ is what a rebuild under the changed spec then changes."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import LINES, START, land, table
+from tests.runs.running import asked, go, rebuild
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile
+
+SPEC = (
+    f"name: shop\n{LINES}"
+    """\
+time: {timestamp_by: at, unit: millisecond, out_of_orderness: 4 s, out_of_order: keep}
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*), mean: avg(v / 7)}}
+  - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: hours, kind: tumbling, from: minutes, size: 1 hour, aggregates: {n: sum(n)}}
+  - {name: same, kind: snapshot, aggregates: {n: count(*)}}
+"""
+)
+WINDOWS = ("minutes", "visits", "hours", "same")
+Made = tuple[SpecFile, Settings]
+
+
+def made(base: Path, text: str) -> Made:
+    path = base / "shop.yaml"
+    path.write_text(text)
+    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+
+
+def filled(base: Path, text: str, instance: DagsterInstance) -> Made:
+    """A pipeline that has read some records, was flushed, and reopened for others."""
+    found = made(base, text)
+    land(base / "in", 150, seed=1)
+    go(found, instance, RunOptions(max_events_per_batch=80, end_of_input="flush"))
+    land(base / "in", 100, seed=2, start=START.replace(hour=23, minute=54), prefix="g")
+    go(found, instance, RunOptions(reopen="more came"))
+    return found
+
+
+def planned(of: Made) -> dict[str, Any]:
+    done = asked(of, "plan", "--json")
+    assert done.exit_code in (0, 3), done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def rows_of(of: Made, window: str) -> dict[str, dict[str, Any]]:
+    """Rows by window and group; sums of floating point cut to the digits that count."""
+    spec = next(one for one in of[0].spec.windows if one.name == window)
+    found = {}
+    for row in table(of[1].warehouse, of[0].spec, f"windows/{window}"):
+        del row["_batch_id"]
+        short = {name: f"{value:.9e}" if isinstance(value, float) else value for name, value in row.items()}
+        found[str([row[name] for name in spec.key_columns])] = short
+    return found
+
+
+def differing(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]]) -> dict[str, int]:
+    both = before.keys() & after.keys()
+    return {
+        "now": len(before),
+        "then": len(after),
+        "new": len(after) - len(both),
+        "gone": len(before) - len(both),
+        "other": sum(before[key] != after[key] for key in both),
+    }
+
+
+def letters_of(of: Made) -> Counter[str]:
+    return Counter(row["reason"] for row in table(of[1].warehouse, of[0].spec, "dead_letters"))
+
+
+@pytest.mark.long
+def test_what_would_differ_is_what_a_rebuild_then_changes_and_nothing_is_written(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    with DagsterInstance.ephemeral() as instance:
+        now = filled(tmp_path, SPEC, instance)
+    files = sorted(path for path in (tmp_path / "warehouse").rglob("*") if path.is_file())
+    grown = SPEC.replace("size: 1 minute", "size: 30 s").replace("id STRING,", "id STRING, more DATE,")
+    found = planned(made(tmp_path, grown))
+    assert (found["meaning"], found["changes"][1]["windows"]) == ("needs the past", ["minutes", "hours"])
+    assert found["would_differ"]["dead_letters"] == {}
+    assert set(found["would_differ"]["windows"]) == {"minutes", "hours"}
+
+    changed = made(tmp_path, SPEC.replace("out_of_orderness: 4 s", "out_of_orderness: 20 s"))
+    found = planned(changed)
+    assert (found["meaning"], found["needs_decision"], found["past"]["records"]) == ("from here on", False, 250)
+    assert sorted(path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()) == files
+    before, letters = {window: rows_of(now, window) for window in WINDOWS}, letters_of(now)
+    made_anew = rebuild(changed)
+    assert made_anew.exit_code == 0, made_anew.output
+    for window in WINDOWS:
+        expected, told = differing(before[window], rows_of(changed, window)), found["would_differ"]["windows"][window]
+        assert {name: told[name] for name in expected} == expected, window
+        assert expected["other"] + expected["new"] > 0 or window == "same", "equal tables would show nothing"
+    after = letters_of(changed)
+    expected_letters = {reason: {"now": letters[reason], "then": after[reason]} for reason in {*letters, *after}}
+    assert found["would_differ"]["dead_letters"] == expected_letters
+    assert planned(changed)["changes"] == []

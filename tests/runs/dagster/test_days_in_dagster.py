@@ -1,0 +1,169 @@
+"""The day partitions that Dagster shows: the days that hold results, and no other."""
+
+from pathlib import Path
+
+import pytest
+from dagster import AssetKey, DagsterInstance, build_sensor_context
+
+from tests.runs.running import ON_INPUT, assert_same, backfill, elsewhere, go, workspace_of
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import SpecFile
+
+SPEC = """
+name: gaps
+sources:
+  - {name: s, kind: files, path: in/*.csv, format: csv, options: {header: true}, schema: "at STRING", settle: 0 s}
+time: {timestamp_by: at, out_of_orderness: 400 days}
+windows:
+  - {name: hourly, kind: tumbling, size: 1 hour, aggregates: {n: count(*)}, having: n > 1}
+  - {name: weekly, kind: tumbling, size: 7 days, aggregates: {n: count(*)}}
+"""
+HOURLY, WEEKLY = AssetKey(["gaps", "windows", "hourly"]), AssetKey(["gaps", "windows", "weekly"])
+
+
+def gaps(folder: Path, *days: str, more: str = "") -> tuple[SpecFile, Settings]:
+    """A pipeline whose log has two events on some days."""
+    spec = folder / "gaps.yaml"
+    spec.write_text(SPEC + more)
+    (folder / "in").mkdir(exist_ok=True)
+    land(folder, "a", *(f"{day}T{minute}:00Z" for day in days for minute in ("10:00", "10:30")))
+    return read_spec(spec), Settings(folder / "warehouse", folder, folder / "home")
+
+
+def land(folder: Path, name: str, *times: str) -> None:
+    (folder / "in" / f"{name}.csv").write_text("\n".join(["at", *times, ""]))
+
+
+def shown(instance: DagsterInstance, asset: AssetKey = HOURLY) -> list[str]:
+    """The partitions of a window, in Dagster's order."""
+    return list(instance.get_dynamic_partitions("/".join(asset.path)))
+
+
+def filled(instance: DagsterInstance, asset: AssetKey = HOURLY) -> list[str]:
+    return sorted(day for day in instance.get_materialized_partitions(asset))
+
+
+def materialize(made: tuple[SpecFile, Settings], instance: DagsterInstance, first: str, last: str) -> None:
+    """Select days in the UI and materialize them."""
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
+    assert job.execute_in_process(instance=instance, asset_selection=[HOURLY], tags=tags).success
+
+
+@pytest.mark.usefixtures("spark")
+def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-03-05")
+    land(tmp_path, "b", "2027-06-01T00:00:00Z")  # has the windows before it closed; it has no result of its own
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        assert shown(instance) == filled(instance) == ["2026-01-03", "2026-03-05"]
+        assert shown(instance, WEEKLY) == filled(instance, WEEKLY) == ["2026-01-01", "2026-03-05"]
+        land(tmp_path, "c", "2026-12-01T05:00:00Z", "2026-12-01T05:01:00Z", "2026-08-01T05:00:00Z")
+        land(tmp_path, "d", "2026-07-01T05:00:00Z", "2026-07-01T05:01:00Z", "2028-12-01T05:00:00Z")
+        go(made, instance)
+        assert shown(instance) == filled(instance) == ["2026-01-03", "2026-03-05", "2026-07-01", "2026-12-01"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
+    land(tmp_path, "b", "2026-01-05T07:00:00Z", "2028-01-01T00:00:00Z")
+    with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        go(made, instance)
+        assert shown(instance) == ["2026-01-03", "2026-01-09"]
+        made[0].path.write_text(SPEC.replace("n > 1", "n > 0"))
+        materialize((read_spec(made[0].path), made[1]), instance, "2026-01-03", "2026-01-09")
+        assert shown(instance) == filled(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"]
+        made[0].path.write_text(SPEC.replace("n > 1", "n = 1"))
+        done = backfill(made[0], made[1], "--from", "2025-12-24", "--to", "2026-01-31", "--window", "hourly")
+        assert done.exit_code == 0, done.output
+        assert shown(instance) == ["2026-01-05"]
+        assert shown(instance, WEEKLY) == filled(instance, WEEKLY) == ["2026-01-01", "2026-01-08"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_what_was_recorded(
+    tmp_path: Path,
+) -> None:
+    """So it is with an instance of a version that had a partition for each day until today."""
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09", more=ON_INPUT)
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        for day in shown(instance):
+            instance.delete_dynamic_partition("gaps/windows/hourly", day)
+        sensor = build_definitions(made[1], [made[0]]).resolve_sensor_def("gaps_on_new_input")
+        with build_sensor_context(instance) as context:
+            assert not sensor.evaluate_tick(context).run_requests
+        assert shown(instance) == filled(instance) == ["2026-01-03", "2026-01-09"]
+    with DagsterInstance.ephemeral() as new:
+        assert go(made, new).batches == 0
+        assert shown(new) == ["2026-01-03", "2026-01-09"]
+        materialize(made, new, "2026-01-03", "2026-01-09")
+        assert shown(new) == filled(new)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
+    land(tmp_path, "b", "2026-01-05T07:00:00Z", "2028-01-01T00:00:00Z")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        instance.add_dynamic_partitions("gaps/windows/hourly", ["2026-01-05", "soon"])
+        made[0].path.write_text(SPEC.replace("n > 1", "n > 0"))
+        materialize((read_spec(made[0].path), made[1]), instance, "2026-01-05", "2026-01-05")
+        assert filled(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"]
+        tags = {"dagster/partition": "soon"}
+        job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
+        failed = job.execute_in_process(
+            instance=instance, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
+        )
+        assert "The partition `soon` is no day" in str(failed.all_events)
+
+
+@pytest.mark.usefixtures("spark")
+def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09", more="partitions: {start: 2026-01-04}\n")
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        assert shown(instance) == ["2026-01-09"]
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+def test_all_days_of_a_window_that_was_changed_make_it_anew_and_some_name_the_job(tmp_path: Path) -> None:
+    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    over = "  - {name: monthly, kind: tumbling, size: 30 days, from: hourly, aggregates: {n: sum(n)}}\n"
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        made[0].path.write_text((SPEC + over).replace("size: 1 hour", "size: 20 minutes").replace("n > 1", "n > 0"))
+        now = read_spec(made[0].path), made[1]
+        job = build_definitions(now[1], [now[0]]).resolve_implicit_global_asset_job_def()
+        tags = {
+            "dagster/asset_partition_range_start": "2026-01-03",
+            "dagster/asset_partition_range_end": "2026-01-03",
+        }
+        some = job.execute_in_process(
+            instance=instance, asset_selection=[HOURLY], tags=tags, partition_key=None, raise_on_error=False
+        )
+        assert not some.success
+        assert "--window monthly --window hourly` (in Dagster with the job `gaps_rebuild`)" in str(some.all_events)
+        materialize(now, instance, "2026-01-03", "2026-01-09")
+        assert filled(instance) == ["2026-01-03", "2026-01-09"]
+        assert filled(instance, AssetKey(["gaps", "windows", "monthly"])) == ["2025-12-08", "2026-01-07"]
+        assert go(now, instance).batches == 0
+        fresh = elsewhere(now)
+        go(fresh, instance)
+    assert_same(now, fresh)
+    last = workspace_of(now).batches.last_commit()
+    assert last is not None
+    assert (last.plan.kind, last.reason) == ("rebuild", "all days in Dagster")

@@ -1,0 +1,200 @@
+"""Bad input through the command: a clear error before anything is written, or a dead letter; nothing is lost."""
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import table
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.workspace import Workspace
+
+SPEC = """
+name: tills
+sources:
+  - {{name: s, kind: files, path: "in/*", format: {format}, schema: "at STRING, got STRING, v INT", arrival_time: got,
+     settle: 0 s{more}}}
+time: {{timestamp_by: at}}
+"""
+ALL_FORMATS = """
+name: tills
+sources:
+  - {name: c, kind: files, path: "in/*.csv*", format: csv, options: {header: true}, schema: "at STRING, v INT",
+     settle: 0 s}
+  - {name: j, kind: files, path: "in/*.json", format: json, schema: "at STRING, v INT", settle: 0 s}
+  - {name: p, kind: files, path: "in/*.parquet", format: parquet, schema: "at STRING, v INT", settle: 0 s}
+time: {timestamp_by: at, out_of_orderness: 1 day}
+"""
+GOOD = "2026-01-01T00:00:{second:02}Z,2026-01-01T00:01:{second:02}Z,{second}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "in").mkdir()
+    return tmp_path
+
+
+def tidemark(folder: Path, *, format: str = "csv", more: str = ", options: {header: true}") -> Result:  # noqa: A002
+    (folder / "tills.yaml").write_text(SPEC.format(format=format, more=more))
+    return CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+
+
+def records(folder: Path) -> int:
+    return Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").progress.log_end()
+
+
+@pytest.mark.long
+def test_a_file_without_a_column_is_held_back_until_it_has_it(folder: Path) -> None:
+    (folder / "in" / "a.csv").write_text("at,got,v\n" + GOOD.format(second=1) + "\n")
+    (folder / "in" / "b.csv").write_text("at,got\n2026-01-01T00:00:00Z,2026-01-01T00:00:01Z\n")
+    done = tidemark(folder)
+    assert done.exit_code == 1
+    assert "b.csv: column `v` is missing from the header: at, got" in done.stderr
+    assert "To do: correct `schema` or the file" in done.stderr
+    assert records(folder) == 1
+
+    (folder / "in" / "b.csv").write_text("at,got,v\n" + GOOD.format(second=2) + "\n")
+    assert tidemark(folder).exit_code == 0
+    assert records(folder) == 2
+
+
+@pytest.mark.long
+def test_a_broken_archive_and_a_changed_file_are_held_back_and_the_rest_is_taken(folder: Path) -> None:
+    (folder / "in" / "a.csv").write_text("at,got,v\n" + GOOD.format(second=1) + "\n")
+    (folder / "in" / "b.csv.gz").write_bytes(b"no archive")
+    done = tidemark(folder)
+    assert done.exit_code == 1
+    assert "1 file(s) held back, everything else was processed." in done.stderr
+    assert "b.csv.gz: the archive is damaged or truncated" in done.stderr
+    assert records(folder) == 1
+
+    (folder / "in" / "b.csv.gz").write_bytes(gzip.compress(b"at,got,v\n" + GOOD.format(second=2).encode() + b"\n"))
+    (folder / "in" / "a.csv").write_text("at,got,v\n" + GOOD.format(second=3) + "\n")
+    done = tidemark(folder)
+    assert done.exit_code == 1
+    assert "a.csv" in done.stderr
+    assert "b.csv.gz" not in done.stderr
+    assert records(folder) == 2
+
+
+def test_records_that_cannot_be_parsed_or_dated_are_dead_letters_that_say_why(folder: Path) -> None:
+    lines = [
+        '{"at": "2026-01-01T00:00:01Z", "got": "2026-01-01T00:01:01Z", "v": 1}',
+        '{"at": "2026-01-01T00:00:01Z", "got": "2026-01-01T00:01:02Z", "v": "many"}',
+        '{"at": "2026-01-01T00:00:01Z", "got": ',
+        '{"at": "in the morning", "got": "2026-01-01T00:01:03Z", "v": 1}',
+        '{"at": "+300000-01-01T00:00:00Z", "got": "2026-01-01T00:01:04Z", "v": 1}',
+        '{"got": "2026-01-01T00:01:05Z", "v": 1}',
+        '{"at": "2026-01-01T00:00:01Z", "v": 1}',
+    ]
+    (folder / "in" / "a.jsonl").write_text("\n".join(lines) + "\n")
+    done = tidemark(folder, format="json", more="")
+    assert done.exit_code == 0, done.stderr
+    letters = table(folder / "warehouse", read_spec(folder / "tills.yaml").spec, "dead_letters")
+    assert sorted((row["reason"], row["payload"]) for row in letters) == [
+        ("bad_timestamp", '{"at":"+300000-01-01T00:00:00Z","got":"2026-01-01T00:01:04Z","v":1}'),
+        ("bad_timestamp", '{"at":"in the morning","got":"2026-01-01T00:01:03Z","v":1}'),
+        ("malformed", lines[2]),
+        ("malformed", lines[1]),
+        ("no_arrival_time", '{"at":"2026-01-01T00:00:01Z","got":null,"v":1}'),
+        ("no_timestamp", '{"at":null,"got":"2026-01-01T00:01:05Z","v":1}'),
+    ]
+    assert all(row["detail"] for row in letters)
+
+
+def test_parquet_of_another_type_or_of_another_kind_is_an_error_that_names_the_file(folder: Path) -> None:
+    pq.write_table(pa.table({"at": ["x"], "got": ["y"], "v": [[1]]}), folder / "in" / "a.parquet")
+    done = tidemark(folder, format="parquet", more="")
+    assert done.exit_code == 1
+    assert "a.parquet" in done.stderr
+    assert "`v`" in done.stderr
+    (folder / "in" / "a.parquet").write_text("no parquet at all")
+    done = tidemark(folder, format="parquet", more="")
+    assert done.exit_code == 1
+    assert "a.parquet" in done.stderr
+    assert "Unexpected" not in done.stderr
+    assert records(folder) == 0
+
+
+def damaged(path: Path, *, page: int) -> None:
+    """A parquet file of many pages with some bytes of one of them gone, which nothing but reading it shows."""
+    size = 2_000
+    table = pa.table({"at": ["2026-01-01T00:00:00Z"] * size, "v": pa.array(range(size), pa.int32())})
+    pq.write_table(table, path, row_group_size=size // 10, use_dictionary=False)
+    start = pq.read_metadata(path).row_group(page).column(1).data_page_offset
+    content = bytearray(path.read_bytes())
+    content[start : start + 60] = b"\xff" * 60
+    path.write_bytes(content)
+
+
+def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> None:
+    line, files = "2026-01-01T00:00:00Z,1\n", folder / "in"
+
+    def row(value: int) -> pa.Table:
+        return pa.table({"at": ["2026-01-01T00:00:00Z"], "v": pa.array([value], pa.int32())})
+
+    (files / "good.csv").write_text("at,v\n" + line)
+    (files / "good.json").write_text('{"at": "2026-01-01T00:00:00Z", "v": 1}\n')
+    pq.write_table(row(1), files / "good.parquet")
+    pq.write_table(row(2), files / "last.parquet")
+    (files / "utf16.csv").write_bytes(("at,v\n" + line).encode("utf-16"))
+    (files / "no_mark.json").write_bytes('{"at": "2026-01-01T00:00:00Z"}\n'.encode("utf-16-le"))
+    (files / "missing.csv").write_text("at\n2026-01-01T00:00:00Z\n")
+    (files / "doubled.csv.gz").write_bytes(gzip.compress(b"at,v,at\nx,1,y\n"))
+    (files / "bare.csv").write_text(line * 2)
+    (files / "random.csv").write_bytes(bytes(range(256)) * 9)
+    (files / "zip.json").write_bytes(b"PK\x03\x04" + b"content" * 9)
+    (files / "named.parquet").write_text("at,v\n" + line)
+    pq.write_table(row(3), files / "brotli.parquet", compression="brotli")
+    pq.write_table(pa.table({"at": ["x"]}), files / "missing.parquet")
+    pq.write_table(pa.table({"at": ["x"], "v": ["1"]}), files / "typed.parquet")
+    damaged(files / "a_page.parquet", page=4)
+    damaged(files / "pages.parquet", page=9)
+    (folder / "tills.yaml").write_text(ALL_FORMATS)
+    done = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+    assert done.exit_code == 1
+    assert records(folder) == 4
+    assert "tills: 13 file(s) held back, everything else was processed." in done.stderr
+    said = {
+        "utf16.csv": "this is text in UTF-16",
+        "no_mark.json": "this is text in UTF-16",
+        "missing.csv": "column `v` is missing from the header: at",
+        "doubled.csv.gz": "column `at` is more than once in the header: at, v, at",
+        "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
+        "random.csv": "this is binary, not text",
+        "zip.json": "this is a zip archive or an Excel file, not text",
+        "named.parquet": "this is not a readable parquet file",
+        "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
+        "missing.parquet": "column `v` is missing from the file",
+        "typed.parquet": "column `v` has the type string",
+        "a_page.parquet": "the file cannot be read to its end",
+        "pages.parquet": "the file cannot be read to its end",
+    }
+    for name, sentence in said.items():
+        assert f"{files / name}: {sentence}" in done.stderr
+    assert done.stderr.count("To do:") == len(said)
+    assert "To do: add a first line with the names of its columns" in done.stderr
+
+    (files / "later.csv").write_text("at,v\n" + line * 2)
+    pq.write_table(row(4), files / "typed.parquet")
+    damaged(files / "pages.parquet", page=0)  # in its place, damaged again: it is tried again
+    again = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
+    assert again.exit_code == 1
+    assert records(folder) == 7
+    assert "12 file(s) held back" in again.stderr
+    committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
+    assert committed is not None
+    noted = {Path(file["path"]).name for file in committed.plan.input["held_back"]["p"]}
+    assert noted == {"a_page.parquet", "pages.parquet"}
+
+    for name in said.keys() - {"typed.parquet"}:
+        (files / name).unlink()
+    assert CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False).exit_code == 0

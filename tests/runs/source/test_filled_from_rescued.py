@@ -1,0 +1,193 @@
+"""Columns that are added where `_rescued` kept their values: a rebuild gives them to the records before."""
+
+import csv
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.running import (
+    Made,
+    assert_same,
+    at_the_end,
+    changed,
+    committed,
+    elsewhere,
+    go,
+    rebuild,
+    workspace_of,
+)
+from tidemark.assets.ingestion import ingest
+from tidemark.assets.rebuild.shadow import Shadow
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+from tidemark.resources.workspace import Workspace
+
+SPEC = """\
+name: shop
+sources:
+  - name: lines
+    kind: files
+    path: in/*.{form}
+    format: {form}
+    schema: "id STRING, at STRING"
+    keep_unknown: true
+    settle: 0 s
+    {more}
+time: {{timestamp_by: at, out_of_orderness: 3 s, out_of_order: keep}}
+windows:
+  - {{name: minutes, kind: tumbling, size: 1 minute, aggregates: {{n: count(*)}}}}
+"""
+WINDOW = "  - {name: minutes, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}\n"
+OVER = "  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [who], aggregates: {n: count(*), v: sum(v)}}\n"
+ADDED = "id STRING, at STRING, who STRING, v INT, price DECIMAL(9,2), day DATE, wide BIGINT"
+
+
+def records(first: int, count: int, rng: random.Random) -> list[dict[str, Any]]:
+    found = []
+    for number in range(first, first + count):
+        one: dict[str, Any] = {"id": f"e{number}", "at": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
+        some = {"who": rng.choice("ab"), "v": rng.randint(0, 9), "price": round(rng.random() * 100, 2)}
+        some |= {"day": "2026-02-03", "wide": 2**60 + number, "other": 'a "word", one more', "far": None}
+        found.append(one | {name: value for name, value in some.items() if rng.random() < 0.8})
+    return found
+
+
+def as_json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def as_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["id", "at", "who", "v", "price", "day", "wide", "other", "far"])
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def as_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    kinds = {"id": pa.string(), "at": pa.string(), "who": pa.string(), "v": pa.int32(), "wide": pa.int64()}
+    kinds |= {"price": pa.decimal128(9, 2), "day": pa.date32(), "other": pa.string()}
+    from_text: dict[str, Callable[[Any], str]] = {"price": lambda x: f"{x:.2f}", "day": str}
+    columns = {}
+    for name, kind in kinds.items():
+        values = [row.get(name) for row in rows]
+        if name in from_text:
+            texts = pa.array([None if one is None else from_text[name](one) for one in values], pa.string())
+            columns[name] = texts.cast(kind)
+        else:
+            columns[name] = pa.array(values, kind)
+    pq.write_table(pa.table(columns), path)
+
+
+FORMATS: Mapping[str, tuple[Callable[[Path, Sequence[Mapping[str, Any]]], None], str]] = {
+    "json": (as_json, ""),
+    "csv": (as_csv, "options: {header: true}"),
+    "parquet": (as_parquet, 'missing: "null"'),
+}
+
+
+def pipeline(base: Path, form: str) -> Made:
+    path = base / "shop.yaml"
+    path.write_text(SPEC.format(form=form, more=FORMATS[form][1]))
+    (base / "in").mkdir()
+    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["json", "csv", "parquet"])
+def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
+    spark: SparkSession, tmp_path: Path, form: str
+) -> None:
+    made, rng = pipeline(tmp_path, form), random.Random(5)
+    write = FORMATS[form][0]
+    write(tmp_path / "in" / f"a.{form}", records(0, 50, rng))
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=30))
+        made = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
+        planned = CliRunner().invoke(
+            main, ["plan", str(made[0].path), "--warehouse", str(made[1].warehouse), "--json"]
+        )
+        effects = [one["effect"] for one in json.loads(planned.output.splitlines()[-1])["changes"]]
+        assert effects[0] == "null in the records before; `tidemark rebuild SPEC` fills them from `_rescued`"
+        write(tmp_path / "in" / f"b.{form}", records(50, 30, rng))
+        done = rebuild(made, "--to-spec")
+        assert done.exit_code == 0, done.output
+        go(made, instance)
+        fresh = elsewhere(made)
+        go(fresh, instance)
+        assert_same(made, fresh)
+        last = workspace_of(made).batches.last_commit("rebuild")
+        assert last is not None
+        assert rebuild(made).exit_code == 0
+        again = [one.plan.input for one in workspace_of(made).batches.history("rebuild", after=last.batch_id)]
+        assert_same(made, fresh)
+    assert sum("reserves" in one for one in again) == 1, "the log was not written once more"
+
+
+def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkSession, tmp_path: Path) -> None:
+    made = pipeline(tmp_path, "json")
+    lines = [
+        '{"id": "a", "at": "2026-01-01T00:00:01Z", "who": "me", "v": "many", "deep": {"b": 1.50}}',
+        '{"id": "b", "at": "2026-01-01T00:00:02Z", "v": 3}',
+        '{"id": "c", "at": "2026-01-01T00:00:03Z", "v": 99999999999}',
+        '{"id": "d", "at": "2026-01-01T00:00:04Z"}',
+    ]
+    (tmp_path / "in" / "a.json").write_text("\n".join(lines) + "\n")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        made = changed(made, '"id STRING, at STRING"', '"id STRING, at STRING, who STRING, v INT"')
+        done = rebuild(made)
+    assert done.exit_code == 0, done.output
+    assert "v: 1 values of records before are taken from _rescued; 2 are no INT and stay there" in done.output
+    rows = {row["id"]: (row["who"], row["v"], row["_rescued"]) for row in committed(made, "raw_events")}
+    assert rows == {
+        "a": ("me", None, '{"v":"many","deep":{"b":1.50}}'),
+        "b": (None, 3, None),
+        "c": (None, None, '{"v":99999999999}'),
+        "d": (None, None, None),
+    }
+    assert {row["id"]: row["v"] for row in committed(made, "held_events")} == dict.fromkeys("acd") | {"b": 3}
+
+
+@pytest.mark.long
+def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what they have read and not processed, and what comes while the rest is filled."""
+    made, rng = pipeline(tmp_path, "json"), random.Random(6)
+    as_json(tmp_path / "in" / "a.json", records(0, 20, rng))
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        now = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
+
+        def lives() -> None:
+            as_json(tmp_path / "in" / "b.json", records(20, 10, rng))
+            go(made, instance)
+
+        at_the_end(monkeypatch, lives)
+        filled = Shadow.fill_rest
+
+        def filling(shadow: Shadow) -> int | None:
+            end = filled(shadow)
+            if not (tmp_path / "in" / "c.json").exists():
+                as_json(tmp_path / "in" / "c.json", records(30, 10, rng))
+                ingest(Workspace(made[0], made[1].warehouse, lambda: spark), "live")
+            return end
+
+        monkeypatch.setattr(Shadow, "fill_rest", filling)
+        done = rebuild(now)
+        assert done.exit_code == 0, done.output
+        go(now, instance)
+        fresh = elsewhere(now)
+        go(fresh, instance)
+    assert_same(now, fresh)

@@ -1,0 +1,299 @@
+"""Pipelines that follow the tables of others: what is corrected upstream is corrected downstream."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+from pyspark.sql import SparkSession
+
+from tests.faults.killed import Death, Gateway, run_and_die
+from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, corrected_log, land
+from tests.runs.running import command, log_of, run
+from tests.runs.source.test_delta_sources import add, made, rows
+from tidemark.assets.pending_work import look
+from tidemark.assets.rebuild.shadow import Shadow
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.workspace import Workspace
+
+FIRST = (
+    f"name: first\n{LINES}"
+    """\
+time: {timestamp_by: at, unit: millisecond, out_of_orderness: 5 s}
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*), v: sum(v)}}
+partitions: {start: 2026-01-01}
+"""
+)
+SECOND = """\
+name: second
+sources:
+  - name: minutes
+    kind: delta
+    path: warehouse/first/windows/minutes
+    schema: "window_start TIMESTAMP, window_end TIMESTAMP, k STRING, n BIGINT, v BIGINT"
+    rename: {window_start: at}
+    arrival_time: window_end
+    changes: follow
+time: {timestamp_by: at, out_of_orderness: 1 minute, out_of_order: keep}
+windows:
+  - {name: fives, kind: tumbling, size: 5 minutes, allowed_lateness: 1 day, emit: on_time, revise_every: 0 s,
+     group_by: [k], aggregates: {n: count(*), events: sum(n), v: sum(v)}}
+"""
+THIRD = """\
+name: third
+sources:
+  - name: fives
+    kind: delta
+    path: warehouse/second/windows/fives
+    schema: "window_start TIMESTAMP, window_end TIMESTAMP, k STRING, events BIGINT, v BIGINT"
+    rename: {window_start: at}
+    arrival_time: window_end
+    changes: follow
+time: {timestamp_by: at, out_of_orderness: 5 minutes, out_of_order: keep}
+windows:
+  - {name: quarters, kind: tumbling, size: 15 minutes, allowed_lateness: 1 day, emit: on_time, revise_every: 0 s,
+     group_by: [k], aggregates: {n: count(*), events: sum(events), v: sum(v)}}
+"""
+KILLED = -9
+VALUES = ("window_start", "window_end", "k", "n", "events", "v")
+
+
+def write(base: Path, name: str, text: str) -> None:
+    (base / f"{name}.yaml").write_text(text)
+
+
+def change(base: Path, name: str, before: str, now: str) -> None:
+    text = (base / f"{name}.yaml").read_text()
+    assert text.count(before) == 1
+    write(base, name, text.replace(before, now))
+
+
+def tidemark(base: Path, word: str, name: str, *words: str) -> Result:
+    given = [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse"), *words]
+    done = CliRunner().invoke(main, given, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def results(base: Path, name: str, window: str) -> list[Any]:
+    rows = Lake(base / "warehouse" / name).rows(f"windows/{window}").to_pylist()
+    return sorted([str([row.get(value) for value in VALUES]) for row in rows])
+
+
+def items(base: Path, name: str) -> list[dict[str, Any]]:
+    rows = Lake(base / "warehouse" / name).rows("log_control").sort_by("_control_seq").to_pylist()
+    last = max((n for n, row in enumerate(rows) if row["kind"] == "rebuild"), default=0)
+    return [json.loads(row["argument"]) | row for row in rows[last:] if row["kind"] == "correction"]
+
+
+def assert_followed(base: Path) -> None:
+    """Each pipeline has what the oracle makes of its log as it is now."""
+    for name in ("second", "third"):
+        run(base, name)
+        assert_tables_equal_the_oracle(base / "warehouse", read_spec(base / f"{name}.yaml").spec)
+
+
+def write_all(base: Path, *names: str) -> None:
+    texts = {"first": FIRST, "second": SECOND, "third": THIRD}
+    for name in names:
+        write(base, name, texts[name])
+
+
+def backfill_first(base: Path) -> None:
+    change(base, "first", "v: sum(v)", "v: sum(v) * 100")
+    tidemark(base, "backfill", "first", "--from", "2026-01-01", "--to", "2026-01-01")
+
+
+@pytest.mark.long
+def test_what_is_backfilled_rebuilt_or_rejudged_upstream_is_corrected_in_all_that_follow(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark
+    write_all(tmp_path, "first", "second", "third")
+    for number in range(2):
+        land(tmp_path / "in", 150, seed=number, prefix=f"f{number}", start=START + timedelta(minutes=6 * number))
+        for name in ("first", "second", "third"):
+            run(tmp_path, name)
+    before = results(tmp_path, "second", "fives")
+    backfill_first(tmp_path)
+    assert_followed(tmp_path)
+    assert results(tmp_path, "second", "fives") != before
+    tidemark(tmp_path, "rejudge", "first", "--where", "k = 'a' AND v > 4", "--reason", "a test")
+    assert_followed(tmp_path)
+    assert re.search(
+        r"\(batch \d+ of first, rebuild: a test\) replaces \d+ records", items(tmp_path, "second")[-1]["reason"]
+    )
+    change(tmp_path, "first", "out_of_orderness: 5 s", "out_of_orderness: 30 s")
+    tidemark(tmp_path, "rebuild", "first")
+    assert_followed(tmp_path)
+    for name, window, text in (("second", "fives", SECOND), ("third", "quarters", THIRD)):
+        write(tmp_path, f"fresh_{name}", text.replace(f"name: {name}", f"name: fresh_{name}"))
+        run(tmp_path, f"fresh_{name}")
+        assert results(tmp_path, name, window) == results(tmp_path, f"fresh_{name}", window), name
+    assert len({item["version"] for item in items(tmp_path, "third")}) == 3, (
+        "of the backfill, the rejudging and the rebuild"
+    )
+
+
+@pytest.mark.long
+def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_of_it(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whatever the reader has of the columns, and whatever an operator has taken out."""
+    assert spark
+    write_all(tmp_path, "first", "second")
+    land(tmp_path / "in", 150, seed=1)
+    run(tmp_path, "first")
+    write(
+        tmp_path,
+        "narrow",
+        SECOND.replace("name: second", "name: narrow").replace(" k STRING,", "").replace("group_by: [k],", ""),
+    )
+    late = SECOND.replace("name: second", "name: late").replace(
+        "changes: follow", "changes: follow\n    start_version: 2"
+    )
+    write(
+        tmp_path, "stops", SECOND.replace("name: second", "name: stops").replace("changes: follow", "changes: fail")
+    )
+    for name in ("second", "narrow", "stops"):
+        run(tmp_path, name)
+    tidemark(tmp_path, "rejudge", "second", "--exclude", "3", "--reason", "no")
+    before = log_of(tmp_path, "second")
+    backfill_first(tmp_path)
+    said = run(tmp_path, "second").output
+    [item] = items(tmp_path, "second")
+    assert f"second: {item['reason']}" in said
+    assert item["reason"] == f"minutes: version 2 (batch 2 of first, backfill) replaces {len(before)} records"
+    assert (item["pipeline"], item["batch"], item["of"]) == ("first", 2, "backfill")
+    spec = read_spec(tmp_path / "second.yaml").spec
+    assert_tables_equal_the_oracle(tmp_path / "warehouse", spec, without=[3])
+    now = corrected_log(tmp_path / "warehouse", spec)
+    assert [row["v"] for row in now] == [100 * row["v"] for row in before]
+    of_place = ("_arrival_seq", "_arrival_time", "_clock", "at", "k", "n")
+    assert [[row[name] for name in of_place] for row in now] == [[row[name] for name in of_place] for row in before]
+    assert "nothing new" in run(tmp_path, "second").output
+    assert "corrected minutes: version 2 (batch 2 of first, backfill)" in " ".join(
+        command(tmp_path, "second", "status").output.split()
+    )
+    taken = item["replaced"][0][1]
+    for words, says in (
+        (["--exclude", str(taken)], "is in the place of record 0"),
+        (["--where", "v >= 0 AND n > 99"], "No record"),
+    ):
+        given = [
+            "rejudge",
+            str(tmp_path / "second.yaml"),
+            "--warehouse",
+            str(tmp_path / "warehouse"),
+            "--reason",
+            "x",
+        ]
+        refused = CliRunner().invoke(main, [*given, *words])
+        assert (refused.exit_code, says in refused.output) == (2, True), refused.output
+    run(tmp_path, "narrow")
+    assert sorted(
+        row["v"] for row in corrected_log(tmp_path / "warehouse", read_spec(tmp_path / "narrow.yaml").spec)
+    ) == sorted(row["v"] for row in now)
+    write(tmp_path, "late", late)
+    run(tmp_path, "late")
+    [item] = items(tmp_path, "late")
+    assert item["reason"].endswith(
+        f"adds {len(now)} records; the log has no record of {len(now)} rows that it took away"
+    )
+    stopped = command(tmp_path, "stops")
+    assert (stopped.exit_code, "take them in with `changes: follow`" in stopped.output) == (1, True)
+    change(tmp_path, "stops", "changes: fail", "changes: follow")
+    run(tmp_path, "stops")
+    assert len(items(tmp_path, "stops")) == 1
+
+
+SOURCE = "changes: follow, start_version: 0, arrival_time: got"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("marks", [False, True])
+def test_rows_that_any_table_updates_or_deletes_are_no_part_of_the_log(
+    spark: SparkSession, tmp_path: Path, *, marks: bool
+) -> None:
+    """Whether files are written anew or rows in them marked, and whatever one ingestion reads."""
+    table = tmp_path / "bronze" / "orders"
+    for name in ("as_it_came", "at_once"):
+        made(tmp_path, name, SOURCE, time="emit: {every: 5 s}")  # the clock counts
+    add(tmp_path, pa.concat_tables([rows(1, 30), rows(2, 3), rows(2, 3)]), partition_by=["k"])
+    spark.sql(
+        f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = '{str(marks).lower()}')"
+    )
+    run(tmp_path, "as_it_came")
+    spark.sql(f"UPDATE delta.`{table}` SET v = v + 100 WHERE id LIKE '1-%' AND v > 5")
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE id = '2-0'")
+    run(tmp_path, "as_it_came")
+    spark.sql(f"OPTIMIZE delta.`{table}`")
+    spark.sql(f"UPDATE delta.`{table}` SET v = v - 100 WHERE v > 107")
+    add(tmp_path, rows(3, 20, START + timedelta(minutes=1)))
+    run(tmp_path, "as_it_came")
+    run(tmp_path, "at_once")
+    for name in ("as_it_came", "at_once"):
+        spec = read_spec(tmp_path / f"{name}.yaml").spec
+        assert_tables_equal_the_oracle(tmp_path / "warehouse", spec)
+        found = corrected_log(tmp_path / "warehouse", spec)
+        there = [row.asDict() for row in spark.read.format("delta").load(str(table)).collect()]
+        columns = ("id", "at", "k", "v")
+        assert sorted(str([row[name] for name in columns]) for row in found) == sorted(
+            str([row[name] for name in columns]) for row in there
+        )
+    assert log_of(tmp_path, "at_once") == log_of(tmp_path, "as_it_came")
+
+
+@pytest.mark.long
+def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made(tmp_path, "killed", SOURCE)
+    table = add(tmp_path, rows(1, 30))
+    run(tmp_path, "killed")
+    begun = Shadow(Workspace(file, settings.warehouse, lambda: spark), "begun")
+    begun.begin()
+    begun.keep_numbers()
+    begun.catch_up()
+    outdated = [begun.is_outdated]
+    table.update(updates={"v": "v + 100"}, predicate="v > 5")
+    assert (
+        run_and_die(file.path, settings.warehouse, Death("commit of ingest", "python"), Gateway.of(spark)) == KILLED
+    )
+    workspace = Workspace(file, settings.warehouse)
+    assert [*outdated, begun.is_outdated] == [False, True]
+    assert "corrected, and not computed anew: orders: version 1 takes away" in look(workspace).sentence
+    status = command(tmp_path, "killed", "status")
+    assert "the tables are not made anew for it yet. To do: `tidemark run` does so." in " ".join(
+        status.output.split()
+    )
+    assert "what another rebuild has left, which did not end, is thrown away" in run(tmp_path, "killed").output
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    assert len([one for one in workspace.batches.every_commit() if one.plan.input.get("numbers")]) == 1
+    assert not look(Workspace(file, settings.warehouse)).is_there
+    assert "nothing new" in run(tmp_path, "killed").output
+
+
+@pytest.mark.long
+def test_a_correction_of_a_flushed_pipeline_needs_no_reopening_unless_it_adds_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    assert spark
+    write_all(tmp_path, "first")
+    write(tmp_path, "second", SECOND.replace("out_of_order: keep}", "out_of_order: keep, end_of_input: flush}"))
+    land(tmp_path / "in", 150, seed=1)
+    for name in ("first", "second"):
+        run(tmp_path, name)
+    before = results(tmp_path, "second", "fives")
+    backfill_first(tmp_path)
+    run(tmp_path, "second")
+    assert results(tmp_path, "second", "fives") != before
+    assert_tables_equal_the_oracle(tmp_path / "warehouse", read_spec(tmp_path / "second.yaml").spec, flush=True)
+    assert "nothing new" in run(tmp_path, "second").output

@@ -1,0 +1,108 @@
+"""What lets a pipeline in to Kafka, passwords and keys: it reaches the brokers and stands nowhere else.
+
+Here: a real broker with a login over TLS, this process, and a Spark Connect server with its pages. Not here: options
+in the words of each client (unit/test_kafka_spec.py).
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from pyspark.sql import SparkSession
+
+from tests.certificates import as_pem, certificate_of
+from tests.kafka import PASSWORD, SECURE, Topic, login
+from tests.processes import ROOT, free_port, process, wait_until
+from tests.runs.running import command, log_of, run
+from tests.runs.source.test_kafka_sources import MakeTopic, events, made
+
+pytestmark = pytest.mark.long
+
+SECRETS, RECORDS = "secrets", 10
+
+
+def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A pipeline `x` over a topic, with a password and a key of many lines; returns what nobody may see of them."""
+    topic.allow("alice", "READ", "DESCRIBE")
+    topic.write(events(1, RECORDS, partitions=(0,)))
+    (base / SECRETS).mkdir()
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)  # its text is longer than a page shows
+    (base / SECRETS / "certificate.pem").write_text(as_pem(certificate_of(key, "127.0.0.1")))
+    forms = serialization.PrivateFormat
+    for name, form in {"PKCS8": forms.PKCS8, "Traditional": forms.TraditionalOpenSSL}.items():
+        (base / SECRETS / f"{name}.pem").write_text(as_pem(key, form))
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    options = {
+        **login(topic.broker),
+        "ssl.key.location": f"{SECRETS}/PKCS8.pem",
+        "ssl.certificate.location": f"{SECRETS}/certificate.pem",
+    }
+    file, _ = made(base, "x", topic)
+    secure = file.path.read_text().replace(topic.broker.address, topic.broker.address_of(SECURE))
+    file.path.write_text(secure.replace("format: json", f"format: json\n    options: {json.dumps(options)}"))
+    keys = [line for file in (base / SECRETS).glob("[PT]*.pem") for line in file.read_text().splitlines()[1:-1]]
+    assert len(keys) > 40
+    return [PASSWORD, "battery", *keys]
+
+
+def assert_stand_nowhere(secrets: list[str], base: Path, *said: str) -> None:
+    for secret in secrets:
+        assert not any(secret in text for text in said), secret
+        for path in base.rglob("*"):
+            is_told = path.is_file() and path.parent.name != SECRETS
+            assert not is_told or secret.encode() not in path.read_bytes(), path
+
+
+def test_a_password_and_a_key_let_spark_in_and_stand_nowhere(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark
+    orders = topic(1)
+    secrets = with_a_login(tmp_path, orders, monkeypatch)
+    ran = run(tmp_path, "x")
+    assert len(log_of(tmp_path, "x")) == RECORDS
+    spec = tmp_path / "x.yaml"
+    spec.write_text(spec.read_text().replace("PKCS8.pem", "Traditional.pem"))
+    orders.write(events(2, 1, partitions=(0,)))
+    unread = command(tmp_path, "x")
+    assert unread.exit_code == 1
+    assert "Spark's client does not take the keys or certificates" in unread.output
+    monkeypatch.setenv("KAFKA_PASSWORD", "another; one")
+    refused = command(tmp_path, "x")
+    assert refused.exit_code == 1
+    assert "refuses to let this user in" in refused.output
+    for said in (unread.output, refused.output):
+        assert "Traceback" not in said
+    assert_stand_nowhere([*secrets, "another; one"], tmp_path, ran.output, unread.output, refused.output)
+
+
+def test_the_pages_of_a_connect_server_show_the_requests_without_password_and_key(
+    topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = topic(1)
+    secrets = with_a_login(tmp_path, orders, monkeypatch)
+    home, log = tmp_path / "home", tmp_path / "serve.log"
+    for name, value in {"DAGSTER_HOME": home, "TIDEMARK_SPECS": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    tidemark = [sys.executable, "-m", "tidemark.pipelines.cli"]
+    with process([*tidemark, "serve", "--port", str(free_port()), "--spark-ui"], {}, log) as server:
+        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
+        words = [*tidemark, "run", str(tmp_path / "x.yaml"), "--warehouse", str(tmp_path / "warehouse")]
+        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert ran.returncode == 0, ran.stderr
+        assert "computing with the warm Spark" in ran.stderr
+        pages = list(pages_of(log.read_text().partition("UI is at ")[2].split()[0]))
+    assert any(orders.name in page for page in pages), "the pages show how the topic was asked for"
+    assert_stand_nowhere(secrets, tmp_path, ran.stdout, ran.stderr, *pages)
+
+
+def pages_of(address: str) -> Iterator[str]:
+    """The pages of Spark's UI, and those of sessions and queries that they name."""
+    for page in ("connect/", "SQL/", "jobs/", "stages/", "environment/"):
+        yield urlopen(f"{address}/{page}").read().decode()

@@ -1,0 +1,171 @@
+"""Records that are taken out of the log: all is as if they had never come, and they can be taken back."""
+
+import json
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
+from tests.runs.running import Made, asked, backfill, go, rebuild, workspace_of
+from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import Settings
+
+SPEC = (
+    f"name: shop\n{LINES}"
+    """\
+    split: k
+time:
+  timestamp_by: at
+  out_of_orderness: 3 s
+  late: {tolerance: 30 s, policy: adjust}
+  early: {tolerance: 1 minute, policy: drop}
+  emit: {every: 5 s}
+  idle: {advance: exclude_split, timeout: 20 s}
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 8 s, group_by: [k], aggregates: {n: count(*)}}
+partitions: {start: 2026-01-01}
+"""
+)
+PLAIN = (
+    SPEC[: SPEC.index("    split")]
+    + "time: {timestamp_by: at, out_of_orderness: 3 s}\n"
+    + SPEC[SPEC.index("windows:") :]
+)
+
+
+def pipeline(tmp_path: Path, text: str) -> Made:
+    path = tmp_path / "shop.yaml"
+    path.write_text(text)
+    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+
+
+def rejudge(made: Made, *words: str, reason: str = "the clock lied") -> Result:
+    return asked(made, "rejudge", "--reason", reason, *words)
+
+
+def lie(folder: Path, name: str, *, at: str, got: str) -> None:
+    """A record whose clock was wrong."""
+    (folder / f"{name}.jsonl").write_text(json.dumps({"id": "lie", "at": at, "got": got, "k": "a", "v": 1}) + "\n")
+
+
+def number_of_lie(made: Made) -> int:
+    rows = table(made[1].warehouse, made[0].spec, "raw_events")
+    [lie] = [row for row in rows if row["id"] == "lie"]
+    return int(lie["_arrival_seq"])
+
+
+def newest_arrival(made: Made) -> datetime:
+    rows = table(made[1].warehouse, made[0].spec, "raw_events")
+    found: datetime = max(row["_arrival_time"] for row in rows if row["_arrival_time"] and row["id"] != "lie")
+    return found
+
+
+@pytest.mark.long
+def test_a_record_that_has_ruined_the_watermark_is_named_with_the_command_that_takes_it_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, PLAIN)
+    land(tmp_path / "in", 50, seed=3, prefix="a")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        after = newest_arrival(made)
+        lie(tmp_path / "in", "lie", at="2099-01-01T00:00:00Z", got=(after + timedelta(seconds=1)).isoformat())
+        report = go(made, instance)
+        seq = number_of_lie(made)
+        command = f'`tidemark rejudge SPEC --exclude {seq} --reason "…"`'
+        assert any(command in said for said in report.alerts), report.alerts
+        land(tmp_path / "in", 40, seed=4, prefix="b", start=after)
+        go(made, instance)
+        letters = table(made[1].warehouse, made[0].spec, "dead_letters")
+        assert sum(row["reason"] == "out_of_order" for row in letters) > 30, "all that comes is late"
+        done = rejudge(made, "--exclude", str(seq))
+        assert done.exit_code == 0, done.output
+        assert "shop: 1 record taken out, all tables made anew, as batch " in done.output
+        assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec, without=[seq])
+        land(tmp_path / "in", 40, seed=5, prefix="c", start=newest_arrival(made))
+        go(made, instance, RunOptions(max_events_per_batch=25))
+    assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec, without=[seq])
+    status = asked(made, "status")
+    assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
+    again = rejudge(made, "--exclude", str(seq))
+    assert (again.exit_code, f"Record {seq} is excluded already" in again.output) == (2, True)
+
+
+@pytest.mark.long
+def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_and_what_comes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = pipeline(tmp_path, SPEC)
+    warehouse, spec = made[1].warehouse, made[0].spec
+    land(tmp_path / "in", 50, seed=3, prefix="a")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        after = newest_arrival(made)
+        lie(tmp_path / "in", "lie", at=after.isoformat(), got="2099-01-01T00:00:00Z")
+        go(made, instance)
+        seq = number_of_lie(made)
+        land(tmp_path / "in", 40, seed=4, prefix="b", start=after)
+        go(made, instance, RunOptions(max_events_per_batch=15))
+        done = rejudge(made, "--where", "id = 'lie'")
+        assert done.exit_code == 0, done.output
+        assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
+        land(tmp_path / "in", 40, seed=5, prefix="c", start=newest_arrival(made))
+        go(made, instance, RunOptions(max_events_per_batch=25))
+        assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
+        assert workspace_of(made).progress.log_clock_us() == round(newest_arrival(made).timestamp() * 1e6)
+        assert rebuild(made).exit_code == 0, "it stays out"
+        assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
+        assert backfill(*made, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
+        assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
+        back = rejudge(made, "--include", str(seq), reason="it was right")
+        assert (back.exit_code, "1 record taken back" in back.output) == (0, True), back.output
+        assert_tables_equal_the_oracle(warehouse, spec)
+        land(tmp_path / "in", 20, seed=6, prefix="d", start=newest_arrival(made))
+        go(made, instance)
+    assert_tables_equal_the_oracle(warehouse, spec)
+    items = sorted(table(warehouse, spec, "log_control"), key=lambda row: int(row["_control_seq"]))
+    decided = [(row["kind"], row["reason"]) for row in items if row["kind"] in ("exclude", "include")]
+    assert decided[-2:] == [("exclude", "the clock lied"), ("include", "it was right")]
+
+
+def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    made = pipeline(tmp_path, PLAIN)
+    land(tmp_path / "in", 20, seed=3)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+    for words, said in (
+        (["--exclude", "20"], "There is no record 20 in the log of shop"),
+        (["--exclude", "one"], "found 'one'"),
+        (["--where", "nothing > 1"], "No field named nothing"),
+        (["--where", "id = 'nobody'"], "No record of shop meets the condition"),
+        (["--include", "3"], "Record 3 is not excluded"),
+        ([], "expected one of them"),
+        (["--exclude", "3", "--include", "4"], "expected one of them"),
+    ):
+        done = rejudge(made, *words)
+        assert (done.exit_code, said in done.output) == (2, True), (words, done.output)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: Path) -> None:
+    made = pipeline(tmp_path, PLAIN)
+    land(tmp_path / "in", 30, seed=3)
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        job = build_definitions(made[1], [made[0]]).resolve_job_def("shop_rejudge")
+        for given, said in (({}, "expected: one of the three"), ({"exclude": [99]}, "There is no record 99")):
+            config = {"ops": {"shop__rejudge": {"config": {**given, "reason": "a test device"}}}}
+            failed = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+            [step] = [one for one in failed.all_events if one.is_step_failure]
+            assert said.lower() in str(step.step_failure_data.error).lower()
+        config = {"ops": {"shop__rejudge": {"config": {"exclude": [3, 5], "reason": "a test device"}}}}
+        assert job.execute_in_process(instance=instance, run_config=config).success
+    status = asked(made, "status")
+    assert "2 records, which `tidemark rejudge` took out of the log" in " ".join(status.output.split())

@@ -1,0 +1,190 @@
+"""Windows that get another name, or are gone: their tables go on, are marked as ended, and are deleted on demand."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import LINES, SHIFTS, land
+from tests.runs.running import (
+    Made,
+    asked,
+    assert_same,
+    changed,
+    committed,
+    elsewhere,
+    go,
+    rebuild,
+    workspace_of,
+)
+from tidemark.assets.rebuild import switch
+from tidemark.assets.rebuild.shadow import begin_without_records
+from tidemark.pipelines.runner import RunOptions
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.settings import Settings
+
+NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}
+"""Names that windows get: sessions, revised ones with a history, sliding ones, those that remember groups."""
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    path = tmp_path / "shifts.yaml"
+    path.write_text(SHIFTS.replace(LINES, f"{LINES}    order: position\n"))
+    land(tmp_path / "in", 80, seed=3, prefix="a")
+    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+
+
+def renamed(made: Made) -> Made:
+    file, settings = made
+    text = file.path.read_text().replace("from: revised", "from: minutes")
+    for old, new in NEW.items():
+        text = text.replace(f"{{name: {old},", f"{{name: {new}, was: {old},")
+    file.path.write_text(text)
+    return read_spec(file.path), settings
+
+
+@pytest.mark.long
+def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them_so(
+    spark: SparkSession, made: Made, tmp_path: Path
+) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance, RunOptions(max_events_per_batch=random.randint(20, 60)))
+        kept = committed(made, "windows/visits")
+        made = renamed(made)
+        planned = json.loads(asked(made, "plan", "--json").output.splitlines()[-1])
+        assert [change["meaning"] for change in planned["changes"]] == ["from here on"] * len(NEW)
+        assert planned["changes"][0]["sentence"] == "`visits` is `calls` now"
+        go(made, instance)  # without new input
+        fresh = elsewhere(made)
+        go(fresh, instance)
+        assert_same(made, fresh)
+        assert asked(made, "plan").output.startswith("shifts: nothing changed since")
+        land(tmp_path / "in", 60, seed=4, prefix="b")
+        for one in (made, fresh):
+            go(one, instance, RunOptions(end_of_input="flush"))
+        assert_same(made, fresh)
+    assert committed(made, "windows/visits") == kept, "the old table stays as it was"
+    status = asked(made, "status").output
+    assert "by hand" not in status, "counts and tables agree"
+    assert "windows/visits" in status
+    said = workspace_of(made).lake.opened.take("windows/visits").metadata().description
+    assert said == "Ended: it goes on as windows/calls"
+    without = changed(made, ", was: visits,", ",")
+    assert asked(without, "plan").exit_code == 0
+    assert "no result changes" in asked(without, "plan").output
+
+
+@pytest.mark.long
+def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
+    spark: SparkSession, made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each run takes up what the one before it left, and dies a table later."""
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        before = committed(made, "dead_letters")
+        made = renamed(made)
+        for at in ("windows/minutes", "_state/session_events", "dead_letters", "log_control", "batches"):
+            with monkeypatch.context() as patched:
+                _dies(patched, at)
+                with pytest.raises(Exception, match="dies here"):
+                    go(made, instance)
+            assert committed(made, "dead_letters") == before, "readers stay at the last commit"
+        go(made, instance)
+        fresh = elsewhere(made)
+        go(fresh, instance)
+    assert_same(made, fresh)
+
+
+def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
+    """Let a rename die right after it has written a table, or before its commit."""
+    if at == "batches":
+        original = BatchLog.commit
+
+        def commit(log: BatchLog, plan: object, *given: object, **named: object) -> object:
+            if "renamed" in plan.input:  # type: ignore[attr-defined]
+                raise OSError("dies here")
+            return original(log, plan, *given, **named)  # type: ignore[arg-type]
+
+        patched.setattr(BatchLog, "commit", commit)
+        return
+    begun = begin_without_records
+    committed_here = Lake._committed
+
+    def after(lake: Lake, table: str, version: int) -> None:
+        committed_here(lake, table, version)
+        if table == at:
+            raise OSError("dies here")
+
+    def begin(*given: object) -> object:
+        patched.setattr(Lake, "_committed", after)
+        return begun(*given)  # type: ignore[arg-type]
+
+    patched.setattr(switch, "begin_without_records", begin)
+
+
+@pytest.mark.long
+def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
+    spark: SparkSession, made: Made
+) -> None:
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        made = changed(
+            made, "{name: visits, kind: session, gap: 8 s", "{name: calls, was: visits, kind: session, gap: 5 s"
+        )
+        refused = asked(made, "plan")
+        assert (refused.exit_code, f"tidemark rebuild {made[0].path} --window calls" in refused.output) == (3, True)
+        done = rebuild(made, "--to-spec")
+        assert done.exit_code == 0, done.output
+        assert "the spec asks for the past of calls" in done.output
+        fresh = elsewhere(made)
+        go(fresh, instance)
+    assert_same(made, fresh)
+    assert "by hand" not in asked(made, "status").output
+    assert "nothing needs the past" in rebuild(made, "--to-spec").output
+
+
+@pytest.mark.long
+def test_a_window_that_is_gone_is_marked_and_dropped_on_demand(
+    spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = next(one for one in SHIFTS.splitlines(keepends=True) if "name: visits" in one)
+    folder = tmp_path / "warehouse" / "shifts" / "windows" / "visits"
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        refused = rebuild(made, "--drop", "visits")
+        assert (refused.exit_code, "take it out of `windows` first" in refused.output) == (2, True)
+        made = changed(made, line, "")
+        land(tmp_path / "in", 30, seed=4, prefix="b")
+        go(made, instance)
+        opened = workspace_of(made).lake.opened.take("windows/visits")
+        assert opened.metadata().description == "Ended: shifts has no window visits any more"
+        assert "windows/visits: the spec has no such window any more" in asked(made, "status").output
+        assert "one of visits" in rebuild(made, "--drop", "visit").output
+        with monkeypatch.context() as patched:
+            patched.setattr(switch, "remove_tree", _fails)
+            assert "dies here" in rebuild(made, "--drop", "visits").output
+        assert folder.exists()
+        done = rebuild(made, "--drop", "visits", "--reason", "nobody reads it")
+        assert (done.exit_code, folder.exists()) == (0, False), done.output
+        last = workspace_of(made).batches.last_commit()
+        assert last is not None
+        assert not [table for table in last.table_versions if table.endswith("/visits")]
+        status = asked(made, "status").output
+        assert ("ended" in status, "by hand" in status) == (False, False)
+        land(tmp_path / "in", 30, seed=5, prefix="c")
+        go(made, instance)
+        back = changed(made, "windows:\n", f"windows:\n{line}")
+        assert rebuild(back, "--window", "visits").exit_code == 0
+        fresh = elsewhere(back)
+        go(fresh, instance)
+    assert_same(back, fresh)
+
+
+def _fails(_place: object) -> None:
+    raise OSError("dies here")
