@@ -84,7 +84,7 @@ class ParquetLooks:
         question = json.dumps({"path": path, "what": what}) + "\n"
         with self._one_at_a_time:
             answer, code = self._answer_to(question)
-            if code == 0:  # nothing was asked for long
+            if code == 0:  # it ended at this moment, as nothing was asked for long
                 answer, code = self._answer_to(question)
             if not answer:
                 ended = "was aborted" if code is not None and code < 0 else "ended"
@@ -98,7 +98,8 @@ class ParquetLooks:
 
     def _answer_to(self, question: str) -> tuple[str, int | None]:
         """Ask the process; return its answer, or an empty one and the exit code if it has ended."""
-        if self._environment != os.environ:  # it has its credentials from there
+        has_ended = self._process is not None and self._process.poll() is not None
+        if has_ended or self._environment != os.environ:  # it has its credentials from there
             self.end()
             self._environment = dict(os.environ)
         process = self._process = self._process or _started(self._idle_s)
@@ -136,7 +137,8 @@ def _unreadable(path: str, why: str) -> InputError:
 def _started(idle_s: float) -> "subprocess.Popen[str]":
     words = [sys.executable, "-P", "-m", "tidemark.resources.sources.footers", str(idle_s)]
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, text=True)
+    # In a session of its own: Ctrl-C is for the process that asks.
+    return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=null, text=True, start_new_session=True)
 
 
 def main() -> None:

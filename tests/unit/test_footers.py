@@ -1,6 +1,5 @@
 """Parquet files that their library cannot stand: they end a process that was made for it, and nothing else."""
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -85,10 +84,15 @@ def test_looks_go_on_after_one_that_ended_their_process(tmp_path: Path) -> None:
     assert "decrypt" in looks.fault(str(tmp_path / "bad.parquet"))
 
 
-def test_looks_go_on_after_their_process_has_ended_because_nothing_was_asked(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_looks_go_on_after_their_process_has_ended_between_two_questions(tmp_path: Path, *, killed: bool) -> None:
     pq.write_table(ROWS, tmp_path / "good.parquet")
-    looks = ParquetLooks(idle_s=0.05)
+    looks = ParquetLooks(idle_s=60 if killed else 0.05)
     for _ in range(3):
         assert looks.footer(str(tmp_path / "good.parquet")).names == ("a", "b")
-        time.sleep(0.3)
-    assert looks.end() == 0
+        process = looks._process
+        assert process is not None
+        if killed:
+            process.kill()
+        process.wait(10)
+    looks.end()
