@@ -1,1 +1,1 @@
-"""What maintains the checkout: the environment, and the part of the documentation that is generated."""
+"""Programs that maintain the checkout: the environment, and the part of the documentation that is generated."""

@@ -59,7 +59,7 @@ _NO_DEFAULT = "none"
 
 
 def generated() -> str:
-    """Return the tables of all keys, as they stand between the two marks of the page."""
+    """Return the tables of all keys, as they are between the two marks of the page."""
     schema = spec_json_schema()
     models = {"Spec": schema, **schema["$defs"]}
     sections = []
@@ -102,7 +102,7 @@ def _rows(model: Json, prefix: str, models: Mapping[str, Json]) -> Iterator[str]
 
 
 def _mappings(schema: Json) -> list[str]:
-    """The models of the mappings that a key takes."""
+    """Return the models of the mappings that a key takes."""
     choices = [schema, *schema.get("anyOf", ())]
     return [choice["$ref"].rpartition("/")[2] for choice in choices if "$ref" in choice]
 
@@ -151,7 +151,7 @@ def _plural(kind: str) -> str:
 
 
 def _unit(name: str, schema: Json) -> str:
-    """What a value counts or measures; a duration says its unit itself."""
+    """Return the unit that a value counts or measures; a duration says its unit itself."""
     choices = [schema, *schema.get("anyOf", ())]
     if any(choice.get("pattern") == DURATION_PATTERN for choice in choices):
         return "in the value: `5 s`"
