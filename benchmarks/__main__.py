@@ -88,7 +88,7 @@ def main(events: int, into: Path, logs: Path) -> None:
 
 
 def _run(piece: Piece, logs: Path) -> dict[str, Any] | None:
-    """What a piece reports; None where it failed, and has said why."""
+    """Return what a piece reports; None where it failed, and has said why."""
     command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.{piece.module}", *piece.options]
     if piece.keeps_logs:
         command += ["--logs", str(logs)]

@@ -46,7 +46,7 @@ def land(folder: Path, days: int, events: int) -> None:
 
 
 def files_read(workspace: Workspace, first: date, last: date) -> int:
-    """How many files of the log a backfill of some days opens, by Spark's plan of its scan."""
+    """Return how many files of the log a backfill of some days opens, by Spark's plan of its scan."""
     start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(days=1)))
     part = range_of_windows(workspace, workspace.spec.windows[0], us_of(start), us_of(end))
     return len(records_between(workspace, part.first_seq, part.end_seq).inputFiles())

@@ -72,7 +72,7 @@ def write_spec(
 
 
 def tidemark_run(tidemark: str | Path, *specs: str, options: Sequence[str] = ()) -> list[str]:
-    """The command that runs specs of the folder it is started in."""
+    """Return the command that runs specs of the folder it is started in."""
     return [str(tidemark), "run", *specs, "--warehouse", "warehouse", *options]
 
 

@@ -37,7 +37,7 @@ class Budget:
     _taken: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
 
     def allows(self, name: str, cores: int, events: int) -> bool:
-        """Whether a run of a command may begin; the first of each always may."""
+        """Return whether a run of a command may begin; the first of each always may."""
         known = self._taken.get((name, cores))
         if not self.seconds or known is None:
             return True

@@ -24,7 +24,7 @@ LENGTHS = (1_000_000, 3_000_000, 10_000_000, 30_000_000)
 
 
 def live_heap_mb() -> float:
-    """What is alive in the heap of the JVM that this process started, after a collection."""
+    """Return what is alive in the heap of the JVM that this process started, after a collection."""
     known = subprocess.run(["jps", "-q"], capture_output=True, text=True, check=True).stdout.split()
     [pid] = [pid for pid in known if _parent(pid) is not None]
     subprocess.run(["jcmd", pid, "GC.run"], capture_output=True, check=True)

@@ -20,14 +20,14 @@ from tidemark.timeops.watermark.timelines import STATE, LogPlace
 
 
 def by_minute(log: DataFrame) -> object:
-    """The plain aggregation: events per minute of event time."""
+    """Return the plain aggregation: events per minute of event time."""
     return (
         log.groupBy(F.date_trunc("minute", "t")).agg(F.count("*").alias("n")).agg(F.sum("n"), F.count("*")).collect()
     )
 
 
 def late(log: DataFrame, stored: Stored, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
-    """How many events are out of order, and how late; with `setters` also which records made them so."""
+    """Return how many events are out of order, and how late; with `setters` also which records made them so."""
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     adjusted = time_adjustment(
         log, STATE.empty_table(), TimeRules(time), LogPlace(), execution=Execution(stored=stored)

@@ -31,7 +31,7 @@ _SALTS = 10  # a seed has so many numbers of its own
 
 
 def log_of(spark: SparkSession, folder: Path, events: int, timelines: int, seed: int = SEED) -> DataFrame:
-    """A log in a Delta table, made unless it is there.
+    """Return a log in a Delta table, made unless it is there.
 
     Args:
         spark: The session.
@@ -56,12 +56,12 @@ def stored_log(folder: Path, events: int, timelines: int) -> Stored:
 
 
 def log_name(events: int, timelines: int, seed: int = SEED) -> str:
-    """The folder of a log among the others."""
+    """Return the folder of a log among the others."""
     return f"log_{events}_{timelines}{_of_seed(seed)}"
 
 
 def files_of(folder: Path, events: int, kind: str, *, files: int = FILES, seed: int = SEED) -> Path:
-    """The same events in files one after another, as their arrivals are; made unless they are there.
+    """Return the same events in files one after another, as their arrivals are; made unless they are there.
 
     Names and times of change are in the order of the arrivals, as readers go by one or the other.
 

@@ -48,7 +48,7 @@ def _processor() -> str:
 
 
 def _said(*command: str) -> str:
-    """What a command prints; nothing where there is no such command."""
+    """Return what a command prints; nothing where there is no such command."""
     try:
         done = subprocess.run(
             command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False

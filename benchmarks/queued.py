@@ -50,7 +50,7 @@ def run(root: Path, batches: int, events: int, *, warm: bool) -> list[tuple[floa
 
 
 def _ended(instance: DagsterInstance, runs: int) -> RunRecord:
-    """The newest of so many runs, when it has ended well."""
+    """Return the newest of so many runs, when it has ended well."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         found = list(instance.get_run_records())

@@ -46,7 +46,7 @@ class Used:
 
     @classmethod
     def now(cls) -> "Used":
-        """What was used so far."""
+        """Return what was used so far."""
         cpu = read = 0
         for pid in _family(os.getpid()):
             fields = (
@@ -66,7 +66,7 @@ def _family(pid: int) -> Iterator[int]:
 
 
 def used_by(work: Callable[[], object]) -> Used:
-    """What a piece of work uses."""
+    """Return what a piece of work uses."""
     before = Used.now()
     work()
     after = Used.now()

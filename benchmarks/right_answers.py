@@ -109,7 +109,7 @@ def streaming(pick_up: PickUp, work: Path) -> Answer:
 
 
 def other(peer: Peer, option: str) -> Callable[[PickUp, Path], Answer]:
-    """A peer that writes Parquet; the option says how many readers or threads it has."""
+    """Return a peer that writes Parquet; the option says how many readers or threads it has."""
 
     def run(pick_up: PickUp, work: Path) -> Answer:
         files = pick_up.for_flink if peer is FLINK else pick_up.files

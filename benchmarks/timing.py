@@ -63,7 +63,7 @@ class Report:
     about: dict[str, object] = field(default_factory=dict)
 
     def ratios(self, figure: Figure) -> list[float]:
-        """Those of each round to the same round of what it is compared with."""
+        """Return the ratio of each round to the same round of the work that it is compared with."""
         if figure.against is None:
             return []
         [other] = [one for one in self.figures if (one.work, one.unit) == (figure.against, figure.unit)]
@@ -163,7 +163,7 @@ def _cells(figure: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _spread(figure: Mapping[str, Any]) -> str:
-    """The median with the least and the most; where every round counts, each of them."""
+    """Return the median with the least and the most; where every round counts, each of them."""
     values = figure["values"]
     digits = 0 if all(float(value).is_integer() for value in values) else 1 if figure["median"] >= 10 else 2
     if figure["worst"]:

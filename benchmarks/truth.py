@@ -32,11 +32,11 @@ class Rule(Enum):
     """Flink's watermark says that no time up to and including it is to come."""
 
     def closes_us(self, start_us: Instants) -> Instants:
-        """The watermark at which a window closes."""
+        """Return the watermark at which a window closes."""
         return start_us + SIZE_US - (1_000 if self is Rule.WINDOW_OPEN_IN_MS else 0)
 
     def counts(self, t_us: Instants, before_us: Instants) -> Mask:
-        """Which events count."""
+        """Return which events count."""
         if self is Rule.BEHIND_IS_DROPPED:
             return t_us >= before_us
         return self.closes_us(_start_us(t_us)) > before_us
@@ -81,7 +81,7 @@ def read_events(files: Path) -> pd.DataFrame:
 
 
 def truth_of(events: pd.DataFrame, rule: Rule) -> Truth:
-    """The exact results of a rule."""
+    """Return the exact results of a rule."""
     t_us: Instants = events["t_us"].to_numpy()
     reached = np.maximum.accumulate(t_us) - DELAY_US
     before = np.concatenate([[_NEVER], reached[:-1]])

@@ -70,7 +70,7 @@ class Side:
         self.looked_after.append(time.perf_counter() - start)
 
     def line(self, last: int) -> str:
-        """What its tables take, and the median of its last batches."""
+        """Return what its tables take, and the median of its last batches."""
         workspace = Workspace(self.file, self.settings.warehouse)
         sizes = [size_of(workspace.lake, table) for table in (*workspace.tables, BATCHES)]
         runs = sum(path.stat().st_size for path in self.settings.dagster_home.rglob("*") if path.is_file())
@@ -94,7 +94,7 @@ def land(folder: Path, number: int) -> None:
 
 
 def sides(root: Path) -> Sequence[Side]:
-    """The same pipeline twice over the same input."""
+    """Return the same pipeline twice over the same input."""
     made = []
     for name in ("without", "maintained"):
         path = root / f"{name}.yaml"

@@ -14,7 +14,7 @@ Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 def certificate_of(key: Key, host: str) -> x509.Certificate:
-    """A certificate of a host, a name or an IP address, for today."""
+    """Return a certificate of a host, a name or an IP address, for today."""
     name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, host)]), datetime.now(UTC)
     try:
         stands_for: x509.GeneralName = x509.IPAddress(ip_address(host))
@@ -33,7 +33,7 @@ def certificate_of(key: Key, host: str) -> x509.Certificate:
 def as_pem(
     made: Key | x509.Certificate, form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8
 ) -> str:
-    """A certificate as PEM, or a key, in a form that is not encrypted."""
+    """Return a certificate as PEM, or a key, in a form that is not encrypted."""
     if isinstance(made, x509.Certificate):
         return made.public_bytes(serialization.Encoding.PEM).decode()
     return made.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()

@@ -20,7 +20,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _same_settings(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A run sets its own settings on the session that it finds: afterwards they are the tests' again."""
+    """Restore the settings of the tests after a run, which sets its own on the session that it finds."""
     yield
     if "spark" in request.fixturenames:
         session = request.getfixturevalue("spark")

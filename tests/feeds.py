@@ -16,14 +16,14 @@ Rows = Counter[str]
 
 
 def changes(folder: Place, after: int, until: int) -> pa.Table:
-    """What delta-rs reads of the versions behind one, up to another."""
+    """Return what delta-rs reads of the versions behind one, up to another."""
     if after == until:
         return pa.table({})
     return pa.table(DeltaTable(**delta_place(folder)).load_cdf(after + 1, until))
 
 
 def net(folder: Place, after: int, until: int) -> Rows:
-    """How often each row came, less how often it went; rows of which nothing is left are not told."""
+    """Return how often each row came, less how often it went; rows of which nothing is left are not told."""
     found: Rows = Counter()
     for change in changes(folder, after, until).to_pylist():
         found[text(change)] += SIGN[change["_change_type"]]
@@ -31,7 +31,7 @@ def net(folder: Place, after: int, until: int) -> Rows:
 
 
 def net_by_spark(spark: SparkSession, folder: Place, after: int, until: int) -> Rows:
-    """The same by Spark's reader."""
+    """Return the same by Spark's reader."""
     if after == until:
         return Counter()
     feed = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", after + 1)
@@ -45,19 +45,19 @@ def net_by_spark(spark: SparkSession, folder: Place, after: int, until: int) -> 
 
 
 def rows_at(folder: Place, version: int) -> Rows:
-    """The rows of a version."""
+    """Return the rows of a version."""
     return Counter(map(text, DeltaTable(**delta_place(folder), version=version).to_pyarrow_table().to_pylist()))
 
 
 def between(folder: Place, after: int, until: int) -> Rows:
-    """The rows that only the later of two versions has, less those that only the earlier has."""
+    """Return the rows that only the later of two versions has, less those that only the earlier has."""
     found = rows_at(folder, until)
     found.subtract(rows_at(folder, after))
     return Counter({row: count for row, count in found.items() if count})
 
 
 def text(row: dict[str, object]) -> str:
-    """A row without what the feed says of it; the entries of a map come in any order."""
+    """Return a row without what the feed says of it; the entries of a map come in any order."""
     values = {
         name: sorted(map(str, value)) if isinstance(value, list) else value
         for name, value in row.items()

@@ -75,7 +75,7 @@ class GcsServer:
 
 @contextmanager
 def gcs_server(folder: Path) -> Iterator[GcsServer]:
-    """A server with one bucket, as a process that ends with the block.
+    """Yield a server with one bucket, as a process that ends with the block.
 
     Args:
         folder: Where its log, its key and its certificate go.
@@ -189,7 +189,7 @@ class _Request(BaseHTTPRequestHandler):
     do_PUT = do_POST = do_DELETE = do_HEAD = do_PATCH = do_GET  # noqa: N815 - see above
 
     def _token(self, body: bytes) -> str:
-        """Who asks; of a batch of requests the first says it."""
+        """Return who asks; of a batch of requests the first says it."""
         said = self.headers.get("Authorization", "")
         if not said and self.path.startswith("/batch/"):
             said = (re.search(rb"(?i)authorization: (.*?)\r?\n", body) or [b"", b""])[1].decode()

@@ -116,7 +116,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 @contextmanager
 def broker_in(folder: Path) -> Iterator[LocalBroker]:
-    """A broker with a listener for everybody, and one for those who can log in over TLS."""
+    """Yield a broker with a listener for everybody, and one for those who can log in over TLS."""
     prefix = f"listener.name.{SECURE.lower()}"
     password = PASSWORD.replace('"', '\\\\"')
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
@@ -133,7 +133,7 @@ def broker_in(folder: Path) -> Iterator[LocalBroker]:
 
 
 def login(broker: LocalBroker) -> dict[str, str]:
-    """The options with which `alice` logs in at the secure listener; KAFKA_PASSWORD holds her password."""
+    """Return the options with which `alice` logs in at the secure listener; KAFKA_PASSWORD holds her password."""
     return {
         "security.protocol": SECURE,
         "sasl.mechanism": "PLAIN",
@@ -144,7 +144,7 @@ def login(broker: LocalBroker) -> dict[str, str]:
 
 
 def _certificate(folder: Path, prefix: str) -> dict[str, str]:
-    """The settings by which a listener shows a certificate, which is left in the folder."""
+    """Return the settings by which a listener shows a certificate, which is left in the folder."""
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = as_pem(certificate_of(key, "127.0.0.1"))
     (folder / "authority.pem").write_text(certificate)

@@ -26,7 +26,7 @@ from tidemark.resources.spark.session import session_config
 
 
 def free_port() -> int:
-    """A free port of this machine."""
+    """Return a free port of this machine."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -39,7 +39,7 @@ PATIENCE_S = 300
 
 @contextmanager
 def process(command: Sequence[str], environment: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process in the checkout; what it says goes to a file.
+    """Yield a process in the checkout; what it says goes to a file.
 
     Args:
         command: The program and its arguments.
@@ -80,7 +80,7 @@ def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[None]:
 
 @contextmanager
 def warm_spark(home: Path, folder: Path) -> Iterator[None]:
-    """What `tidemark serve` keeps, ready."""
+    """Yield what `tidemark serve` keeps, ready."""
     command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(free_port())]
     log = folder / "serve.log"
     with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
@@ -116,7 +116,7 @@ class Cluster:
         os.killpg(self.workers[number].pid, signal.SIGKILL)
 
     def says(self) -> dict[str, Any]:
-        """What the master says of workers and applications; nothing while it starts."""
+        """Return what the master says of workers and applications; nothing while it starts."""
         try:
             with urlopen(f"http://{MASTER}:{self.page}/json/") as answer:
                 known: dict[str, Any] = json.load(answer)
@@ -127,7 +127,7 @@ class Cluster:
 
 @contextmanager
 def standalone_cluster(folder: Path) -> Iterator[Cluster]:
-    """A master and two workers of one core each, with a secret.
+    """Yield a master and two workers of one core each, with a secret.
 
     Args:
         folder: Where they write: logs, and `spark-defaults.conf`, which the driver reads, too.
@@ -167,7 +167,7 @@ _CLUSTER = ("org.apache.hadoop.mapreduce.MiniHadoopClusterManager", "-nomr", "-f
 
 @contextmanager
 def hdfs(folder: Path) -> Iterator[RemotePath]:
-    """The root of an HDFS that runs inside; its ports are chosen by the system.
+    """Yield the root of an HDFS that runs inside; its ports are chosen by the system.
 
     Args:
         folder: Where it writes.
@@ -186,7 +186,7 @@ def hdfs(folder: Path) -> Iterator[RemotePath]:
 
 
 def _takes_files(root: RemotePath) -> bool:
-    """Whether its data node has come: without one a file has nowhere to be."""
+    """Return whether its data node has come: without one a file has nowhere to be."""
     try:
         (root / "tried").write_bytes(b"once")
     except StoreError:

@@ -90,7 +90,7 @@ class S3Server:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3Server]:
-    """A server with one bucket, as a process that ends with the block.
+    """Yield a server with one bucket, as a process that ends with the block.
 
     Args:
         folder: Where its log goes.

@@ -47,7 +47,7 @@ class Dice:
         return values[(turn + self._turns) % len(values)]
 
     def seed(self, fixed: int) -> int:
-        """A seed of generated logs: this one where the dice are fixed."""
+        """Return a seed of generated logs: this one where the dice are fixed."""
         return fixed if self._random is None else self._random.getrandbits(32)
 
 

@@ -52,7 +52,7 @@ class Places:
 
 @contextmanager
 def dagster_ui(places: Places) -> Iterator[str]:
-    """The UI's address, while `make ui` runs; every process of it is ended."""
+    """Yield the UI's address, while `make ui` runs; every process of it is ended."""
     command = [sys.executable, "-m", "tidemark.pipelines.ui", "--port", str(places.ui)]
     log = places.root / "ui.log"
     with process(command, places.environment, log) as ui:
@@ -63,7 +63,7 @@ def dagster_ui(places: Places) -> Iterator[str]:
 
 @contextmanager
 def browser_page() -> Iterator[Page]:
-    """A page of a headless Chromium that reaches this machine alone."""
+    """Yield a page of a headless Chromium that reaches this machine alone."""
     program = chromium()
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])

@@ -42,7 +42,7 @@ class DagsterUi:
         self.page.get_by_text("0 / 1 Passed").click()
 
     def in_graph(self, asset: str) -> Locator:
-        """An asset in the graph, by its short name."""
+        """Return an asset in the graph, by its short name."""
         return self.page.get_by_text(asset, exact=True).first
 
     def hide_navigation(self) -> None:
@@ -71,7 +71,7 @@ class DagsterUi:
         expect(self.page.locator("canvas").first).to_be_visible()
 
     def open_picture(self, name: str) -> Locator:
-        """A picture of the newest materialization, by the click that shows it."""
+        """Return a picture of the newest materialization, by the click that shows it."""
         self.open_tab("Events")
         self.page.get_by_role("row").filter(has_text=name).get_by_text("[Show Markdown]").last.click()
         picture = self.page.get_by_role("dialog").get_by_role("img", name=name)

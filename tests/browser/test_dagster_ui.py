@@ -25,7 +25,7 @@ DAYS = {1: 842, 2: 943, 3: 914, 4: 915, 5: 720, 6: 832}
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """The demo with the flights of five days, which have been run as two batches."""
+    """Return the demo with the flights of five days, which have been run as two batches."""
     chromium()  # before the minute that a run takes
     root = tmp_path_factory.mktemp("ui")
     specs = root / "pipelines" / "specs"
@@ -41,7 +41,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 @pytest.fixture(scope="module")
 def complaints() -> list[str]:
-    """What the browser had to complain of."""
+    """Return what the browser had to complain of."""
     return []
 
 
@@ -143,7 +143,7 @@ def test_five_days_that_are_computed_anew_by_clicks_equal_the_live_ones(
 
 
 def departures(places: Places) -> tuple[list[str], set[int]]:
-    """The committed rows of the window as texts, but for the batches that wrote them; and these."""
+    """Return the committed rows of the window as texts, but for the batches that wrote them; and these."""
     workspace = Workspace(read_spec(places.specs / SPEC.name), places.warehouse)
     table = "windows/departures_1h"
     rows = workspace.lake.rows(table, workspace.base()[table]).to_pylist()

@@ -50,7 +50,7 @@ class Gateway:
 
     @classmethod
     def of(cls, spark: SparkSession) -> "Gateway":
-        """The JVM of a session of this process."""
+        """Return the JVM of a session of this process."""
         gateway = spark.sparkContext._gateway
         assert gateway is not None
         return cls(gateway.gateway_parameters.port, gateway.gateway_parameters.auth_token)
@@ -121,7 +121,7 @@ def _commit_name(lake: Lake, table: str) -> str | None:
 
 
 def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], None]:
-    """A hook for `Lake._committed` that tells the name of each commit."""
+    """Return a hook for `Lake._committed` that tells the name of each commit."""
 
     def committed(lake: Lake, table: str, _version: int) -> None:
         name = commit_name(lake, table)

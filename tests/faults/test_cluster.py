@@ -59,20 +59,20 @@ class Demo:
         return self.folder / "said.txt"
 
     def started(self, command: str, *options: str) -> AbstractContextManager[subprocess.Popen[bytes]]:
-        """A command of tidemark over this pipeline: it leads a group of processes, which its JVM is in."""
+        """Return a command of tidemark over this pipeline: it leads a group of processes, which its JVM is in."""
         self.folder.mkdir(exist_ok=True)
         words = [sys.executable, "-m", "tidemark.pipelines.cli", command, str(self.spec), *options]
         places = {"TIDEMARK_WAREHOUSE": str(self.warehouse), "DAGSTER_HOME": str(self.folder / "home")}
         return process(words, {**places, **self.environment}, self.log)
 
     def does(self, command: str, *options: str) -> str:
-        """What a command says that ends well."""
+        """Return what a command says that ends well."""
         with self.started(command, *options) as running:
             assert running.wait(DEADLINE_S) == 0, self.log.read_text()
         return self.log.read_text()
 
     def is_in_a_batch(self, *, behind: int = 0) -> bool:
-        """Whether released events are written, and the batch has not ended: windows are not yet computed.
+        """Return whether released events are written, and the batch has not ended: windows are not yet computed.
 
         Args:
             behind: The version of `ordered_events` before the attempt that is meant.
@@ -83,7 +83,7 @@ class Demo:
         return is_written and workspace.progress.processed_end() == 0
 
     def tables(self, *, of_one_batch: bool = True) -> dict[str, list[str]]:
-        """The rows of each table but `batches`, which has times and processes in it, as sorted texts.
+        """Return the rows of each table but `batches`, which has times and processes in it, as sorted texts.
 
         The spec is in one of them, and it says where the input is. Where a file lies and when it was written is not
         compared: input in a store is a copy.
@@ -99,7 +99,7 @@ class Demo:
 
 @pytest.fixture(scope="module")
 def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's spec, with the flights of some months."""
+    """Return the demo's spec, with the flights of some months."""
     root = tmp_path_factory.mktemp("flights")
     landing = root / "data" / "flights"
     land_flights(landing)
@@ -114,7 +114,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """The tables that one machine gives."""
+    """Return the tables that one machine gives."""
     folder = tmp_path_factory.mktemp("alone")
     demo = Demo(spec, folder, folder / "warehouse", {})
     assert "Spark in this process" in demo.does("run")
@@ -134,7 +134,7 @@ def demo(spec: Path, cluster: Cluster, tmp_path: Path) -> Demo:
 
 @pytest.fixture
 def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Path) -> Demo:
-    """The same with input and tables in an object store: driver and workers share no folder."""
+    """Return the same with input and tables in an object store: driver and workers share no folder."""
     for file in (spec.parents[2] / "data" / "flights").iterdir():
         place_of(f"{STORE}/flights/{file.name}").write_bytes(file.read_bytes())
     copy = tmp_path / SPEC.name
@@ -189,7 +189,7 @@ def kill_the_driver(demo: Demo) -> None:
 
 
 def while_running(running: subprocess.Popen[bytes], holds: Callable[[], bool]) -> Callable[[], bool]:
-    """The same as `holds`, which fails once the process has ended."""
+    """Return the same as `holds`, which fails once the process has ended."""
 
     def held() -> bool:
         assert running.poll() is None, "it ended before"

@@ -54,7 +54,7 @@ def test_files_that_keep_coming_become_windows_with_no_further_command(
 
 
 def seconds_until_committed(workspace: Workspace, dropped: Sequence[datetime]) -> list[float]:
-    """How long after each file came its records were in a committed batch."""
+    """Return how long after each file came its records were in a committed batch."""
     commits = [commit for commit in workspace.batches.history() if commit.plan.kind == "process"]
     waits = []
     for number, came in enumerate(dropped):

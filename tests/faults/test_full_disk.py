@@ -28,7 +28,7 @@ FULL = 3
 
 @contextmanager
 def no_longer_files(process: int) -> Iterator[None]:
-    """A process that can write no more than LONGEST_FILE to any file."""
+    """Yield a process that can write no more than LONGEST_FILE to any file."""
     before = resource.prlimit(process, resource.RLIMIT_FSIZE)
     resource.prlimit(process, resource.RLIMIT_FSIZE, (LONGEST_FILE, before[1]))
     try:

@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Iterator[RemotePath]:
 
 
 def on_hdfs(base: Path, root: RemotePath, local: SpecFile) -> tuple[SpecFile, Settings]:
-    """The same pipeline with input and tables on HDFS, which holds a copy of the input."""
+    """Return the same pipeline with input and tables on HDFS, which holds a copy of the input."""
     for path in (local.folder / "in_faults").iterdir():
         (root / "in" / path.name).write_bytes(path.read_bytes())
     spec = base / "hdfs" / local.path.name

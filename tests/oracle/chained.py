@@ -20,7 +20,7 @@ def results_over(
     window: Window,
     group_of: Callable[[WindowResult], Group],
 ) -> tuple[list[WindowResult], list[int]]:
-    """The results of a window over those of `source`, and the position of the item that made each.
+    """Return the results of a window over those of `source`, and the position of the item that made each.
 
     `events` are those of all results in it.
     """

@@ -19,7 +19,7 @@ def floor(t: int, unit: int) -> int:
 
 
 def grid_windows(t_us: int, size: int, hop: int, offset: int = 0, closed: str = "left") -> list[Interval]:
-    """The windows on the grid offset + k * hop that contain t, the earliest first.
+    """Return the windows on the grid offset + k * hop that contain t, the earliest first.
 
     closed left: start <= t < end; closed right: start < t <= end.
     """
@@ -35,7 +35,7 @@ def grid_windows(t_us: int, size: int, hop: int, offset: int = 0, closed: str = 
 
 
 def cumulative_windows(t_us: int, size: int, step: int, offset: int = 0, closed: str = "left") -> list[Interval]:
-    """The windows [k * size, k * size + j * step) that contain t, j from 1 to size / step."""
+    """Return the windows [k * size, k * size + j * step) that contain t, j from 1 to size / step."""
     found: list[Interval] = []
     for start, full_end in grid_windows(t_us, size, size, offset, closed):
         end = start + step
@@ -47,7 +47,7 @@ def cumulative_windows(t_us: int, size: int, step: int, offset: int = 0, closed:
 
 
 def calendar_window(t_us: int, by: str, zone: str, closed: str = "left") -> Interval:
-    """The local day or month of the zone that contains t."""
+    """Return the local day or month of the zone that contains t."""
     if closed == "right":
         t_us -= 1
     local = (EPOCH + timedelta(microseconds=t_us)).astimezone(ZoneInfo(zone))
@@ -61,13 +61,13 @@ def calendar_window(t_us: int, by: str, zone: str, closed: str = "left") -> Inte
 
 
 def local_instant(local: datetime, zone: str) -> int:
-    """A local time as an instant: in an overlap the earlier offset, in a gap moved forward by its length."""
+    """Return a local time as an instant: in an overlap the earlier offset, in a gap moved forward by its length."""
     instant = local.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
     return (instant - EPOCH) // timedelta(microseconds=1)
 
 
 def windows_of(window: Window, t_us: int) -> list[Interval]:
-    """The windows of a definition that contain t; for kinds whose windows do not depend on other events."""
+    """Return the windows of a definition that contain t; for kinds whose windows do not depend on other events."""
     if window.calendar is not None:
         return [calendar_window(t_us, *window.calendar, window.closed)]
     if window.kind == "tumbling":
@@ -82,7 +82,7 @@ def windows_of(window: Window, t_us: int) -> list[Interval]:
 
 
 def next_window(window: Window, after: Interval) -> Interval:
-    """The window on the grid of a definition whose end follows that of another."""
+    """Return the window on the grid of a definition whose end follows that of another."""
     if window.calendar is not None:
         return calendar_window(after[1], *window.calendar)
     if window.kind == "cumulative":
@@ -94,7 +94,7 @@ def next_window(window: Window, after: Interval) -> Interval:
 
 
 def after_end(window: Window, unit_us: int) -> int:
-    """How long after its end the clock closes a window: one unit more where an event on the end is inside."""
+    """Return how long after its end the clock closes a window: one unit more where an event on the end is inside."""
     end_is_inside = window.closed == "right" or window.kind in ("session", "sliding", "snapshot")
     return window.allowed_lateness_us + (unit_us if end_is_inside else 0)
 
@@ -111,7 +111,7 @@ def close_of(window: Window, t_us: int, unit_us: int) -> int | None:
 
 
 def latest_close_on_grid(window: Window, limit_us: int, unit_us: int) -> int | None:
-    """The latest closing time on the grid of a window that is not after the limit; None without a grid."""
+    """Return the latest closing time on the grid of a window that is not after the limit; None without a grid."""
     later = after_end(window, unit_us)
     if window.calendar is not None:
         return calendar_window(limit_us - later, *window.calendar)[0] + later

@@ -69,13 +69,13 @@ class TimeRules:
     processing_time: bool = False
 
     def tolerance_of(self, source: str) -> int:
-        """The out-of-orderness of one source."""
+        """Return the out-of-orderness of one source."""
         if isinstance(self.out_of_orderness_us, int):
             return self.out_of_orderness_us
         return self.out_of_orderness_us[source]
 
     def timeout_of(self, source: str) -> int:
-        """The idle timeout of one source."""
+        """Return the idle timeout of one source."""
         timeout = self.idle[1] if self.idle else None
         if timeout is None:
             raise ValueError("idle: there is no timeout")
@@ -83,7 +83,7 @@ class TimeRules:
 
 
 def one_group(_record: Record) -> Group:
-    """The grouping of a window without `group_by`."""
+    """Return the grouping of a window without `group_by`."""
     return ()
 
 

@@ -20,7 +20,7 @@ class Timed:
 
 
 def refused_at_ingestion(record: Record) -> str | None:
-    """The reason of a dead letter of ingestion, which belongs to no timeline."""
+    """Return the reason of a dead letter of ingestion, which belongs to no timeline."""
     if record.bad == "malformed":
         return "malformed"
     return "no_arrival_time" if record.arrival_us is None else None
@@ -35,7 +35,7 @@ class TimePolicies:
         self.first_times: list[tuple[object, int]] = []  # (key, event time) of records that are no duplicates
 
     def judge(self, record: Record, arrival: int) -> Timed | DeadLetter:
-        """The time of a record that has an arrival, or why it is refused."""
+        """Return the time of a record that has an arrival, or why it is refused."""
         e = arrival if self.rules.processing_time else record.event_us
         if record.bad is not None or e is None:
             return DeadLetter(record.seq, "time", record.bad or "no_timestamp")

@@ -241,7 +241,7 @@ class Referee:
                 self.outcome.missed[name].append((record.seq, placing.missed))
 
     def close(self) -> Outcome:
-        """What is still held and open at the end of the log."""
+        """Return what is still held and open at the end of the log."""
         for timeline in self.timelines.values():
             self.outcome.held += timeline.held
         for keeper in self.keepers:

@@ -33,7 +33,7 @@ class Timeline:
         self.next_release_seq = 0
 
     def split_of(self, record: Record) -> Split:
-        """The split of a record; without splits all records are of one."""
+        """Return the split of a record; without splits all records are of one."""
         return (record.source, record.split) if self.rules.use_splits else ("", None)
 
     def note_activity(self, record: Record, clock: int) -> None:
@@ -87,7 +87,7 @@ class Timeline:
         self.published_set_by = self.set_by
 
     def event_watermark(self, clock: int) -> int | None:
-        """The watermark that the events so far give, with the splits that are active at this clock."""
+        """Return the watermark that the events so far give, with the splits that are active at this clock."""
         splits = set(self.max_t)
         if self.rules.known_splits is not None:
             splits.update(self.rules.known_splits)
@@ -100,11 +100,11 @@ class Timeline:
         return min(self.value_of(split) for split in active)
 
     def value_of(self, split: Split) -> int:
-        """What one split allows W to be: its largest t less the out-of-orderness, from year 0001 up."""
+        """Return what one split allows W to be: its largest t less the out-of-orderness, from year 0001 up."""
         return max(self.max_t[split] - self.rules.tolerance_of(split[0]), MIN_US)
 
     def is_idle(self, split: Split, clock: int) -> bool:
-        """Whether exclude_split takes the split out; without an event yet its silence begins with the log."""
+        """Return whether exclude_split takes the split out; without an event yet its silence begins with the log."""
         if self.rules.idle is None or self.rules.idle[0] != "exclude_split":
             return False
         last = self.last_read_of_split.get(split, self.first_clock_of_log)
@@ -130,7 +130,7 @@ class Timeline:
             self.raise_to(floor(value, self.rules.unit_us), None)
 
     def window_close_watermark(self, clock: int) -> int | None:
-        """How far the clock alone may close the windows that hold events."""
+        """Return how far the clock alone may close the windows that hold events."""
         timeout = self.rules.timeout_of("")
         if self.last_read is None or clock - self.waits.any_waited < self.last_read + timeout:
             return None
@@ -165,10 +165,10 @@ class Timeline:
 
 
 def closes_windows(rules: TimeRules) -> bool:
-    """Whether silence closes windows."""
+    """Return whether silence closes windows."""
     return rules.idle is not None and rules.idle[0] == "window_close"
 
 
 def follows_activity(rules: TimeRules) -> bool:
-    """Whether rules ask when an event came last."""
+    """Return whether rules ask when an event came last."""
     return rules.use_splits or closes_windows(rules)

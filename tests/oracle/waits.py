@@ -24,5 +24,5 @@ class Waits:
             self.any_waited += clock - before
 
     def of(self, source: str, split: str | None) -> int:
-        """How long a split has waited, alone and with its source."""
+        """Return how long a split has waited, alone and with its source."""
         return self.waited[source] + self.waited[source, split]

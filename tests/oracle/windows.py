@@ -62,17 +62,17 @@ class WindowKeeper:
     # ---- tests against W
 
     def is_past_end(self, end: int, watermark: int | None) -> bool:
-        """Whether W has passed the end."""
+        """Return whether W has passed the end."""
         if watermark is None:
             return False
         return end < watermark if self.window.end_is_inside else end <= watermark
 
     def is_closed(self, key: Key, watermark: int | None) -> bool:
-        """Whether W, or a flush, has closed the window."""
+        """Return whether W, or a flush, has closed the window."""
         return key in self.flushed or self.is_past_end(key[2] + self.window.allowed_lateness_us, watermark)
 
     def refusal(self, key: Key, missed: list[Interval], watermark: int | None) -> Placing:
-        """The placing of an event with no open window left; `key` is its last window."""
+        """Return the placing of an event with no open window left; `key` is its last window."""
         lateness: int | None = None
         # What only a flush has closed, no lateness would have held open.
         if watermark is not None and self.is_past_end(key[2] + self.window.allowed_lateness_us, watermark):
@@ -124,7 +124,7 @@ class WindowKeeper:
         return Placing("in_windows", tuple(missed))
 
     def get_or_open(self, key: Key, watermark: int | None) -> OpenWindow:
-        """The open window of this key, opened if need be."""
+        """Return the open window of this key, opened if need be."""
         for opened in self.open:
             if opened.key == key:
                 return opened
@@ -135,7 +135,7 @@ class WindowKeeper:
     def offer_to_sessions(
         self, record: Record, t: int, timeline: str, group: Group, watermark: int | None
     ) -> Placing:
-        """The session that the event gives after merging with the open sessions of its group."""
+        """Return the session that the event gives after merging with the open sessions of its group."""
         others: list[OpenWindow] = []
         before: list[OpenWindow] = []
         for opened in self.open:
@@ -191,7 +191,7 @@ class WindowKeeper:
         return sessions
 
     def offer_to_sliding(self, record: Record, t: int, timeline: str, group: Group, watermark: int | None) -> Placing:
-        """The set in (instant - size, instant] changes when an event comes, at t, and goes, at t + size."""
+        """Return instants: the set in (instant - size, instant] changes when an event comes, at t, or goes."""
         size = self.window.size_us
         peers = [
             seq
@@ -287,7 +287,7 @@ class WindowKeeper:
         self.made.append(WindowResult(*key, events, revision, is_final, None, opened.timeline, is_shown))
 
     def still_open(self) -> list[tuple[int, int, Group, tuple[int, ...]]]:
-        """The windows that hold events and are not closed, by (start, end)."""
+        """Return the windows that hold events and are not closed, by (start, end)."""
         holding = [opened for opened in self.open if opened.seqs]
         holding.sort(key=lambda opened: (opened.start, opened.end))
         return [(opened.start, opened.end, opened.group, opened.events) for opened in holding]

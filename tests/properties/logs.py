@@ -94,7 +94,7 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
 
 
 def with_ticks(logs: Sequence[Log], seed: int) -> list[Log]:
-    """The logs with ticks behind most of their parts, at a clock that may stand still, or go on for long."""
+    """Return the logs with ticks behind most of their parts, at a clock that may stand still, or go on for long."""
     rng = random.Random(seed)
     found = []
     for log in logs:
@@ -125,7 +125,7 @@ def places_of(logs: Iterable[Log], part: int | None, every_us: int, *, flushed: 
 
 
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
-    """The records of all logs; with `part` only those of that segment between each log's cuts."""
+    """Return the records of all logs; with `part` only those of that segment between each log's cuts."""
     rows = [
         (log.case, e, event.value, event.seq, a, clock, event.source, event.split, event.seq, "f", m, 0)
         for log in logs
@@ -136,7 +136,7 @@ def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> 
 
 
 def arrived(log: Log, part: int | None) -> Iterable[tuple[Event, int | None]]:
-    """The events of a part of a log, each with the clock of the log."""
+    """Return the events of a part of a log, each with the clock of the log."""
     clock = _latest(_clocks(log, part - 1)) if part else None
     found = []
     for event in segment(log, part):
@@ -155,7 +155,7 @@ def _clocks(log: Log, part: int | None) -> list[int | None]:
 
 
 def tick_after(log: Log, part: int | None) -> int | None:
-    """The clock of the tick after a part of a log; None for none."""
+    """Return the clock of the tick after a part of a log; None for none."""
     return log.ticks[part] if part is not None and part < len(log.ticks) else None
 
 
@@ -173,7 +173,7 @@ def _ended(clocks: Iterable[int | None], every_us: int) -> int | None:
 
 
 def segment(log: Log, part: int | None) -> Sequence[Event]:
-    """The events of a log between two of its cuts; all of them for None."""
+    """Return the events of a log between two of its cuts; all of them for None."""
     if part is None:
         return log.events
     bounds = (0, *log.cuts, len(log.events))
@@ -212,7 +212,7 @@ def judged_by_oracle(
     flush: bool = False,
     flushed_after: Sequence[int] = (),
 ) -> oracle.Outcome:
-    """The oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
+    """Return the oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
     records = [record_of(event, log) for event in log.events]
     log_items = list(controlled(log, records, flushed_after, flush=flush))
     outcome = oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
@@ -223,7 +223,7 @@ def judged_by_oracle(
 def controlled(
     log: Log, records: Sequence[oracle.Record], flushed_after: Sequence[int] = (), *, flush: bool = False
 ) -> Iterator[oracle.Record | oracle.Control]:
-    """The records, what stands behind each part of them, and the flush behind all."""
+    """Yield the records, what stands behind each part of them, and the flush behind all."""
     last = -1
     if log.waits:
         yield oracle.Control(last, "wait", waiters=log.waits[0])
@@ -246,7 +246,7 @@ def controlled(
 
 
 def record_of(event: Event, log: Log) -> oracle.Record:
-    """The oracle's words for an event."""
+    """Return the oracle's words for an event."""
     return oracle.Record(
         seq=event.seq,
         arrival_us=event.arrival_us,
@@ -280,7 +280,7 @@ def give_results_over(
 
 
 def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:
-    """The oracle's words for the spec's; `sources` where their splits count."""
+    """Return the oracle's words for the spec's; `sources` where their splits count."""
     return oracle.TimeRules(
         unit_us=time.unit_us,
         out_of_orderness_us={s.name: s.out_of_orderness_us for s in sources} or time.out_of_orderness_us,
@@ -303,7 +303,7 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
 
 
 def shape_of(window: WindowSpec) -> oracle.Window:
-    """The oracle's words for a window of all events in one group."""
+    """Return the oracle's words for a window of all events in one group."""
     early_us = window.early_every_us
     bare = oracle.Window(
         window.name,
@@ -340,12 +340,12 @@ def window_of(window: WindowSpec) -> oracle.Window:
 
 
 def near(logs: Sequence[Log]) -> list[Log]:
-    """The logs without times that lie thousands of years apart: every window between them would be a row."""
+    """Return the logs without times that lie thousands of years apart: every window between them would be a row."""
     return [log for log in logs if not {event.event_us for event in log.events} & set(FAR_US)]
 
 
 def cut(logs: Sequence[Log], dice: Dice) -> tuple[list[Log], Sequence[int]]:
-    """The logs in two parts, and these; the fixed dice leave them in three, which take half as long again."""
+    """Return the logs in two parts, and these; the fixed dice leave them in three, which take half as long again."""
     if dice.is_fixed:
         return list(logs), (0, 1, 2)
     return [replace(log, cuts=log.cuts[:1]) for log in logs], (0, 1)

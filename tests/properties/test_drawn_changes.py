@@ -52,7 +52,7 @@ class Drawn:
     filled: str
 
     def text(self, *, now: bool) -> str:
-        """The spec after the changes, or before them."""
+        """Return the spec after the changes, or before them."""
         done = self.what if now else ()
         kinds = {"k": "STRING", "v": "INT" if "cast" in done or "cast" not in self.what else "STRING"}
         known = [name for name in kinds if "filled" not in self.what or now or name != self.filled]

@@ -61,7 +61,7 @@ def _emissions(mode: str) -> Sequence[Any]:
 
 
 def source_times(dice: Dice, time: TimeSpec) -> tuple[SourceTime, ...]:
-    """The two sources of generated logs; the second may differ, and splits of the first may be listed."""
+    """Return the two sources of generated logs; the second may differ, and splits of the first may be listed."""
     listed = dice.choice([(), ("x",), ("y", "z")])
     first = SourceTime("s", "e", "UTC", time.out_of_orderness_us, time.idle_timeout_us, listed)
     own = dice.choice([False, True])
@@ -69,7 +69,7 @@ def source_times(dice: Dice, time: TimeSpec) -> tuple[SourceTime, ...]:
 
 
 def turned(values: Sequence[Any], turn: int) -> Sequence[Any]:
-    """The values with another one first for each turn, so that few fixed examples try all of them."""
+    """Return the values with another one first for each turn, so that few fixed examples try all of them."""
     start = turn % len(values)
     return [*values[start:], *values[:start]]
 

@@ -49,7 +49,7 @@ OVER = "{name: over, kind: tumbling, size: 2 minutes, from: w, group_by: [k], ag
 
 
 def spec_of(dice: Dice, source: str, turn: int) -> str:
-    """A spec with one window, and maybe one over it."""
+    """Return a spec with one window, and maybe one over it."""
     keeps = dice.choice((False, False, True))
     times, kinds = (KEPT, LATE) if keeps else (TIMES, WINDOWS)
     window = dice.turn(kinds, turn)

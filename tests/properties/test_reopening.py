@@ -77,7 +77,7 @@ SOURCES = (SourceTime("s", "e", "UTC", 9, 6), SourceTime("r", "e", "UTC", 3, 11)
 
 
 def cutting_off() -> Log:
-    """The last event cuts a session of at most 13 us in two, of which a flush has closed the second."""
+    """Return a log whose last event cuts a session of at most 13 us in two; a flush has closed the second."""
     came = enumerate((20, 8, 16, 20, 5), start=1_000_000)
     return Log("cut", tuple(Event(seq, BASE_US + seq % 10, BASE_US + t, 2) for seq, t in came), cuts=(1, 1))
 

@@ -53,7 +53,7 @@ def assert_all_equal_the_oracle(
 
 
 def found(out: Gathered, window: str, log: Log, group: int = 1) -> list[Session]:
-    """The sessions of a group of a log, as written in the cases."""
+    """Return the sessions of a group of a log, as written in the cases."""
     first = log.events[0].seq
     return sorted(
         (start - BASE_US, end - BASE_US, tuple(seq - first for seq in seqs), None if w is None else w - BASE_US)

@@ -104,7 +104,7 @@ def test_silent_timelines_close_windows_whose_end_is_inside_also_on_whole_second
 
 
 def slowed(log: Log, by: int) -> Log:
-    """The log with its instants so many times as far from its base."""
+    """Return the log with its instants so many times as far from its base."""
 
     def far(us: int | None) -> int | None:
         return None if us is None else BASE_US + (us - BASE_US) * by

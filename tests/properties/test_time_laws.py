@@ -15,7 +15,7 @@ LOGS = generate(seed=12, cases=120)
 
 
 def in_arrival_order(logs: list[Log]) -> list[Log]:
-    """The same logs as ingestion lays them by default: arrivals never go backwards."""
+    """Return the same logs as ingestion lays them by default: arrivals never go backwards."""
     found = []
     for log in logs:
         arrivals = sorted(event.arrival_us or 0 for event in log.events)

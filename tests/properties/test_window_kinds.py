@@ -106,7 +106,7 @@ def test_windows_obey_the_laws_of_their_kinds(spark: SparkSession) -> None:
 
 
 def over(source: str, name: str, lateness: str = "0 us", **keys: str) -> WindowSpec:
-    """A window over the results of another one, which adds up its events."""
+    """Return a window over the results of another one, which adds up its events."""
     aggregates = {"seqs": "array_sort(flatten(array_sort(collect_list(seqs))))"}
     shape = {"from": source, "name": name, "allowed_lateness": lateness, **keys}
     return WindowSpec(aggregates=aggregates, **({"group_by": ("case",)} | shape))

@@ -54,14 +54,14 @@ def pair_of(rng: random.Random) -> tuple[Setting, Setting]:
 
 
 def rules_in_force(one: Setting, number: int, settings: tuple[Setting, ...]) -> TimeRules:
-    """The rules of a setting; where splits come to count later, it has one source so far."""
+    """Return the rules of a setting; where splits come to count later, it has one source so far."""
     if one.sources or not any(later.sources for later in settings[number:]):
         return one.rules
     return replace(one.rules, sources=(replace(EARLIER, out_of_orderness_us=one.time.out_of_orderness_us),))
 
 
 def of_one_source(log: Log, parts: int) -> Log:
-    """The log, in whose first parts all events are of one source without splits."""
+    """Return the log, in whose first parts all events are of one source without splits."""
     first = {event.seq for part in range(parts) for event, _ in arrived(log, part)}
     events = [replace(e, source="s", split=None) if e.seq in first else e for e in log.events]
     return replace(log, events=tuple(events))

@@ -113,7 +113,7 @@ def setting(mode: str, rng: random.Random) -> Setting:
 
 
 def stretched(log: Log, by: int) -> Log:
-    """The log with more time between its items, but for times that are thousands of years away."""
+    """Return the log with more time between its items, but for times that are thousands of years away."""
 
     def moved(us: int | None) -> int | None:
         return us if us is None or abs(us - BASE_US) > 10**9 else BASE_US + (us - BASE_US) * by
@@ -123,7 +123,7 @@ def stretched(log: Log, by: int) -> Log:
 
 
 def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> pa.Table:
-    """The narrow columns of a part of a log, as Spark gives them."""
+    """Return the narrow columns of a part of a log, as Spark gives them."""
     rows: list[tuple[Any, ...]] = []
     for event, clock in arrived(log, part):
         record, t, role = record_of(event, log), None, fold.OUTSIDE

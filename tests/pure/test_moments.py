@@ -77,7 +77,7 @@ def window(policy: str, rng: random.Random) -> WindowSpec:
 
 
 def rank(w: WindowSpec, event: Accepted, end: int) -> int:
-    """The first moment behind an event."""
+    """Return the first moment behind an event."""
     every = w.early_every_us or w.revise_every_us
     if w.early_every_us is None and event.watermark < end + w.ends_inside_us:
         return ON_TIME

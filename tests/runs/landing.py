@@ -119,7 +119,7 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[i
 
 
 def corrected_log(warehouse: Place, spec: Spec) -> list[dict[str, Any]]:
-    """The log in order, row by row as it is with all corrections."""
+    """Return the log in order, row by row as it is with all corrections."""
     raw = sorted(table(warehouse, spec, "raw_events"), key=lambda row: row["_arrival_seq"])
     assert [row["_arrival_seq"] for row in raw] == list(range(len(raw)))
     log = dict(enumerate(raw))
@@ -141,13 +141,13 @@ def _rules(warehouse: Place, spec: Spec) -> oracle.TimeRules:
 
 
 def _specs(warehouse: Place, spec: Spec) -> list[tuple[int, Spec]]:
-    """The specs that the log was processed with, each with the record after which it began to hold."""
+    """Return the specs that the log was processed with, each with the record after which it began to hold."""
     found = [row for row in _items(warehouse, spec) if row["kind"] == "spec"]
     return [(row["_after_seq"], Spec.model_validate(json.loads(row["argument"]))) for row in found]
 
 
 def _items(warehouse: Place, spec: Spec) -> list[dict[str, Any]]:
-    """The items of the log as it was judged last, in order."""
+    """Return the items of the log as it was judged last, in order."""
     rows = sorted(table(warehouse, spec, "log_control"), key=lambda row: row["_control_seq"])
     anew = [number for number, row in enumerate(rows) if row["kind"] == "rebuild"]
     return rows[anew[-1] :] if anew else rows

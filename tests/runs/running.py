@@ -127,7 +127,7 @@ def over_source(
 
 
 def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str = "keep") -> tuple[SpecFile, Settings]:
-    """A pipeline with a schedule and nothing landed yet."""
+    """Return a pipeline with a schedule and nothing landed yet."""
     file, settings = pipeline(tmp_path, name, policy, sparse=False)
     file.path.write_text(schedule + file.path.read_text())
     (tmp_path / f"in_{name}").mkdir()
@@ -139,7 +139,7 @@ def go(made: tuple[SpecFile, Settings], instance: DagsterInstance, options: RunO
 
 
 def command(base: Path, name: str, word: str = "run") -> Result:
-    """A command of the pipeline of that name in a folder."""
+    """Return a command of the pipeline of that name in a folder."""
     return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse")])
 
 
@@ -150,14 +150,14 @@ def run(base: Path, name: str) -> Result:
 
 
 def log_of(base: Path, name: str) -> list[dict[str, Any]]:
-    """The log in order, without the batches that read it."""
+    """Return the log in order, without the batches that read it."""
     found = Lake(base / "warehouse" / name).rows("raw_events").sort_by("_arrival_seq").to_pylist()
     assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
     return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
 
 
 def asked(made: tuple[SpecFile, Settings], word: str, *words: str) -> Result:
-    """A command of a pipeline."""
+    """Return a command of a pipeline."""
     given = [word, str(made[0].path), "--warehouse", str(made[1].warehouse), *words]
     return CliRunner().invoke(main, given, catch_exceptions=False)
 
@@ -190,7 +190,7 @@ _OF_BATCHES = ("raw_events", "_state/files", "log_control", "watermarks")
 
 
 def changed(made: Made, before: str, now: str) -> Made:
-    """The same pipeline after a change of its file."""
+    """Return the same pipeline after a change of its file."""
     file, settings = made
     text = file.path.read_text()
     assert text.count(before) == 1
@@ -212,7 +212,7 @@ def workspace_of(made: Made) -> Workspace:
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
-    """The records of a file that can be read."""
+    """Return the records of a file that can be read."""
     found = []
     for line in file.read_text().splitlines():
         with suppress(ValueError):

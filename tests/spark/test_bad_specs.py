@@ -108,7 +108,7 @@ ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
-    """A current directory with input, and a Spark that the commands find."""
+    """Return a current directory with input, and a Spark that the commands find."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)

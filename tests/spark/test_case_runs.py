@@ -47,7 +47,7 @@ cases:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A current directory with a spec."""
+    """Return a current directory with a spec."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.yaml").write_text(SPEC)
     return tmp_path

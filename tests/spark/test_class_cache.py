@@ -22,7 +22,7 @@ print(local_session(config).range(7).count())
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A jar that is known as Delta's."""
+    """Return a jar that is known as Delta's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = tmp_path / "io.delta_delta-spark_4.2_2.13-4.4.0.jar"
     jar.touch()

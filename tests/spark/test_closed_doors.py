@@ -14,7 +14,7 @@ _LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "000000000000000000
 
 
 def java(spark: SparkSession, name: str) -> str:
-    """A property of the JVM."""
+    """Return a property of the JVM."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     return str(jvm.java.lang.System.getProperty(name))

@@ -73,7 +73,7 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
 
 
 def write(lake: Lake) -> list[Row]:
-    """A table with all types, a row in each file, and its rows."""
+    """Return a table with all types, a row in each file, and its rows."""
     spark = lake.session()
     columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items() if name != "local")
     rows = spark.createDataFrame(ROWS, f"{columns}, number INT").selectExpr(

@@ -75,7 +75,7 @@ def expected() -> Expected:
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Iterator[Workspace]:
-    """The tables after one run of the demo's own spec over its own landing files."""
+    """Yield the tables after one run of the demo's own spec over its own landing files."""
     root = tmp_path_factory.mktemp("demo")
     land_flights(root / "data" / "flights")
     spec = root / "pipelines" / "specs" / SPEC.name
@@ -91,7 +91,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> Itera
 
 
 def as_in_a_run(spark: SparkSession) -> AbstractContextManager[None]:
-    """The session of the tests as it is for many rows outside of them: with compiled and adaptive queries."""
+    """Return the session of the tests as it is for many rows outside of them: with compiled and adaptive queries."""
     settings = {
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.codegen.factoryMode": "FALLBACK",

@@ -50,7 +50,7 @@ def ready(given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> t
 
 
 def held_back(given: FilesSource, base: Path) -> tuple[InputError, ...]:
-    """What is said of the files of a source of which none can be read."""
+    """Return what is said of the files of a source of which none can be read."""
     found = discover(given, base, (), NOW)
     assert found.ready == ()
     return found.errors
@@ -61,7 +61,7 @@ def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[F
 
 
 def values(row: Row) -> tuple[object, ...]:
-    """The values of a row, instants as aware ones: PySpark gives them in the zone of the machine."""
+    """Return the values of a row, instants as aware ones: PySpark gives them in the zone of the machine."""
     return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
@@ -70,7 +70,7 @@ def rows(found: SourceRead) -> list[Row]:
 
 
 def tasks(found: SourceRead) -> int:
-    """How many tasks read at least one record."""
+    """Return how many tasks read at least one record."""
     return found.records.select(F.spark_partition_id()).distinct().count()
 
 

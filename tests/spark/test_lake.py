@@ -80,7 +80,7 @@ def files(lake: Lake) -> set[str]:
 
 
 def local(uri: str) -> Path:
-    """The local file that a table's URI names."""
+    """Return the local file that a table's URI names."""
     return Path(unquote(uri.removeprefix("file://")))
 
 

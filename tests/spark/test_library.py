@@ -74,7 +74,7 @@ def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) ->
 
 
 def _well_formed(log: Log) -> Log:
-    """A DataFrame has no malformed records."""
+    """Return the log without malformed records, which a DataFrame does not have."""
     return Log(log.case, tuple(Event(e.seq, e.arrival_us, e.event_us, e.value) for e in log.events), log.cuts)
 
 

@@ -21,7 +21,7 @@ from tidemark.timeops.zones import first_difference, java_release
 
 @pytest.fixture
 def other_rules(tmp_path: Path) -> Iterator[None]:
-    """A Python that has Bangkok's rules for Asia/Seoul, as one of another release has other rules."""
+    """Yield a Python that has Bangkok's rules for Asia/Seoul, as one of another release has other rules."""
     (tmp_path / "zones" / "Asia").mkdir(parents=True)
     rules = files("tzdata") / "zoneinfo" / "Asia" / "Bangkok"
     (tmp_path / "zones" / "Asia" / "Seoul").write_bytes(rules.read_bytes())

@@ -16,7 +16,7 @@ COMMAND = re.compile(r"^#   (tidemark test .*(?:(?<=\\)\n#     .*)*)$", re.MULTI
 
 
 def commands_of(spec: Path) -> list[list[str]]:
-    """The commands that an example names; of one without it is the spec with the cases beside it."""
+    """Return the commands that an example names; of one without it is the spec with the cases beside it."""
     written = [re.sub(r"\\\n#", " ", command) for command in COMMAND.findall(spec.read_text())]
     return [shlex.split(command)[1:] for command in written] or [
         ["test", f"examples/{spec.name}", f"examples/{spec.stem}{CASES}"]

@@ -17,7 +17,7 @@ def source(path: str = "in/*.csv", **settings: object) -> FilesSource:
 
 
 def land(path: Path, content: bytes | str | None = None, modified: datetime = AN_HOUR_AGO) -> Path:
-    """A file; by default of a line that no file of another name has."""
+    """Return a file; by default of a line that no file of another name has."""
     content = f"{path.name}\n" if content is None else content
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())

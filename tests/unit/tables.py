@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def source(**settings: object) -> DeltaSource:
-    """The source of table `t`."""
+    """Return the source of table `t`."""
     values = {"name": "s", "kind": "delta", "path": "t", "schema": "id BIGINT"}
     return DeltaSource.model_validate({**values, **settings})
 
@@ -33,12 +33,12 @@ def add(base: Path, *ids: int, **more: Any) -> DeltaTable:
 def look(
     base: Path, given: DeltaSource | None = None, read: VersionsFound | None = None, **more: Any
 ) -> VersionsFound:
-    """What is found, after what an earlier look has found was read."""
+    """Return what is found, after what an earlier look has found was read."""
     return discover_versions(given or source(), base, states(read), **more)
 
 
 def states(read: VersionsFound | None) -> Sequence[FileState]:
-    """What is remembered once what was found was read."""
+    """Return what is remembered once what was found was read."""
     return [version.state for version in read.versions] if read is not None else []
 
 
@@ -48,7 +48,7 @@ def shown(found: VersionsFound) -> list[tuple[int, str, int]]:
 
 
 def only_error(found: VersionsFound) -> str:
-    """The one thing that is wrong."""
+    """Return the one thing that is wrong."""
     (error,) = found.errors
     return str(error)
 

@@ -71,14 +71,14 @@ class Pair:
         log.commit(plan, {}, {name: self.workspace.lake.version(name) for name in names}, NOW)
 
     def processed(self, splits: Splits) -> "Pair":
-        """The state after a record was read and processed."""
+        """Return the state after a record was read and processed."""
         self.commit("ingest", 1)
         self.write("[]", splits)
         self.commit("process", 1)
         return self
 
     def look(self) -> tuple[list[str], int]:
-        """The files to be read, and how many wait for the other source."""
+        """Return the files to be read, and how many wait for the other source."""
         found = waiting_input(self.workspace)
         return files(found), found.ahead
 

@@ -85,7 +85,7 @@ def begin(
 
 @contextmanager
 def run_of(lake: Lake, name: str) -> Iterator["subprocess.Popen[str]"]:
-    """A second run, started and about to take a batch on."""
+    """Yield a second run, started and about to take a batch on."""
     with subprocess.Popen(
         [sys.executable, "-c", RUN, str(lake.root), name],
         cwd=Path(__file__).parents[2],

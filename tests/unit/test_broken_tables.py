@@ -17,7 +17,7 @@ SCHEMA = pa.schema([("n", pa.int64())])
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    """A lake with a table `t` of three versions."""
+    """Return a lake with a table `t` of three versions."""
     lake = Lake(tmp_path / "shop")
     lake.create("t", SCHEMA)
     for version in range(2):

@@ -31,7 +31,7 @@ time: {timestamp_by: at}
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current directory, and an environment that a command may change."""
+    """Return an empty current directory, and an environment that a command may change."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)

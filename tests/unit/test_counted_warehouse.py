@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def counted(warehouse: str | None = None) -> bool:
-    """Whether what a run in a warehouse reports is found in the home, by an event as assets report it."""
+    """Return whether what a run in a warehouse reports is found in the home, by an event as assets report it."""
     asset = AssetKey(["shop", uuid4().hex])
     with dagster_instance(settings_of(Path(warehouse) if warehouse else None), "shop") as instance:
         instance.report_runless_asset_event(AssetMaterialization(asset))

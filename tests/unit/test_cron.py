@@ -15,7 +15,7 @@ FIELD = st.lists(PART, min_size=1, max_size=2).map(",".join)
 
 
 def given_to_dagster(cron: str) -> object:
-    """The cron text of a schedule that Dagster has made of it; it refuses what it cannot read."""
+    """Return the cron text of a schedule that Dagster has made of it; it refuses what it cannot read."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of steps longer than their field, which it reads as well
         return ScheduleDefinition(job_name="a_job", cron_schedule=cron).cron_schedule

@@ -24,7 +24,7 @@ FUTURE = datetime.fromisoformat("2099-01-01T00:00:00Z")
 def checked(
     folder: Path, watermark: datetime, *, counts: dict[str, int] | None = None, more: str = "", **row: Any
 ) -> Checked:
-    """The check of a batch whose clock is at the start."""
+    """Return the check of a batch whose clock is at the start."""
     made = Shop(folder, SPEC + more).create()
     made.ingest(10)
     stamps = {"watermark": watermark, "max_timestamp": watermark, "clock": at(0), "final": False, "released": 0}

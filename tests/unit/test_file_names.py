@@ -22,7 +22,7 @@ NOTHING_NEW = FilesFound()
 
 
 def read(base: Path, given: FilesSource | None = None) -> list[FileState]:
-    """What a first ingestion leaves to remember; every file has a record."""
+    """Return what a first ingestion leaves to remember; every file has a record."""
     found = discover(given or source(), base, [], NOW)
     return [*(state_of(file, 1) for file in found.ready), *found.copies]
 

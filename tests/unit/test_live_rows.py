@@ -6,7 +6,7 @@ from tidemark.assets.state.windows import live_rows
 
 
 def alive(*rows: tuple[int, int]) -> list[tuple[int, int]]:
-    """The rows that count, of some by their `_arrival_seq` and `_batch_id`."""
+    """Return the rows that count, of some by their `_arrival_seq` and `_batch_id`."""
     seqs, batches = zip(*rows, strict=True)
     table = pa.table({"_arrival_seq": pa.array(seqs, pa.int64()), "_batch_id": pa.array(batches, pa.int64())})
     found = live_rows(table)

@@ -57,7 +57,7 @@ def begin(shop: Shop, owner: Owner) -> None:
 
 
 def dead_process() -> int:
-    """The number of a process that has ended."""
+    """Return the number of a process that has ended."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     return ended.pid

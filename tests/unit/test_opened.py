@@ -28,7 +28,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def other(lake: Lake) -> Lake:
-    """The same tables, as another process has them."""
+    """Return the same tables, as another process has them."""
     return Lake(lake.root)
 
 

@@ -31,7 +31,7 @@ def section(page: str, heading: str) -> str:
 
 
 def first_cells(text: str) -> list[str]:
-    """The code words in the first cell of each row of the tables of a text."""
+    """Return the code words in the first cell of each row of the tables of a text."""
     cells = [row.split("|")[1] for row in re.findall(r"^\|.*\|$", text, re.MULTILINE)]
     return [word for cell in cells for word in re.findall(r"`([^`]+)`", cell)]
 

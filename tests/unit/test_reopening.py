@@ -14,7 +14,7 @@ from tidemark.timeops.spec import WindowSpec
 
 
 def shop(tmp_path: Path, *, flush: bool, new: int = 0) -> Workspace:
-    """A pipeline of ten records, all processed, and of so many new ones."""
+    """Return a pipeline of ten records, all processed, and of so many new ones."""
     made = Shop(tmp_path).create()
     made.ingest(10)
     made.process(ordered=10, held=0, flush=flush)

@@ -78,7 +78,7 @@ def test_what_comes_while_it_is_at_work_is_left_then(seed: int) -> None:
 
 
 def told(pieces: Sequence[Piece]) -> list[tuple[Any, ...]]:
-    """What the pieces say of each record and of each item that ends one, however the records are cut."""
+    """Return what the pieces say of each record and of each item that ends one, however the records are cut."""
     found: list[tuple[Any, ...]] = []
     for piece in pieces:
         one = piece.segment

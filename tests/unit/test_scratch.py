@@ -26,7 +26,7 @@ sys.stdin.read()
 
 @contextmanager
 def another(parent: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A process that has a folder, until its input ends."""
+    """Yield a process that has a folder, until its input ends."""
     command = [sys.executable, "-c", _PROCESS]
     known = {**os.environ, "TMPDIR": str(parent)}
     with subprocess.Popen(

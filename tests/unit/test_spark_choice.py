@@ -37,7 +37,7 @@ from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 @contextmanager
 def listening() -> Iterator[int]:
-    """A port at which somebody listens."""
+    """Yield a port at which somebody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         yield port
@@ -45,7 +45,7 @@ def listening() -> Iterator[int]:
 
 @contextmanager
 def serving(*, is_alive: bool = True) -> Iterator[ServerNote]:
-    """The note of a server, or of a process whose Spark has died, and both of its ports."""
+    """Yield the note of a server, or of a process whose Spark has died, and both of its ports."""
     with listening() as port, proving("secret", lambda: is_alive) as proof:
         yield ServerNote(f"sc://localhost:{port}/;token=secret", os.getpid(), proof)
 
@@ -146,7 +146,7 @@ def test_a_named_server_that_is_no_spark_is_told_within_seconds_and_learns_no_to
 
 @contextmanager
 def stranger(heard: list[bytes], answer: bytes = b"") -> Iterator[int]:
-    """A port at which a program listens that keeps what it hears, and says one thing or nothing."""
+    """Yield a port at which a program listens that keeps what it hears, and says one thing or nothing."""
 
     class Listen(BaseRequestHandler):
         def handle(self) -> None:

@@ -97,7 +97,7 @@ def message(spec: dict[str, Any]) -> str:
 
 
 def files_of(spec: Spec) -> FilesSource:
-    """The first source, which reads files."""
+    """Return the first source, which reads files."""
     source = spec.sources[0]
     assert isinstance(source, FilesSource)
     return source
@@ -289,17 +289,17 @@ def test_nothing_changes_after_reading() -> None:
 
 
 def grouped(name: str) -> dict[str, Any]:
-    """A window of hours by upper(t) AS big."""
+    """Return a window of hours by upper(t) AS big."""
     return {**SMALL["windows"][0], "name": name, "group_by": ["upper(t) AS big"]}
 
 
 def two_sources(**keys: object) -> list[dict[str, Any]]:
-    """The one source, and another like it but for some keys."""
+    """Return the one source, and another like it but for some keys."""
     return [*SMALL["sources"], {**SMALL["sources"][0], "name": "other", **keys}]
 
 
 def aligned(**keys: object) -> dict[str, Any]:
-    """An alignment in the group `g`."""
+    """Return an alignment in the group `g`."""
     return {"group": "g", "max_drift": "1 min", **keys}
 
 
@@ -312,7 +312,7 @@ LIVE = {**SMALL["sources"][0], "arrival_time": "t", "live": True}
 
 
 def over_w(**keys: object) -> dict[str, Any]:
-    """A window over the results of `w`; a key that is None is left out."""
+    """Return a window over the results of `w`; a key that is None is left out."""
     keys = {"name": "hours", "from": "w", "aggregates": {"m": "max(n)"}, "kind": "tumbling", "size": "1 h", **keys}
     return {key: value for key, value in keys.items() if value is not None}
 

@@ -43,7 +43,7 @@ SECOND = "  - {name: v, kind: snapshot, aggregates: {c: count(*)}}\n"
 
 @pytest.fixture(autouse=True)
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The spec of a pipeline that has processed a batch, and an empty folder of input."""
+    """Return the spec of a pipeline that has processed a batch, and an empty folder of input."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)

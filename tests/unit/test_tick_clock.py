@@ -50,7 +50,7 @@ def test_a_wall_clock_that_was_set_back_takes_nothing_from_the_estimate() -> Non
 
 
 def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Workspace:
-    """A pipeline whose last record arrived at 11:00 and was read at 12:00, where its wall clock stands."""
+    """Return a pipeline whose last record arrived at 11:00 and was read at 12:00, where its wall clock stands."""
     (folder / "in").mkdir()
     file = SpecFile(parse_spec(spec, file="shop.yaml"), folder / "shop.yaml")
     workspace = Workspace(file, folder / "warehouse", clock=FixedClock(SEEN))

@@ -47,7 +47,7 @@ def lake(tmp_path: Path) -> Lake:
 
 
 def of_files(lake: Lake, column: str) -> list[list[Any]]:
-    """The values of each file as they lie in it."""
+    """Return the values of each file as they lie in it."""
     paths = DeltaTable(str(lake.path(T))).file_uris()
     return [pq.read_table(path.removeprefix("file://"))[column].to_pylist() for path in paths]
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 STOREYS = ("timeops", "resources", "assets", "pipelines")
 BESIDE = ("benchmarks", "examples", "tests", "tools")
 """Folders whose texts are data: only their docstrings and comments count."""
-LEFT = {"benchmarks": 71, "tests": 456}
+LEFT = {"benchmarks": 49, "tests": 252}
 """How many words of a folder are left to replace; these numbers only fall."""
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 

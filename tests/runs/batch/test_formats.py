@@ -61,7 +61,7 @@ KILLED = -9
 
 @pytest.fixture(scope="module")
 def opened(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SpecFile:
-    """A pipeline that was flushed and reopened, with windows and sessions open, and more input waiting."""
+    """Return a pipeline that was flushed and reopened, with windows and sessions open, and more input waiting."""
     root = tmp_path_factory.mktemp("formats")
     path, warehouse = root / "shifts.yaml", root / "warehouse"
     path.write_text(SPEC)
@@ -120,7 +120,7 @@ def test_a_warehouse_of_a_released_version_opens_and_goes_on(
 
 
 def copied(file: SpecFile, name: str) -> Path:
-    """A copy of the warehouse of the fixture."""
+    """Return a copy of the warehouse of the fixture."""
     copy = file.path.parent / name
     shutil.copytree(file.path.parent / "warehouse", copy)
     return copy
@@ -146,7 +146,7 @@ def as_of_format_2(workspace: Workspace) -> None:
 
 
 def contents(warehouse: Path, file: SpecFile) -> dict[str, list[str]]:
-    """The rows of all tables as texts, but for those that say where the files lay."""
+    """Return the rows of all tables as texts, but for those that say where the files lay."""
     names = [name for name in Workspace(file, warehouse).tables if name != tables.FILES]
     return {name: sorted(map(str, table(warehouse, file.spec, name))) for name in names}
 

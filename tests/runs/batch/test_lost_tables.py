@@ -19,7 +19,7 @@ TIME = "over: [k]\n  deduplicate_by: [id]\n  within: 1 day"
 
 @pytest.fixture(scope="module")
 def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline with state of every kind after a run, and with new input."""
+    """Return a pipeline with state of every kind after a run, and with new input."""
     assert spark
     base = tmp_path_factory.mktemp("lost")
     over_source(base, "meter", LINES, time=TIME)
@@ -148,7 +148,7 @@ def test_a_rebuild_of_a_log_that_is_lost_says_so_and_changes_nothing(kept: Path,
 
 
 def rows_of(base: Path) -> dict[str, list[str]]:
-    """The rows of the tables of events and results as of the last commit, but for their batches."""
+    """Return the rows of the tables of events and results as of the last commit, but for their batches."""
     versions, lake = consistent(base / "warehouse", "meter"), Lake(base / "warehouse" / "meter")
     names = [name for name in (*TABLES, "held_events") if name not in ("watermarks", "log_control")]
     rows = {name: lake.rows(name, versions[name][1]).drop_columns("_batch_id").to_pylist() for name in names}

@@ -38,7 +38,7 @@ def made(base: Path, text: str) -> Made:
 
 
 def filled(base: Path, text: str, instance: DagsterInstance) -> Made:
-    """A pipeline that has read some records, was flushed, and reopened for others."""
+    """Return a pipeline that has read some records, was flushed, and reopened for others."""
     found = made(base, text)
     land(base / "in", 150, seed=1)
     go(found, instance, RunOptions(max_events_per_batch=80, end_of_input="flush"))

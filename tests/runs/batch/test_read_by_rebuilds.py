@@ -44,7 +44,7 @@ class Scan:
 
 
 def scans(spark: SparkSession, base: Path, after: int) -> Iterator[Scan]:
-    """The scans of the tables of a pipeline in all queries after one."""
+    """Yield the scans of the tables of a pipeline in all queries after one."""
     of: Any = spark
     store = of._jsparkSession.sharedState().statusStore()
     for query in queries(spark):
@@ -70,7 +70,7 @@ def each(seq: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def base() -> Iterator[Path]:
-    """A folder with a short name: Spark shows no more than the beginning of a path."""
+    """Yield a folder with a short name: Spark shows no more than the beginning of a path."""
     with TemporaryDirectory(dir="/tmp") as folder:
         yield Path(folder)
 

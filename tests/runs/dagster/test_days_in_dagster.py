@@ -24,7 +24,7 @@ HOURLY, WEEKLY = AssetKey(["gaps", "windows", "hourly"]), AssetKey(["gaps", "win
 
 
 def gaps(folder: Path, *days: str, more: str = "") -> tuple[SpecFile, Settings]:
-    """A pipeline whose log has two events on some days."""
+    """Return a pipeline whose log has two events on some days."""
     spec = folder / "gaps.yaml"
     spec.write_text(SPEC + more)
     (folder / "in").mkdir(exist_ok=True)
@@ -37,7 +37,7 @@ def land(folder: Path, name: str, *times: str) -> None:
 
 
 def shown(instance: DagsterInstance, asset: AssetKey = HOURLY) -> list[str]:
-    """The partitions of a window, in Dagster's order."""
+    """Return the partitions of a window, in Dagster's order."""
     return list(instance.get_dynamic_partitions("/".join(asset.path)))
 
 

@@ -32,7 +32,7 @@ MANIFEST = ROOT / "examples" / "kubernetes" / "tidemark.yaml"
 
 
 def pasted(home: Path, port: int) -> str:
-    """The commands of the page for an environment of its own, with another home and port."""
+    """Return the commands of the page for an environment of its own, with another home and port."""
     text = PAGE.read_text(encoding="utf-8").split("\n## An environment of its own\n")[1].split("\n## ")[0]
     [block] = re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     assert PLACE in block
@@ -54,7 +54,7 @@ def test_the_page_can_be_pasted_line_by_line_and_ends_with_dagster_at_work(tmp_p
 
 
 def serves(port: int) -> bool:
-    """Whether Dagster's webserver is there."""
+    """Return whether Dagster's webserver is there."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/server_info") as answer:
             return bool(answer.status == 200)

@@ -100,7 +100,7 @@ print("told:" + json.dumps(told))
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A Dagster project with packages called as folders of this checkout are."""
+    """Return a Dagster project with packages called as folders of this checkout are."""
     texts = {"assets/__init__.py": ASSETS, "resources/__init__.py": RESOURCES, "definitions.py": DEFINITIONS}
     texts |= {"run.py": RUN, "specs/quakes.yaml": QUAKES}
     day = [("12:10:00", 4.1), ("12:20:00", 2.0), ("13:05:00", 3.0), ("12:00:00", 1.0)]

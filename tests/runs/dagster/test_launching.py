@@ -53,7 +53,7 @@ class Sensor:
         self._cursor: str | None = None
 
     def tick(self, instance: DagsterInstance) -> RunRequest | str:
-        """What one tick asks for; the reason of one that asks for nothing."""
+        """Return what one tick asks for; the reason of one that asks for nothing."""
         with build_sensor_context(instance, cursor=self._cursor) as context:
             found = self._sensor.evaluate_tick(context)
         self._cursor = found.cursor
@@ -74,7 +74,7 @@ def request(asked: RunRequest | str) -> RunRequest:
 
 
 def launched(instance: DagsterInstance, file: SpecFile, asked: RunRequest, status: DagsterRunStatus) -> DagsterRun:
-    """What Dagster keeps of a run that was asked for."""
+    """Return what Dagster keeps of a run that was asked for."""
     return instance.add_run(DagsterRun(job_name=job_name(file), tags=dict(asked.tags), status=status))
 
 
@@ -178,7 +178,7 @@ def test_work_that_a_run_left_undone_is_tried_again_later_and_later(tmp_path: Pa
 
 
 def dead_process() -> Owner:
-    """A process of this machine that is no more."""
+    """Return a process of this machine that is no more."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         return process_of(process.pid)
 

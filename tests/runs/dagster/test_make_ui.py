@@ -23,7 +23,7 @@ BACKFILL = """mutation {launchPartitionBackfill(backfillParams: {
 
 
 def is_there(group: int) -> bool:
-    """Whether a process of a group is left."""
+    """Return whether a process of a group is left."""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:

@@ -38,7 +38,7 @@ time: {timestamp_by: at}
 
 @pytest.fixture
 def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that the environment names."""
+    """Return the folder that the environment names."""
     monkeypatch.setenv("TIDEMARK_SPECS", str(tmp_path / "specs"))
     monkeypatch.setenv("TIDEMARK_WAREHOUSE", str(tmp_path / "warehouse"))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
@@ -58,7 +58,7 @@ def with_files(specs: Path) -> None:
 
 
 def located() -> Definitions:
-    """What Dagster loads."""
+    """Return what Dagster loads."""
     return definitions.defs()
 
 

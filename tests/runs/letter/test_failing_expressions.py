@@ -144,7 +144,7 @@ def _ms(instant: Any) -> int:
 
 
 def _of(value: Any) -> int | None:
-    """The one instant in a group's array or struct, in milliseconds."""
+    """Return the one instant in a group's array or struct, in milliseconds."""
     if value is None:
         return None
     return _ms(value["t"] if isinstance(value, dict) else value[0])

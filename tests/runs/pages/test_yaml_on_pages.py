@@ -89,7 +89,7 @@ def reads_a_source(text: str, folder: Path) -> None:
 
 
 def with_records(text: str, broker: LocalBroker) -> str:
-    """A source of Kafka at a real broker, whose topic has two records."""
+    """Return a source of Kafka at a real broker, whose topic has two records."""
     [source] = yaml.safe_load(text)["sources"]
     orders = Topic(broker, source["topics"][0])
     orders.make(1)

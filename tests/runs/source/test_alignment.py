@@ -70,14 +70,14 @@ def minute(number: int) -> Any:
 
 
 def ingestions(file: SpecFile, settings: Settings) -> list[list[str]]:
-    """The files of each ingestion, as `source/name`."""
+    """Return the files of each ingestion, as `source/name`."""
     commits = Workspace(file, settings.warehouse).batches.history()
     read = [commit.plan.input["files"] for commit in commits if commit.plan.kind == "ingest"]
     return [[f"{source}/{Path(path).stem}" for source in sorted(one) for path, *_ in one[source]] for one in read]
 
 
 def held(file: SpecFile, settings: Settings) -> list[int]:
-    """How many events were held behind each processed batch."""
+    """Return how many events were held behind each processed batch."""
     commits = Workspace(file, settings.warehouse).batches.history()
     processed = [commit.counts for commit in commits if commit.plan.kind == "process"]
     return list(accumulate(counts["accepted"] - counts["released"] for counts in processed))

@@ -57,7 +57,7 @@ def test_timestamps_of_kafka_in_another_unit_are_dead_letters(
 
 @pytest.fixture
 def any_year() -> Iterator[Path]:
-    """A folder in memory: a disk may know no file of the year 12000."""
+    """Yield a folder in memory: a disk may know no file of the year 12000."""
     with TemporaryDirectory(dir="/dev/shm") as folder:
         yield Path(folder)
 

@@ -49,7 +49,7 @@ def made(folder: Path, name: str, arrival: str = "") -> tuple[SpecFile, Settings
 
 
 def land(file: Path, *hours: int, k: str = "a") -> Path:
-    """A file with an event for each of these hours of a day in 2018."""
+    """Return a file with an event for each of these hours of a day in 2018."""
     file.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps({"at": f"2018-03-05T{hour:02}:00:00Z", "k": k}) for hour in hours]
     file.write_text("\n".join(lines) + "\n")

@@ -103,6 +103,6 @@ def test_the_pages_of_a_connect_server_show_the_requests_without_password_and_ke
 
 
 def pages_of(address: str) -> Iterator[str]:
-    """The pages of Spark's UI, and those of sessions and queries that they name."""
+    """Yield the pages of Spark's UI, and those of sessions and queries that they name."""
     for page in ("connect/", "SQL/", "jobs/", "stages/", "environment/"):
         yield urlopen(f"{address}/{page}").read().decode()

@@ -29,7 +29,7 @@ def rows(values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
 
 
 def letters(base: Path, name: str) -> dict[int, str]:
-    """The text of each dead letter by its place in the log; the others are accepted."""
+    """Return the text of each dead letter by its place in the log; the others are accepted."""
     run(base, name)
     lake = Lake(base / "warehouse" / name)
     found = {row["_arrival_seq"]: row for row in lake.rows("dead_letters").to_pylist()}

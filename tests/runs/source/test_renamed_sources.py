@@ -80,7 +80,7 @@ def made(
     more: str = "",
     was: bool = False,
 ) -> Made:
-    """A pipeline of two folders and a table that are its sources, under some names."""
+    """Return a pipeline of two folders and a table that are its sources, under some names."""
     said = [f"{new}\n    was: {old}" if was else new for new, old in zip(names, OLD, strict=True)]
     folders = zip(said, ("in_fast", "in_slow"), strict=False)
     sources = [FILES.format(name=name, folder=folder) + source for name, folder in folders]

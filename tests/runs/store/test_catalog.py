@@ -51,7 +51,7 @@ for step in json.loads(sys.argv[1]):
 
 
 def steps(base: Path, *asked: list[str], settings: Mapping[str, str] | None = None) -> list[Any]:
-    """What a process with a metastore says to commands and queries, one after the other."""
+    """Return what a process with a metastore says to commands and queries, one after the other."""
     conf = base / "conf"
     conf.mkdir(exist_ok=True)
     place = f"jdbc:derby:;databaseName={base}/metastore;create=true"

@@ -72,7 +72,7 @@ def forget() -> None:
 def in_store(
     tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False
 ) -> tuple[SpecFile, Settings]:
-    """A pipeline whose input and tables are in a store."""
+    """Return a pipeline whose input and tables are in a store."""
     file, settings = pipeline(tmp_path, "shop", policy, sparse=False, sessions=sessions)
     file.path.write_text(file.path.read_text().replace("path: in_shop", f"path: {store}/in_shop"))
     return read_spec(file.path), replace(settings, warehouse=place_of(f"{store}/warehouse"))
@@ -87,7 +87,7 @@ def upload(tmp_path: Path, store: str, files: str = "*") -> None:
 
 
 def tidemark(*words: object) -> Result:
-    """A command; it ends soon, and says nothing secret."""
+    """Return a command; it ends soon, and says nothing secret."""
     start = time.monotonic()
     result = CliRunner().invoke(main, [*map(str, words)])
     assert time.monotonic() - start < PATIENCE_S

@@ -128,7 +128,7 @@ def last_version(workspace: Workspace) -> int:
 
 
 def views_show_the_commit(workspace: Workspace) -> bool:
-    """Whether SQL on the warm Spark finds as many rows under the names as the last commit has."""
+    """Return whether SQL on the warm Spark finds as many rows under the names as the last commit has."""
     versions = workspace.batches.base_versions([*NAMES.values()])
     in_commit = {name: workspace.lake.row_count(table, versions[table]) for name, table in NAMES.items()}
     lines = said(0, "python", "-W", "ignore", "-c", VIEWS, *NAMES).splitlines()
@@ -136,7 +136,7 @@ def views_show_the_commit(workspace: Workspace) -> bool:
 
 
 def said(code: int, program: str, *words: object) -> str:
-    """What a program of this environment says, which ends so."""
+    """Return what a program of this environment says, which ends so."""
     command = [str(Path(sys.executable).parent / program), *map(str, words)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.returncode == code, done.stdout + done.stderr

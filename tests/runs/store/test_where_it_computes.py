@@ -56,7 +56,7 @@ class Pipeline:
         return {"DAGSTER_HOME": str(self.home)}
 
     def ends(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """How a run ends."""
+        """Return how a run ends."""
         known = {**os.environ, **self.environment, **environment}
         words = [*self.command, *options]
         return subprocess.run(

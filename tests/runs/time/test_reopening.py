@@ -74,7 +74,7 @@ def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_
 
 
 def results(warehouse: Place, spec: Spec) -> dict[str, list[str]]:
-    """The rows of all windows as texts, but for the batch that wrote them."""
+    """Return the rows of all windows as texts, but for the batch that wrote them."""
     rows = {window.name: table(warehouse, spec, f"windows/{window.name}") for window in spec.windows}
     found = {name: sorted(str(row | {"_batch_id": None}) for row in some) for name, some in rows.items()}
     assert all(found.values()), "equal empty tables would show nothing"

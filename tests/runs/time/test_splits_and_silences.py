@@ -64,7 +64,7 @@ windows:
 
 
 def two_sources(tmp_path: Path, *, kind: str) -> tuple[SpecFile, Settings]:
-    """The pipeline of two sources; `kind` is the type of the column `k` in the second."""
+    """Return the pipeline of two sources; `kind` is the type of the column `k` in the second."""
     path = tmp_path / "merged.yaml"
     path.write_text(TWO_SOURCES.format(kind=kind))
     return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
@@ -131,7 +131,7 @@ def test_splits_may_have_any_text_for_a_name(spark: SparkSession, tmp_path: Path
 
 
 def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
-    """The numbers that the materializations of `ordered_events` show, summed over batches."""
+    """Return the numbers that the materializations of `ordered_events` show, summed over batches."""
     found: Counter[str] = Counter()
     for record in instance.fetch_materializations(AssetKey([pipeline, "ordered_events"]), limit=100).records:
         assert record.asset_materialization is not None
@@ -142,7 +142,7 @@ def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
 
 
 def met_by_source(settings: Settings, spec: Spec) -> Counter[str]:
-    """How many events of each source were late and out of order, as the tables tell."""
+    """Return how many events of each source were late and out of order, as the tables tell."""
     sources = {row["_arrival_seq"]: row["_source"] for row in table(settings.warehouse, spec, "raw_events")}
     names = {"late": "late_input_events", "kept_out_of_order": "out_of_order_events"}
     found: Counter[str] = Counter()

@@ -49,7 +49,7 @@ def workspace_of(made: tuple[SpecFile, Settings]) -> Workspace:
 
 
 def versions(made: tuple[SpecFile, Settings], table: str) -> list[int]:
-    """The versions of a table that commits name, the first of all in front."""
+    """Return the versions of a table that commits name, the first of all in front."""
     named = [commit.table_versions[table] for commit in workspace_of(made).batches.history()]
     return sorted({0, *(version for version in named if version is not None)})
 

@@ -31,7 +31,7 @@ FLUSH = RunOptions(end_of_input="flush")
 def pipeline(
     folder: Path, schema: str, rest: str, records: Sequence[str], keys: str = ""
 ) -> tuple[SpecFile, Settings]:
-    """A pipeline over JSON lines, which keep their order; `keys` are more ones of its source."""
+    """Return a pipeline over JSON lines, which keep their order; `keys` are more ones of its source."""
     (folder / "in").mkdir()
     (folder / "in" / "a.jsonl").write_text("\n".join(records) + "\n")
     source = f"kind: files, path: in/*.jsonl, format: json, order: position, settle: 0 s, schema: '{schema}'"

@@ -23,7 +23,7 @@ def table(name: str) -> dict[str, Any]:
 
 
 def at(text: str) -> int:
-    """An instant of the day, hh:mm[:ss[.fraction]]; what is finer than a microsecond is cut off."""
+    """Return an instant of the day, hh:mm[:ss[.fraction]]; what is finer than a microsecond is cut off."""
     clock, _, fraction = text.partition(".")
     hours, minutes, *seconds = [int(part) for part in clock.split(":")]
     whole = hours * 3600 + minutes * 60 + (seconds[0] if seconds else 0)

@@ -310,7 +310,7 @@ def test_early_rows_go_on_behind_the_end_while_late_events_are_taken_and_none_is
 
 
 def reopened(items: Sequence[Record | Control], flushed_after: int) -> list[Record | Control]:
-    """The items with a flush behind the first so many, and a reopening."""
+    """Return the items with a flush behind the first so many, and a reopening."""
     last = flushed_after - 1
     return [*items[:flushed_after], Control(last, "flush"), Control(last, "reopen"), *items[flushed_after:]]
 

@@ -164,7 +164,7 @@ class Shop:
 
 
 def at(second: int) -> datetime:
-    """An instant, so many seconds behind the start."""
+    """Return an instant, so many seconds behind the start."""
     return START + timedelta(seconds=second)
 
 
@@ -174,13 +174,13 @@ def us(instant: datetime) -> int:
 
 
 def event(seq: int) -> dict[str, Any]:
-    """An accepted event, a second late."""
+    """Return an accepted event, a second late."""
     times = {"_timestamp": at(seq - 1), "_event_time": at(seq - 1), "_arrival_time": at(seq)}
     return {"_arrival_seq": seq, "_adjusted_by": [], "_watermark": None, **times}
 
 
 def letter(seq: int) -> dict[str, Any]:
-    """A dead letter of an event that is a minute late."""
+    """Return a dead letter of an event that is a minute late."""
     return {
         "_arrival_seq": seq,
         "_arrival_time": at(seq),

@@ -37,7 +37,7 @@ def said(page: str) -> str:
 
 
 def shop(folder: Path, text: str = SPEC, *, refused: int = 0, **given: Any) -> Shop:
-    """A shop with 6 ordered and 4 held events."""
+    """Return a shop with 6 ordered and 4 held events."""
     made = Shop(folder, text).create()
     made.ingest(10 + refused)
     made.process(ordered=6, held=4, refused=[{}] * refused, **given)
@@ -137,7 +137,7 @@ def test_a_browser_runs_the_filter_and_no_script_of_a_payload(tmp_path: Path) ->
 
 
 def dumped(folder: Path, page: str) -> str:
-    """What a browser makes of a page."""
+    """Return what a browser makes of a page."""
     (folder / "page.html").write_text(page, encoding="utf-8")
     words = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
     done = subprocess.run(
