@@ -44,7 +44,7 @@ def land(folder: Path, events: int) -> None:
 
 
 def bytes_read() -> int:
-    """Bytes that this process and those that it started have asked the kernel for so far, from disk or its cache."""
+    """Return the bytes that this process and its children have read so far, from disk or the kernel's cache."""
     total = 0
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and _is_ours(folder.name):

@@ -34,7 +34,7 @@ outputs: {{ordered_events: {ordered}}}
 
 @dataclass(frozen=True)
 class Cold:
-    """What a command took: seconds, and the most memory that it and its children had at once."""
+    """Cost of a command: seconds, and the most memory that it and its children had at once."""
 
     seconds: float
     peak_gb: float

@@ -57,7 +57,7 @@ class Budget:
 @LOGS
 @INTO
 def main(*, millions: str, cores: str, rounds: int, budget: float, logs: Path, into: Path | None) -> None:
-    """Runs each command for each length and number of cores: those that `taskset` leaves it, the machine's first.
+    """Run each command for each length and number of cores: `taskset` leaves it the first cores of the machine.
 
     The file has all points up to the last that was measured, also if the run is cut off.
     """
@@ -81,7 +81,7 @@ def main(*, millions: str, cores: str, rounds: int, budget: float, logs: Path, i
 
 
 def _tried(name: str, command: Command, folder: Path, rounds: int) -> tuple[list[Cold], str]:
-    """The runs of a command, or why there are none: a system that fails at a length is a point of the curve too."""
+    """Measure one command, or say why there is no figure: a system that fails at a length is a point as well."""
     try:
         return measured({name: command}, folder, rounds, budget_s=0)[name], ""
     except click.ClickException as error:

@@ -21,7 +21,7 @@ SECONDS_AIMS = {WITHOUT: 1.5, WITH: 2.2}
 MEMORY_AIM = 1.5
 
 Command = Callable[[Path], list[str]]
-"""What to run in a folder of its own."""
+"""Make the command to run in a folder of its own."""
 Commands = dict[str, Command]
 
 

@@ -52,7 +52,7 @@ def _parent(pid: str) -> str | None:
 @click.option("--rounds", default=3, help="How often each length is timed.")
 @click.option("--logs", default="benchmarks/.logs", type=click.Path(path_type=Path), help="Where logs are kept.")
 def main(rounds: int, logs: Path) -> None:
-    """Times them, and prints what each leaves behind."""
+    """Time each length, and print the memory that is in use after it."""
     spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
     table = Table("events", "median s", "us per event", "heap after it, MB", "python, MB", title="One timeline")
     for length in LENGTHS:

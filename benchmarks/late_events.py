@@ -1,6 +1,6 @@
 """Exact late events of a log against a plain aggregation of it: `python -m benchmarks.late_events`.
 
-Here: the work that is timed. Every piece reads the same Delta table and gives few rows.
+Here: the work that is timed. Every piece reads the same Delta table and returns few rows.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What the figures were measured with: the machine, the versions, the commit.
+"""Surroundings of the figures: the machine, the versions, the commit.
 
 Here: asking the machine. Not here: how fast it is.
 """

@@ -36,7 +36,7 @@ LITTLE = "out_of_orderness: 5 s"
 
 @dataclass(frozen=True)
 class Seen:
-    """What stood when a batch was about to commit."""
+    """Counts at the moment before a batch commits."""
 
     at_s: float
     jobs: int

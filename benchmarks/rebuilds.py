@@ -39,7 +39,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Used:
-    """CPU seconds and bytes read, of this process and those that it has started, which are still there."""
+    """CPU seconds and bytes read, of this process and of its children that are still alive."""
 
     cpu_s: float
     read: int

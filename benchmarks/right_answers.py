@@ -52,7 +52,7 @@ class PickUp:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a system gave: its rows, and which events it says that it refused, if it says so."""
+    """Answer of a system: its rows, and the events that it says it refused, if it says so."""
 
     rows: pd.DataFrame
     refused: frozenset[int] | None = None

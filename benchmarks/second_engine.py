@@ -1,4 +1,4 @@
-"""What keeps a server of PySail from computing in Spark's place: `python -m benchmarks.second_engine`.
+"""Features that a server of PySail lacks to compute in Spark's place: `python -m benchmarks.second_engine`.
 
 Here: small questions, what Spark answers, and asking them of a server that this starts, or of Spark in this process.
 Not here: what the answers mean (second_engine.md).
@@ -64,29 +64,29 @@ def case(group: str, what: str, expected: object) -> Callable[[Ask], Ask]:
 
 
 def rows(frame: DataFrame) -> list[object]:
-    """The rows as tuples; those of one column as its values."""
+    """Return the rows as tuples; of a single column its values."""
     return [row[0] if len(row) == 1 else tuple(row) for row in frame.collect()]
 
 
 def of_one(text: str) -> Ask:
-    """The question what an expression gives over one row, whose `id` is 0."""
+    """Ask for the value of an expression over one row, whose `id` is 0."""
     return lambda spark, _: rows(spark.range(1).select(F.expr(text)))[0]
 
 
 def text_file(folder: Path, name: str, content: bytes) -> str:
-    """A file with some bytes, as Spark's readers name it."""
+    """Write a file with some bytes, named as Spark's readers name it."""
     (folder / name).write_bytes(content)
     return spark_path(str(folder / name))
 
 
 def parquet_file(folder: Path) -> str:
-    """A parquet file of three rows."""
+    """Write a parquet file of three rows."""
     pq.write_table(pa.table({"a": [10, 20, 30]}), folder / "three.parquet")
     return spark_path(str(folder / "three.parquet"))
 
 
 def delta_table(folder: Path) -> str:
-    """A table that delta-rs wrote in two commits."""
+    """Write a table with delta-rs, in two commits."""
     path = tempfile.mkdtemp(dir=folder)
     write_deltalake(path, pa.table({"k": [1, 2]}))
     write_deltalake(path, pa.table({"k": [3]}), mode="append")
@@ -112,7 +112,7 @@ def _largest_struct(spark: SparkSession, _: Path) -> object:
 
 @case(ENGINE, "unionByName(allowMissingColumns=True), the left frame lacks a struct", [None, 1])
 def _union(spark: SparkSession, _: Path) -> object:
-    """Spark gives the column the right frame's type; with the server it is void and has no field."""
+    """Spark uses the type of the right frame's column; with the server it is void and has no field."""
     left, right = spark.sql("SELECT 1 AS k"), spark.sql("SELECT 1 AS k, struct(1 AS x) AS v")
     return sorted(rows(left.unionByName(right, allowMissingColumns=True).select("v.x")), key=str, reverse=True)
 
@@ -142,14 +142,14 @@ def _steps(spark: SparkSession, count: int) -> object:
 
 @case(ENGINE, "localCheckpoint() keeps random numbers", True)
 def _checkpoint(spark: SparkSession, _: Path) -> object:
-    """The server needs SAIL_EXECUTION__CHECKPOINT__PATH for it, which this script sets."""
+    """SAIL_EXECUTION__CHECKPOINT__PATH has to be set for the server, which this script does."""
     kept = spark.range(3).withColumn("r", F.rand()).localCheckpoint()
     return rows(kept) == rows(kept)
 
 
 @case(ENGINE, "observe(), which Tidemark does not use", (10, 9))
 def _observed(spark: SparkSession, _: Path) -> object:
-    """The server refuses to collect metrics."""
+    """Metrics are collected by it, which the server refuses."""
     seen = Observation()
     spark.range(10).observe(seen, F.count("*").alias("n"), F.max("id").alias("last")).collect()
     return seen.get["n"], seen.get["last"]
@@ -157,14 +157,14 @@ def _observed(spark: SparkSession, _: Path) -> object:
 
 @case(FILES, "repartitionById(3, …), then spark_partition_id()", [(0, 0), (1, 1), (2, 2)])
 def _by_id(spark: SparkSession, _: Path) -> object:
-    """The numbers of ingested records rest on it where several tasks sort them. The server does not know it."""
+    """Numbers of ingested records rest on it where several tasks sort them. The server does not know it."""
     placed = spark.range(3).withColumn("p", F.col("id").cast("int")).repartitionById(3, "p")
     return sorted(rows(placed.select("p", F.spark_partition_id())), key=str)
 
 
 @case(FILES, "read.text of a file named `a[1].jsonl`, its brackets escaped", ["1"])
 def _odd_name(spark: SparkSession, folder: Path) -> object:
-    """Spark reads it. The server finds no file and gives no rows, without an error."""
+    """Spark reads it. The server finds no file and returns no rows, without an error."""
     return rows(spark.read.text(text_file(folder, "a[1].jsonl", b"1\n")))
 
 
@@ -177,7 +177,7 @@ def _not_utf8(spark: SparkSession, folder: Path) -> object:
 
 @case(FILES, "_metadata.file_path and file_block_start of lines", ["lines.txt", 0])
 def _block(spark: SparkSession, folder: Path) -> object:
-    """The position of a record in its file rests on them. The server has no such column."""
+    """Records are numbered by their position in a file, which rests on these. The server has no such column."""
     lines = spark.read.text(text_file(folder, "lines.txt", b"1\n"))
     path, start = lines.select("_metadata.file_path", "_metadata.file_block_start").collect()[0]
     return [Path(path).name, start]
@@ -185,14 +185,14 @@ def _block(spark: SparkSession, folder: Path) -> object:
 
 @case(FILES, "_metadata.row_index of a parquet file, by metadataColumn", [(10, 0), (20, 1), (30, 2)])
 def _row_index(spark: SparkSession, folder: Path) -> object:
-    """The server refuses to resolve it."""
+    """Rows are numbered by it; the server refuses to resolve it."""
     scan = spark.read.parquet(parquet_file(folder))
     return rows(scan.select("a", scan.metadataColumn("_metadata")["row_index"]))
 
 
 @case(FILES, "read.csv with multiLine and columnNameOfCorruptRecord", [(1, "x\ny", None)])
 def _multiline(spark: SparkSession, folder: Path) -> object:
-    """The server takes the column of the malformed text for one of the file, and fails."""
+    """Malformed records keep their text by it; the server takes the column for one of the file, and fails."""
     reader = spark.read.options(**PARSING, multiLine="true", header="false").schema(RECORD)
     return rows(reader.csv(text_file(folder, "long.csv", b'1,"x\ny"\n')))
 
@@ -242,13 +242,13 @@ EXPRESSIONS: Mapping[str, Mapping[str, object]] = {
         f"size(concat({NO_STRUCTS}, array({ONE_STRUCT})))": 1,
     },
     FILES: {
-        # The text of a record that does not fit: the server gives null, so it is no dead letter and nobody is told.
+        # The text of a record that does not fit: the server returns null, so there is no dead letter.
         f'from_json(\'{{"a":"x"}}\', {OF_LINE}).raw': '{"a":"x"}',
         # The server takes the column of the malformed text for one of the file, and fails.
         f"from_csv('1,x', {OF_LINE}).b": "x",
-        # What `keep_unknown` keeps of an object: the server gives nulls for the values.
+        # What `keep_unknown` keeps of an object: the server returns nulls for the values.
         """to_json(from_json('{"a":1,"b":[1,2]}', 'map<string, variant>'))""": '{"a":1,"b":[1,2]}',
-        # A key that stands in an object twice makes it malformed; the server drops the call.
+        # A key that an object has twice makes it malformed; the server drops the call.
         """from_json('{"a":3,"a":4}', 'variant')""": None,
     },
     USERS: {
@@ -295,7 +295,7 @@ def here() -> Iterator[SparkSession]:
 
 @contextmanager
 def server(python: str, folder: Path) -> Iterator[SparkSession]:
-    """A session of a PySail server that another Python runs, as long as it is wanted."""
+    """Open a session of a PySail server that another Python runs, for the length of the block."""
     environment = {**os.environ, "SAIL_EXECUTION__CHECKPOINT__PATH": f"file://{folder}"}
     with (
         (folder / "server.log").open("w") as log,
@@ -329,7 +329,7 @@ def server(python: str, folder: Path) -> Iterator[SparkSession]:
 
 
 def answer(one: Case, spark: SparkSession, folder: Path) -> object:
-    """What a session answers, its error in one line where it has none."""
+    """Return the answer of a session, or its error in one line."""
     try:
         return one.ask(spark, folder)
     except Exception as error:

@@ -26,7 +26,7 @@ INTO = click.option("--json", "into", type=click.Path(path_type=Path), help="Als
 
 @dataclass(frozen=True)
 class Figure:
-    """What one piece of work took, once a round.
+    """Durations of one piece of work, one for each round.
 
     Attributes:
         work: What it is called in the table.
@@ -48,7 +48,7 @@ class Figure:
 
     @property
     def judged(self) -> float | None:
-        """What the aim of a figure is for that is compared with no other."""
+        """Value that is held against the aim of a figure that is compared with no other."""
         if not self.values:
             return None
         return max(self.values) if self.worst else median(self.values)

@@ -1,4 +1,4 @@
-"""What windows of a minute must hold, event by event in order of arrival, with no code of any system compared.
+"""Right results of windows of a minute, event by event in order of arrival, with no code of any system compared.
 
 Here: the rules, the exact results of each, and how far others are from them. Not here: who is compared with what.
 """
@@ -62,7 +62,7 @@ class Difference:
 
     Attributes:
         rows: How many there are in either.
-        wrong: Those that stand in one only, or twice, or with other values.
+        wrong: Rows that one side lacks, has twice, or has with other values.
         lost: Events that the others count and these do not.
         more: Events that these count and the others do not.
     """
@@ -103,7 +103,7 @@ def truth_of(events: pd.DataFrame, rule: Rule) -> Truth:
 
 
 def compare(found: pd.DataFrame, wanted: pd.DataFrame) -> Difference:
-    """Rows of `start_us`, `k`, `n`, `total`, `lowest`, `highest`, `mean` against those that there should be."""
+    """Compare rows of `start_us`, `k`, `n`, `total`, `lowest`, `highest`, `mean` with the right ones."""
     twice = int(found.duplicated(_ROW).sum())
     both = found.drop_duplicates(_ROW).merge(wanted, on=_ROW, how="outer", suffixes=("", "_wanted"))
     same = (both["n"] == both["n_wanted"]).to_numpy()

@@ -1,6 +1,6 @@
 """Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`.
 
-Here: the batches in turns, and what stands on disk after them. Not here: the upkeep (pipelines/upkeep.py).
+Here: the batches in turns, and what is on disk after them. Not here: the upkeep (pipelines/upkeep.py).
 """
 
 import tempfile
@@ -111,7 +111,7 @@ def sides(root: Path) -> Sequence[Side]:
 @click.option("--batches", default=300, help="Of each side.")
 @click.option("--every", default=25, help="So many batches are between two upkeeps, and two lines.")
 def main(batches: int, every: int) -> None:
-    """Runs both sides in turns, and prints how they stand every so often."""
+    """Run both sides in turns, and print their state every so often."""
     upkeep.LEAST = timedelta(0)  # a benchmark does not wait an hour for files to be old
     local_session(session_config())
     click.echo("               of the latest  stored  data MB   log MB  runs MB  s/batch  s/upkeep")

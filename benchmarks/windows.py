@@ -40,7 +40,7 @@ COMPARED = {  # what each is compared with, and the most that the ratio may be
 def judged_windows(
     log: DataFrame, stored: Stored, shape: dict[str, str], out: Path, *, ordered: bool = False
 ) -> None:
-    """The stages of a batch that reads the whole log: time adjustment, dead letters, one window, maybe the order."""
+    """Run the stages of a batch that reads the whole log: time adjustment, dead letters, a window, perhaps order."""
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
@@ -52,7 +52,7 @@ def judged_windows(
 
 
 def write_in_order(released: Released, out: Path) -> None:
-    """Released events, numbered, and those that are held."""
+    """Write the released events, numbered, and the held ones."""
     order, at = [F.col(TIMESTAMP), F.col(SEQ)], F.unix_micros(TIMESTAMP)
     with numbered(released.sequence, order, start=0, name=RELEASE_SEQ, instant_us=at) as sequence:
         written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")

@@ -57,7 +57,7 @@ def _file(item: pytest.Item) -> str:
 
 
 def sample(tests: Mapping[str, float], seconds: float, seed: int) -> set[str]:
-    """As many tests as fit into some seconds, of those with their seconds, in an order that the seed gives."""
+    """Choose as many tests as fit into some seconds, in an order that the seed determines."""
     names = sorted(tests)
     random.Random(seed).shuffle(names)
     kept = set()
@@ -69,7 +69,7 @@ def sample(tests: Mapping[str, float], seconds: float, seed: int) -> set[str]:
 
 
 class _Stopwatch:
-    """Adds up what each test took, with what was made for it, and writes it behind the last."""
+    """Adds up the seconds of each test, with those of its fixtures, and writes them after the last test."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)

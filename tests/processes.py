@@ -92,7 +92,7 @@ MASTER, DRIVER, WORKERS = "127.0.0.1", "127.0.0.2", ("127.0.0.3", "127.0.0.4")
 """Their addresses, as if each were a machine of its own; those of Linux's loopback."""
 _SPARK_CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
 _OF_SMALL_DATA = ("spark.sql.shuffle", "spark.sql.codegen", "spark.sql.adaptive")
-"""What a pipeline leaves to the settings of a cluster, and tests set for small data."""
+"""Settings that a pipeline leaves to a cluster, as tests set them for small data."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Cluster:
         master: As `TIDEMARK_SPARK` names it.
         workers: Its workers. Each leads a group of processes, which its executors are in.
         environment_of_a_driver: What makes a run the driver of an application of this cluster.
-        page: The port at which the master tells of itself.
+        page: The port of the master's page.
     """
 
     master: str

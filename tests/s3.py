@@ -56,7 +56,7 @@ class S3Server:
         return f"s3://{name}"
 
     def tell(self, **orders: bool | str | None) -> None:
-        """Tell the door what to do: `ignore_conditions`, `deny_writes`, let in a `user` by its key."""
+        """Set the rules of the door: `ignore_conditions`, `deny_writes`, let in a `user` by its key."""
         urlopen(Request(f"{self.address}{_DOOR}", json.dumps(orders).encode(), method="POST")).close()
 
     def requests(self) -> Mapping[str, int]:
@@ -67,7 +67,7 @@ class S3Server:
 
     @contextmanager
     def one_user(self) -> Iterator[dict[str, str]]:
-        """While inside, the server lets in one user only, and checks its signatures; gives variables with its key."""
+        """Let in one user only during the block, and check its signatures; yield variables with its key."""
         told = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
         iam = boto3.client("iam", endpoint_url=self.address, **told)
         name = f"user-{uuid4()}"
@@ -83,7 +83,7 @@ class S3Server:
             self.tell(user=None)
 
     def _check_from_request(self, number: str) -> None:
-        """Tell moto after how many requests it looks who asks."""
+        """Set the number of requests after which moto looks who asks."""
         plain = {"Content-Type": "text/plain"}
         urlopen(Request(f"{self.address}{_OF_MOTO}reset-auth", number.encode(), plain, method="POST")).close()
 
@@ -104,7 +104,7 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
 
 
 class Door:
-    """What stands between clients and the server.
+    """Proxy between clients and the server.
 
     Args:
         behind: The server.
@@ -145,7 +145,7 @@ def _refused(answer: Callable[..., Any], code: str, message: str) -> Iterable[by
 
 
 def main() -> None:
-    """Serve until somebody ends the process."""
+    """Serve until the process is ended."""
     # Only the process of the server waits for these.
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
     from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415
@@ -154,7 +154,7 @@ def main() -> None:
         protocol_version = "HTTP/1.1"
 
         def log_request(self, *_: object) -> None:
-            """Requests are nobody's concern."""
+            """Print nothing for a request."""
 
     door = Door(DomainDispatcherApplication(create_backend_app))
     server = make_server("127.0.0.1", 0, door, threaded=True, request_handler=Silent)

@@ -22,7 +22,7 @@ settings.load_profile("tidemark")
 
 
 class Dice:
-    """What a random test draws its settings and logs from; fixed ones show the first side for ever.
+    """Source from which a random test draws its settings and logs; a fixed one shows the first side for ever.
 
     Args:
         seed: Of this test alone; None fixes the dice.
@@ -35,7 +35,7 @@ class Dice:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the test is the same on every run."""
+        """True if the test is the same on every run."""
         return self._random is None
 
     def choice(self, values: Sequence[T]) -> T:
@@ -71,7 +71,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test that throws dice runs once with fresh ones, or as often as `--logs` needs.
+    """Run a test that throws dice once with fresh ones, or as often as `--logs` needs.
 
     One of many logs runs with fixed ones too, but in modes that are long themselves.
     """

@@ -28,14 +28,14 @@ class Peer:
 
     @property
     def python(self) -> Path:
-        """What runs its script."""
+        """Path of the Python that runs its script."""
         if self.environment is None:
             return Path(sys.executable)
         return _ENVIRONMENTS / self.environment / "bin" / "python"
 
     @property
     def installed(self) -> bool:
-        """Whether it can run."""
+        """True if it can run."""
         return self.python.exists()
 
     def command(self, files: Path, kind: str, out: Path, *options: str) -> list[str]:
@@ -48,11 +48,11 @@ FLINK = Peer("PyFlink SQL", "in_flink.py", "flink")
 DUCKDB = Peer("DuckDB", "in_duckdb.py", "duckdb")
 POLARS = Peer("Polars", "in_polars.py", "polars")
 OTHERS = (FLINK, DUCKDB, POLARS)
-"""Those that have an environment of their own."""
+"""Peers that have an environment of their own."""
 
 
 def versions() -> dict[str, str]:
-    """Of those that are installed, as they are pinned."""
+    """Return the pinned versions of the peers that are installed."""
     pins: dict[str, str] = {}
     for peer in OTHERS:
         if peer.installed:

@@ -1,6 +1,6 @@
 """The job in Polars: the exact rule over the whole input in one query, windows of a minute by key, to Parquet.
 
-The watermark before an event is the largest time so far, in order of arrival, less 5 seconds; an event behind it is
+The watermark before an event is the largest time so far, in order of arrival, less 5 seconds; an event below it is
 dropped. Windows that the last watermark has not passed are left out. No log, no state, no refusals are kept: what one
 machine needs at least.
 """

@@ -37,7 +37,7 @@ class Places:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the environment of a process says beside that of this one."""
+        """Variables that the environment of a process has besides those of this one."""
         return {
             "DAGSTER_HOME": str(self.root / "home"),
             "TIDEMARK_SPECS": str(self.specs),

@@ -1,4 +1,4 @@
-"""What a newcomer clicks in Dagster's UI, step by step; each ends where what it is about can be seen.
+"""Clicks of a newcomer in Dagster's UI, step by step; each ends where its subject can be seen.
 
 Here: the clicks, for the test and the screenshots. Not here: what has to be there (test_dagster_ui.py).
 """
@@ -26,11 +26,11 @@ class DagsterUi:
         self._pipeline = pipeline
 
     def open_timeline(self) -> None:
-        """The runs over time, which is Dagster's first page."""
+        """Open the runs over time, which is Dagster's first page."""
         self.page.goto(f"{self._address}/overview/timeline")
 
     def open_lineage(self) -> None:
-        """The graph of the pipeline's assets."""
+        """Open the graph of the pipeline's assets."""
         self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{self._pipeline}")
         expect(self.in_graph("raw_events")).to_be_visible()
         expect(self.page.get_by_text("Loading")).to_have_count(0)
@@ -46,18 +46,18 @@ class DagsterUi:
         return self.page.get_by_text(asset, exact=True).first
 
     def hide_navigation(self) -> None:
-        """Gives the page more room."""
+        """Make the page larger."""
         self.page.get_by_text("Hide navigation", exact=True).click()
 
     def open_asset(self, asset: str) -> None:
-        """The overview of an asset, by its place in the graph."""
+        """Open the overview of an asset, by its place in the graph."""
         self.open_lineage()
         self.in_graph(asset).click()
         self.page.get_by_text("View in Asset Catalog").click()
         expect(self.page.get_by_text("Latest materialization", exact=True)).to_be_visible()
 
     def open_tab(self, name: str) -> None:
-        """A tab of an asset."""
+        """Open a tab of an asset."""
         self.page.get_by_role("tab", name=name, exact=True).click()
 
     def fold(self, section: str) -> None:
@@ -65,7 +65,7 @@ class DagsterUi:
         self.page.get_by_text(section, exact=True).first.click()
 
     def open_plots(self) -> None:
-        """The numbers of the asset over runs."""
+        """Open the numbers of the asset over runs."""
         self.open_tab("Overview")
         self.page.get_by_role("button", name="Plots").click()
         expect(self.page.locator("canvas").first).to_be_visible()
@@ -83,13 +83,13 @@ class DagsterUi:
         self.page.get_by_role("button", name="Close").click()
 
     def open_check(self, name: str) -> None:
-        """A check of the asset."""
+        """Open a check of the asset."""
         self.open_tab("Checks")
         self.page.get_by_text(name, exact=True).first.click()
         expect(self.page.get_by_text("Latest execution", exact=True)).to_be_visible()
 
     def open_automation(self, name: str) -> None:
-        """A sensor or schedule, from the list of all."""
+        """Open a sensor or schedule, from the list of all."""
         self.page.get_by_role("link", name="Automation").click()
         self.page.get_by_role("link", name=name).click()
 

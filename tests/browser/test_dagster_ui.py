@@ -67,7 +67,7 @@ def land(places: Places, day: int) -> None:
 
 
 def listen(page: Page, complaints: list[str]) -> None:
-    """Collects errors of the page and requests that failed; those that a change of page cut short are none."""
+    """Collect errors of the page and requests that failed, except requests that a change of page cut short."""
 
     def hear(message: ConsoleMessage) -> None:
         if message.type == "error":

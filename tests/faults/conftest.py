@@ -1,4 +1,4 @@
-"""Fixtures of the tests with killed processes: an S3 server that this process and those that it starts reach."""
+"""Fixtures of the tests with killed processes: an S3 server that this process and its children reach."""
 
 from collections.abc import Iterator
 from pathlib import Path

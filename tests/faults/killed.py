@@ -81,7 +81,7 @@ def run_and_die(
 ) -> int:
     """Runs a pipeline in a new process, which dies; returns its exit code.
 
-    What it says stands in `said.txt` beside the warehouse, of one in a store beside the spec.
+    What it says is in `said.txt` beside the warehouse, or beside the spec if the warehouse is in a store.
     """
     return exit_code(_run, spec, warehouse, death, gateway, dict(environment))
 
@@ -121,7 +121,7 @@ def _commit_name(lake: Lake, table: str) -> str | None:
 
 
 def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], None]:
-    """Return a hook for `Lake._committed` that tells the name of each commit."""
+    """Return a hook for `Lake._committed` that reports the name of each commit."""
 
     def committed(lake: Lake, table: str, _version: int) -> None:
         name = commit_name(lake, table)

@@ -114,7 +114,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def alone(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """Return the tables that one machine gives."""
+    """Return the tables of a run on one machine."""
     folder = tmp_path_factory.mktemp("alone")
     demo = Demo(spec, folder, folder / "warehouse", {})
     assert "Spark in this process" in demo.does("run")
@@ -146,7 +146,7 @@ def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Pa
 def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_worker_dies(
     demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
 ) -> None:
-    """What the batch has set aside is on two workers: it goes on with the one that is left."""
+    """Two workers hold what the batch has set aside: it goes on with the one that is left."""
     with demo.started("run") as running:
         wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
         assert f"Spark on {cluster.master}" in demo.log.read_text()

@@ -28,7 +28,7 @@ RECORDS = 100
 def test_files_that_keep_coming_become_windows_with_no_further_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, files: int, warm: bool
 ) -> None:
-    """Whether a batch takes longer for those before it is measured by `benchmarks.growth`."""
+    """No time is compared here: `benchmarks.growth` measures whether a batch takes longer the more came before it."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     file, settings = scheduled(tmp_path, "steady", "schedule: {on_new_input: 5 s}\n")
     use_dagster_home(settings.dagster_home)
@@ -80,7 +80,7 @@ def show_curve(waits: Sequence[float], runs: Sequence[RunRecord]) -> None:
 
 
 def drop(folder: Path, number: int) -> None:
-    """A file of a hundred events, two minutes further on; it appears whole."""
+    """Write a file of a hundred events, two minutes further on; it appears whole."""
     lines = []
     for second in range(RECORDS):
         at = datetime.fromtimestamp(1_767_225_600 + 120 * number + second, UTC).isoformat()

@@ -46,7 +46,7 @@ def on_hdfs(base: Path, root: RemotePath, local: SpecFile) -> tuple[SpecFile, Se
 
 
 def rows(made: tuple[SpecFile, Settings], *, of_one_batch: bool) -> dict[str, list[str]]:
-    """The rows of each table but those that tell of batches; where the input lies and its times are not compared."""
+    """Return the rows of each table but the tables of batches, without the path of the input and its times."""
     workspace = Workspace(made[0], made[1].warehouse)
     left_out = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
     found = {name: workspace.lake.rows(name) for name in workspace.tables if of_one_batch or name != WATERMARKS}

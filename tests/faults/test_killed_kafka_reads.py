@@ -28,7 +28,7 @@ KILLS = 2 * len(DEATHS)
 def test_runs_killed_again_and_again_read_each_offset_once(
     spark: SparkSession, topic: Callable[..., Topic], tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:
-    """More records come behind each death, so that the next run plans other offsets than the dead one."""
+    """More records come after each death, so that the next run plans other offsets than the dead one."""
     rng = random.Random(pytestconfig.option.seed)
     orders = topic(3)
     file, settings = made(tmp_path, "killed", orders, "max_records: 25")

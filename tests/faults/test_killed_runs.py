@@ -37,20 +37,20 @@ COMMITS = (
     "dead_letters",
     "commit of process",
 )
-"""Every commit of a run, in order: a killed run leaves the tables as they are behind one of them."""
+"""Every commit of a run, in order: a killed run leaves the tables as they are after one of them."""
 
 SOME = ("raw_events", "windows/per_minute", "commit of process")
-"""Behind the input, in the midst of the results, behind the last commit."""
+"""After the input, in the midst of the results, after the last commit."""
 
 LARGE = ("raw_events", "ordered_events", "windows/per_minute")
-"""Some tables of which Spark writes the files in a large batch: of each stage one."""
+"""Some tables whose files Spark writes in a large batch: one of each stage."""
 
 KILLED = -9
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A run that nobody killed: its input, its tables, its commits in order."""
+    """A run without a kill: its input, its tables, its commits in order."""
 
     file: SpecFile
     settings: Settings
@@ -158,7 +158,7 @@ def test_large_writes_that_are_killed_before_their_commit_leave_files_that_no_ve
 
 
 def left_over(workspace: Workspace, table: str) -> list[Path]:
-    """Folders of a table's large writes of which no version names a file."""
+    """Return folders of a table's large writes without a file that any version names."""
     folder = Path(str(workspace.lake.path(table)))
     log = "".join(entry.read_text() for entry in (folder / "_delta_log").glob("*.json"))
     return [written for written in folder.glob("attempt-*") if written.name not in log]

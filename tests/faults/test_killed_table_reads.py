@@ -20,7 +20,7 @@ KILLED = -9
 def test_runs_killed_while_they_read_versions_leave_the_log_of_undisturbed_ones(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Another version is committed behind each death, so that the next run plans other versions than the dead one."""
+    """Another version is committed after each death, so that the next run plans other versions than the dead one."""
     file, settings = made(tmp_path, "killed", "start_version: 0, arrival_time: got, max_versions: 2")
     add(tmp_path, rows(100, 20))
     for number, death in enumerate(DEATHS):
@@ -42,7 +42,7 @@ def test_runs_killed_while_they_read_versions_leave_the_log_of_undisturbed_ones(
 def test_of_a_pipeline_that_dies_between_two_commits_another_one_reads_each_result_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """What the dead run wrote is not committed, and taken back by the next."""
+    """Nothing that the dead run wrote is committed; the next run takes it back."""
     first, settings = made(tmp_path, "first", "start_version: 0, arrival_time: got")
     (tmp_path / "second.yaml").write_text(
         "name: second\nsources:\n  - {name: minutes, kind: delta, path: warehouse/first/windows/per_minute, "

@@ -32,7 +32,7 @@ STAGES = (
     "checking dead_letters",
     "committing",
 )
-"""What a run says that it is doing, or commits, in order."""
+"""Steps and commits that a run reports, in order."""
 SAID = {
     "SIGINT": "Stopped. Nothing is lost: what was committed stays, and the next run does the rest.\n",
     "SIGTERM": "Stopped by SIGTERM. Nothing is lost: what was committed stays, and the next run does the rest.\n",

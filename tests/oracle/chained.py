@@ -1,7 +1,7 @@
 """Windows over the final results of another window, from what the oracle says of that one.
 
 Slow and plain: every result is put into every window that holds its end, and each window is closed by the first item
-behind which the watermark has passed it, or that flushes. A result that comes later is in none that a flush closed.
+after which the watermark has passed it, or that flushes. A result that comes later is in none that a flush closed.
 """
 
 from collections.abc import Callable, Sequence
@@ -47,7 +47,7 @@ def results_over(
 def contents(
     window: Window, came: Sequence[tuple[WindowResult, int]]
 ) -> dict[Interval, list[tuple[WindowResult, int]]]:
-    """The windows of the results of one timeline and group, each with those in it and where they were given."""
+    """Return the windows of the results of one timeline and group, each with its results and when they were made."""
     if window.kind == "session":
         in_order = sorted((result.window_end, place) for place, (result, _) in enumerate(came))
         runs = WindowKeeper(window).sessions_of(in_order, "", ())
@@ -67,7 +67,7 @@ def contents(
 def closed_by(
     outcome: Outcome, items: Sequence[Record | Control], window: Window, timeline: str, end: int, first: int
 ) -> int | None:
-    """The position of the first item, from `first` on, that flushes, or behind which W has passed the window."""
+    """Return the position of the first item, from `first` on, that flushes or after which W has passed the window."""
     close = end + window.allowed_lateness_us + (1 if window.end_is_inside else 0)
     for place, item in enumerate(items[first:], start=first):
         after = outcome.watermarks[place].get(timeline)

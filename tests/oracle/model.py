@@ -1,4 +1,4 @@
-"""What goes into the oracle: the items of the log, the time rules and the windows.
+"""Input of the oracle: the items of the log, the time rules and the windows.
 
 Also the checks that refuse impossible or contradictory settings. No judging here.
 """
@@ -34,7 +34,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Control:
-    """A control item (tick, flush, reopen, wait, spec) that stands after `after_seq`.
+    """A control item (tick, flush, reopen, wait, spec) that follows `after_seq`.
 
     Only a tick has a clock, only a wait waiters, which are the sources and splits that wait from there on, and only a
     spec the time rules that hold from there on.
@@ -115,7 +115,7 @@ class Window:
 
     @property
     def end_is_inside(self) -> bool:
-        """Whether an event exactly at the end still belongs to the window."""
+        """True if an event exactly at the end still belongs to the window."""
         return self.closed == "right" or self.kind in ("session", "sliding", "snapshot")
 
     @property

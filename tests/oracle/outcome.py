@@ -1,4 +1,4 @@
-"""What comes out of the oracle: released and held events, dead letters, window results, counts.
+"""Output of the oracle: released and held events, dead letters, window results, counts.
 
 Plain values only; nothing here decides anything.
 """
@@ -69,7 +69,7 @@ class Counts:
 
 @dataclass
 class Outcome:
-    """All that the log gives.
+    """All results of the log.
 
     `watermarks` has one entry per item: timeline to W after it (None before there is one and while flushed).
     `missed` has, per window name, the (seq, windows) of events that missed some windows and reached others.

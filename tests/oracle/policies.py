@@ -1,6 +1,6 @@
 """Rules 0 to 2 on one record: has it a time, is it a duplicate, too early, too late.
 
-Rule 3 needs a watermark and stands in the referee.
+Rule 3 needs a watermark and is in the referee.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The run over the log: per item the clock, the idle rules, the judgement, the activity, the move of W.
 
-The order of these steps is the point of this module; what they do stands in timeline and windows.
+The order of these steps is the point of this module; timeline and windows hold what they do.
 """
 
 from collections.abc import Sequence
@@ -193,7 +193,7 @@ class Referee:
             self.place(record, event, timeline, keeper)
 
     def drop_out_of_order(self, event: OrderedEvent, watermark: int, set_by: int | None) -> None:
-        """The dead letter of rule 3; where the clock alone raised W no tolerance would have let it in."""
+        """Drop an event by rule 3; where the clock alone raised W no tolerance would have let it in."""
         self.outcome.dead_letters.append(
             DeadLetter(
                 event.seq,
@@ -207,7 +207,7 @@ class Referee:
         )
 
     def is_by_clock(self, set_by: int | None) -> bool:
-        """Whether the clock raised W, so that no tolerance would have let an event in; other rules may have, too."""
+        """Return whether the clock raised W, so that no tolerance would have let an event in; others may, too."""
         return set_by is None and self.rules.idle is not None
 
     def place(self, record: Record, event: OrderedEvent, timeline: Timeline, keeper: WindowKeeper) -> None:

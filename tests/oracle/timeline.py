@@ -53,7 +53,7 @@ class Timeline:
         self.raise_to(self.event_watermark(clock), record.seq)
 
     def raise_to(self, value: int | None, seq: int | None) -> None:
-        """A watermark never goes back; `seq` is the event that raises it, None for the clock."""
+        """Raise the watermark, never lower it; `seq` is the event that raises it, None for the clock."""
         if value is not None and (self.watermark is None or value > self.watermark):
             self.watermark = value
             self.set_by = seq
@@ -82,12 +82,12 @@ class Timeline:
         self.raise_to(self.event_watermark(clock), None)
 
     def publish(self) -> None:
-        """Let events see W as it stands."""
+        """Let events see W as it is."""
         self.published = self.watermark
         self.published_set_by = self.set_by
 
     def event_watermark(self, clock: int) -> int | None:
-        """Return the watermark that the events so far give, with the splits that are active at this clock."""
+        """Return the watermark by the events so far, with the splits that are active at this clock."""
         splits = set(self.max_t)
         if self.rules.known_splits is not None:
             splits.update(self.rules.known_splits)

@@ -1,6 +1,6 @@
 """Waits (F: waiting is not idleness): how much of the clock passed while a source, or a split, was not to be read.
 
-Here: adding it up, item by item. Not here: what a silence gives (timeline.py).
+Here: adding it up, item by item. Not here: the effects of a silence (timeline.py).
 """
 
 from collections import defaultdict
@@ -17,7 +17,7 @@ class Waits:
         self.any_waited = 0
 
     def pass_time(self, before: int, clock: int) -> None:
-        """The clock goes on from one instant to another."""
+        """Let the clock go on from one instant to another."""
         for waiter in self.waiters:
             self.waited[waiter] += clock - before
         if self.waiters:

@@ -1,4 +1,4 @@
-"""One window definition: which windows an accepted event reaches or misses, and the results they give.
+"""One window definition: which windows an accepted event reaches or misses, and the results that they write.
 
 The keeper is told W and the clock; it moves neither.
 """
@@ -28,7 +28,7 @@ class OpenWindow:
 
     @property
     def key(self) -> Key:
-        """What makes it one window."""
+        """Key that makes it one window."""
         return (self.timeline, self.start, self.end, self.group)
 
     @property
@@ -39,7 +39,7 @@ class OpenWindow:
 
 @dataclass(frozen=True)
 class Placing:
-    """What became of an event: in_windows, in_gap, filtered or window_closed; and the windows it missed."""
+    """Outcome of an event: in_windows, in_gap, filtered or window_closed; and the windows it missed."""
 
     outcome: str
     missed: tuple[Interval, ...] = ()
@@ -135,7 +135,7 @@ class WindowKeeper:
     def offer_to_sessions(
         self, record: Record, t: int, timeline: str, group: Group, watermark: int | None
     ) -> Placing:
-        """Return the session that the event gives after merging with the open sessions of its group."""
+        """Return the session that the event makes with the open sessions of its group, merged."""
         others: list[OpenWindow] = []
         before: list[OpenWindow] = []
         for opened in self.open:
@@ -158,7 +158,7 @@ class WindowKeeper:
         return Placing("in_windows")
 
     def go_on(self, session: OpenWindow, before: list[OpenWindow], watermark: int | None) -> None:
-        """A session whose bounds did not change goes on with what it has given; any other has given nothing."""
+        """Keep the results so far of a session whose bounds did not change; any other session has none yet."""
         session.past_end = self.is_past_end(session.end, watermark)
         for opened in before:
             if opened.key == session.key:
@@ -167,7 +167,7 @@ class WindowKeeper:
                 session.reported = opened.reported
 
     def take_back(self, opened: OpenWindow) -> None:
-        """The bounds of a session have changed: what it has given is taken away."""
+        """Take away the results so far of a session whose bounds have changed."""
         if opened.next_revision:
             self.give(opened, is_final=False, is_shown=False)
 
@@ -220,7 +220,7 @@ class WindowKeeper:
     # ---- results
 
     def settle(self, timeline: str, watermark: int | None, everything: bool) -> None:
-        """Give on-time and final rows as W allows; a flush closes every window that holds events."""
+        """Write on-time and final rows as W allows; a flush closes every window that holds events."""
         for opened in sorted(self.open, key=lambda opened: (opened.end, opened.start)):
             if opened.timeline != timeline:
                 continue
@@ -255,7 +255,7 @@ class WindowKeeper:
                 current = next_window(self.window, current)
 
     def clock_moved(self, before: int | None, now: int) -> None:
-        """Give the revisions of the clock periods that have ended."""
+        """Write the revisions of the clock periods that have ended."""
         if before is None:
             return
         every = self.window.revise_every_us

@@ -58,7 +58,7 @@ def run(
 ) -> Gathered:
     """Judges all logs, segment by segment; with `sources` by their splits.
 
-    With `flush` the last segment is flushed; those of `flushed_after` are, and the pipeline is reopened behind them.
+    With `flush` the last segment is flushed; those of `flushed_after` are, and the pipeline is reopened after them.
     `waits` are those of sources by part, the same in all logs.
     """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
@@ -181,7 +181,7 @@ def assert_equal_to_oracle(
         )
         # Sorted by what is never null: a flush leaves the watermark so.
         assert sorted(out.windows[window.name][log.case], key=lambda r: r[:6]) == want, (log, window)
-        # What a result holds that is not shown is nobody's business.
+        # What a result holds that is not shown does not count.
         hidden = [
             (r.window_start, r.window_end, r.group, r.revision, r.is_final, r.watermark_us)
             for r in expected.hidden[window.name]

@@ -23,7 +23,7 @@ from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000
 SPLITS = (("s", "x"), ("s", None), ("r", None), ("s", "y"))  # source and split of generated events
-NO_KEY = 5  # the value of events that `KEY` gives no key
+NO_KEY = 5  # the value of events that have no key by `KEY`
 KEY = ("case", f"nullif(v, {NO_KEY})")
 FAR_US = (-60_000_000_000_000_000, 250_000_000_000_000_000)
 
@@ -51,7 +51,7 @@ class Event:
 class Log:
     """One case: its events in log order, numbered over all cases.
 
-    By part the clock of the tick behind it, if any, and the sources and splits that wait throughout it.
+    By part the clock of the tick after it, if any, and the sources and splits that wait throughout it.
     """
 
     case: str
@@ -94,7 +94,7 @@ def generate(seed: int, cases: int, *, longest: int = 24, spread_us: int = 40) -
 
 
 def with_ticks(logs: Sequence[Log], seed: int) -> list[Log]:
-    """Return the logs with ticks behind most of their parts, at a clock that may stand still, or go on for long."""
+    """Return the logs with ticks after most of their parts, at a clock that may not move, or go on for long."""
     rng = random.Random(seed)
     found = []
     for log in logs:
@@ -212,7 +212,7 @@ def judged_by_oracle(
     flush: bool = False,
     flushed_after: Sequence[int] = (),
 ) -> oracle.Outcome:
-    """Return the oracle's outcome of one case; it is flushed and reopened behind some of its parts."""
+    """Return the oracle's outcome of one case; it is flushed and reopened after some of its parts."""
     records = [record_of(event, log) for event in log.events]
     log_items = list(controlled(log, records, flushed_after, flush=flush))
     outcome = oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
@@ -223,7 +223,7 @@ def judged_by_oracle(
 def controlled(
     log: Log, records: Sequence[oracle.Record], flushed_after: Sequence[int] = (), *, flush: bool = False
 ) -> Iterator[oracle.Record | oracle.Control]:
-    """Yield the records, what stands behind each part of them, and the flush behind all."""
+    """Yield the records, the control items after each part of them, and the flush at the end."""
     last = -1
     if log.waits:
         yield oracle.Control(last, "wait", waiters=log.waits[0])
@@ -263,7 +263,7 @@ def record_of(event: Event, log: Log) -> oracle.Record:
 def give_results_over(
     outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], windows: Sequence[WindowSpec]
 ) -> None:
-    """Gives windows over others their results, as if they added those up; the oracle took them for ones of events."""
+    """Put in the results of windows over others, as if they added those up; the oracle saw windows of events."""
     chained = [window for window in inputs_first(windows) if window.input is not None]
     of_events = {window.name for window in windows} - {window.name for window in chained}
     letters = outcome.dead_letters
@@ -326,7 +326,7 @@ def shape_of(window: WindowSpec) -> oracle.Window:
 
 
 def window_of(window: WindowSpec) -> oracle.Window:
-    """The oracle's words for a window whose filter is `v > 1`, with a group `v` or none, that shows no two events."""
+    """Return the oracle's words for a window with filter `v > 1`, a group `v` or none, that shows no two events."""
     return replace(
         shape_of(window),
         having=(lambda records: len(records) != 2) if window.having else None,

@@ -1,4 +1,4 @@
-"""Windows that give rows without an event too: equal to the oracle, whole and cut, whatever moves the watermark."""
+"""Windows that write rows without an event too: equal to the oracle, whole and cut, whatever moves the watermark."""
 
 from dataclasses import replace
 from typing import Any

@@ -101,7 +101,7 @@ def window_spec(dice: Dice, turn: int, *, lateness: bool) -> WindowSpec:
     if dice.choice(turned([False, True], turn)):
         keys["where"] = "v > 1"
     if dice.choice(turned([True, False, False], turn)):
-        keys["having"] = "size(seqs) != 2"  # a revision may pass, the next one not, and the one behind it again
+        keys["having"] = "size(seqs) != 2"  # a revision may pass, the next one not, and the one after it again
     return WindowSpec(**keys)
 
 
@@ -122,7 +122,7 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
     return WindowSpec(**keys)
 
 
-KEEPS_RECORDS = (True, False)  # of a large segment whoever asks judges the records again
+KEEPS_RECORDS = (True, False)  # a large segment keeps none: where they are needed they are judged again
 SOON = ("events", "clock", "splits")
 
 
@@ -130,7 +130,7 @@ SOON = ("events", "clock", "splits")
     "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
 )
 def test_a_log_whole_or_cut_into_batches_gives_the_oracles_tables(spark: SparkSession, mode: str, dice: Dice) -> None:
-    """The oracle judges every log whole, so equality with it is independence of the cuts as well."""
+    """Compare with the oracle, which judges every log whole: so equality is independence of the cuts as well."""
     turn = MODES.index(mode) + 3
     time = time_spec(dice, mode, turn)
     keeps = dice.choice(turned(KEEPS_RECORDS, turn))
@@ -163,7 +163,7 @@ def test_the_record_that_set_the_watermark_first_is_named_when_a_later_batch_ask
 
 
 def test_an_event_stays_named_when_the_clock_comes_to_the_same_watermark_after_it(spark: SparkSession) -> None:
-    """Record 0 asks for 105. At record 1 the clock gives 105 as well, and record 2 is behind it."""
+    """Record 0 asks for 105. At record 1 the clock sets 105 as well, and record 2 is below it."""
     came = [(100, 105), (115, 105), (112, 103)]
     events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2) for seq, (at, t) in enumerate(came))
     log = Log("c", events)
@@ -189,7 +189,7 @@ def test_more_refused_records_than_can_be_named_by_number_are_left_out_all_the_s
 
 @pytest.mark.long
 def test_the_arrival_clock_raises_the_watermark_of_splits_too(spark: SparkSession) -> None:
-    """The slowest split allows 105, the clock at record 2 gives 120."""
+    """Let the slowest split allow 105, and the clock at record 2 set 120."""
     came = [(100, 105, "x"), (130, 131, "y"), (112, 110, "x")]
     events = tuple(Event(seq, BASE_US + at, BASE_US + t, 2, split=of) for seq, (at, t, of) in enumerate(came))
     log = Log("c", events)

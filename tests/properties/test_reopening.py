@@ -23,7 +23,7 @@ def revised(lateness: str, every: str) -> dict[str, str]:
     return {"allowed_lateness": lateness, "emit": "on_time", "revise_every": every}
 
 
-# What moves the watermark, behind which parts the logs are flushed and reopened, and windows.
+# What moves the watermark, after which parts the logs are flushed and reopened, and windows.
 MODES: dict[str, tuple[dict[str, Any], tuple[int, ...], tuple[WindowSpec, ...]]] = {
     "keep": (
         {"out_of_order": "keep", "out_of_orderness": "9 us"},
@@ -116,7 +116,7 @@ def assert_all_windows_missed_some(out: Gathered, windows: Sequence[WindowSpec])
 
 
 def test_events_from_before_a_flush_still_count_at_later_instants_of_a_sliding_window(spark: SparkSession) -> None:
-    """The flush closes the instants 10 and 30 of the event at 10. At 15 it still counts, beside the one at 15."""
+    """Close by a flush the instants 10 and 30 of the event at 10. At 15 it still counts, beside the one at 15."""
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="50 us")
     sliding = window("sliding", kind="sliding", size="20 us", group_by=("case",))
     events = tuple(Event(seq, BASE_US + seq, BASE_US + t, 2) for seq, t in enumerate((10, 15)))

@@ -37,7 +37,7 @@ SILENCE = {"idle": {"advance": "window_close", "timeout": "6 us"}}
 CASES = 160  # logs of a mode
 HALVES, CUT, WHOLE = (0, 1), (0, 1, 2), (None,)
 
-# Settings of time, windows, and how the logs are cut; a log is flushed behind its last part where it says so.
+# Settings of time, windows, and how the logs are cut; a log is flushed after its last part where it says so.
 MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...], Sequence[int | None], bool]] = {
     "halves": (KEEP, (EACH, EARLY_AND_LATE), HALVES, False),
     "cut and flushed": (KEEP, (PERIODS, LONG, EARLY, ONCE), CUT, True),

@@ -1,4 +1,4 @@
-"""Ticks: the fast stages equal the oracle on generated logs with ticks behind their segments."""
+"""Ticks: the fast stages equal the oracle on generated logs with ticks after their segments."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What must hold between two judgements of the same logs: laws of time, whatever the oracle says of each."""
+"""Laws of time that hold between two judgements of the same logs, whatever the oracle says of each."""
 
 from dataclasses import replace
 from itertools import pairwise

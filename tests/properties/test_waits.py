@@ -1,4 +1,4 @@
-"""Waiting is not idleness (F): logs with waits of sources and splits in their parts give what the oracle gives."""
+"""Waiting is not idleness (F): logs with waits of sources and splits in their parts equal the oracle."""
 
 import random
 from collections.abc import Mapping

@@ -59,7 +59,7 @@ SHAPES: dict[str, dict[str, str]] = {
 
 
 def logs_of(cases: Sequence[Sequence[int]], *, cut: bool) -> list[Log]:
-    """Logs of events at some times, all of one group; `cut` behind the first and the second record."""
+    """Return logs of events at some times, all of one group; `cut` after the first and the second record."""
     seqs = count()
     return [
         Log(
@@ -297,7 +297,7 @@ def test_days_of_23_and_25_hours_and_months_give_the_oracles_windows(spark: Spar
 
 @pytest.mark.parametrize("kind", [window(name, "3 us", **keys) for name, keys in SHAPES.items() if name != "session"])
 def test_plans_never_say_too_little_closes_or_is_needed(spark: SparkSession, kind: WindowSpec) -> None:
-    """What is computed with numbers of Python for a plan agrees with the columns for the rows."""
+    """Numbers that Python computes for a plan agree with the columns for the rows."""
     assert_plans_agree(spark, kind, range(START_US, START_US + 45))
 
 

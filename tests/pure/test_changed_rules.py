@@ -68,7 +68,7 @@ def of_one_source(log: Log, parts: int) -> Log:
 
 
 def assert_equal(log: Log, settings: tuple[Setting, Setting], change: int) -> None:
-    """A log whose rules change in front of one of its parts is judged as the oracle judges it."""
+    """Rules that change in front of a part of the log apply from it on, as the oracle applies them."""
     of_oracle = [rules_of(one.time, one.sources) for one in settings]
     records = [record_of(event, log) for event in log.events]
     items = list(controlled(log, records))

@@ -123,7 +123,7 @@ def stretched(log: Log, by: int) -> Log:
 
 
 def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> pa.Table:
-    """Return the narrow columns of a part of a log, as Spark gives them."""
+    """Return the narrow columns of a part of a log, as Spark sends them."""
     rows: list[tuple[Any, ...]] = []
     for event, clock in arrived(log, part):
         record, t, role = record_of(event, log), None, fold.OUTSIDE
@@ -180,7 +180,7 @@ def behind_in(judged: JudgedLog) -> dict[int, tuple[int, int | None]]:
 
 
 def assert_watermarks(judged: JudgedLog, timeline: str, expected: oracle.Outcome, done: int, count: int) -> None:
-    """The watermarks of a timeline after items of the log, of which so many were done before."""
+    """Assert the watermark of a timeline after each of `count` items of the log that follow `done` ones."""
     after = [known.get(timeline) for known in expected.watermarks[done : done + count]]
     before = expected.watermarks[done - 1].get(timeline) if done else None
     if timeline in judged.names.to_pylist():
@@ -188,7 +188,7 @@ def assert_watermarks(judged: JudgedLog, timeline: str, expected: oracle.Outcome
 
 
 def assert_behind(behind: Mapping[int, tuple[int, int | None]], expected: oracle.Outcome) -> None:
-    """The events that the oracle refuses, moves or keeps as they are out of order."""
+    """Assert which events are refused, moved or kept out of order, each with the watermark that it met."""
     moved = {"out_of_order", "kept_out_of_order"}
     wanted = {e.seq: e.watermark_us for e in (*expected.ordered, *expected.held) if moved & set(e.adjusted_by)}
     letters = [letter for letter in expected.dead_letters if letter.reason == "out_of_order"]
@@ -197,7 +197,7 @@ def assert_behind(behind: Mapping[int, tuple[int, int | None]], expected: oracle
 
 
 def assert_rises(judged: JudgedLog, timeline: str, before: int | None, after: list[int | None]) -> None:
-    """The watermark after each item, and the first item at which it comes to any value in between."""
+    """Assert the watermark after each item, and the first item at which it comes to any value in between."""
     if not after:
         return
     index, count = judged.names.to_pylist().index(timeline), len(after)

@@ -49,7 +49,7 @@ SHAPES: tuple[dict[str, str], ...] = (
 
 @dataclass(frozen=True)
 class Accepted:
-    """An accepted event, with the watermark that it meets if it is behind it, and the clock."""
+    """An accepted event, with the watermark that it meets if it is below it, and the clock."""
 
     seq: int
     t: int
@@ -77,7 +77,7 @@ def window(policy: str, rng: random.Random) -> WindowSpec:
 
 
 def rank(w: WindowSpec, event: Accepted, end: int) -> int:
-    """Return the first moment behind an event."""
+    """Return the first moment after an event."""
     every = w.early_every_us or w.revise_every_us
     if w.early_every_us is None and event.watermark < end + w.ends_inside_us:
         return ON_TIME
@@ -129,7 +129,7 @@ def given(
     *,
     flushed: bool,
 ) -> list[tuple[Any, ...]]:
-    """The results of a segment: start, end, events where they are shown, revision, whether it is final, watermark."""
+    """Return the results of a segment: start, end, events where they are shown, revision, is final, watermark."""
     own = [one.changed_by or Accepted(NONE, NONE, NONE, NONE) for one in held]
     known = Open(
         pa.chunked_array([pa.array([log.timeline] * len(held), pa.string())]),

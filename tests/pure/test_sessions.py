@@ -38,7 +38,7 @@ Found = list[tuple[int, int, int, tuple[int, ...]]]  # group, start, end, events
 
 @dataclass(frozen=True)
 class Accepted:
-    """An accepted event, with the watermark that it meets if it is behind it."""
+    """An accepted event, with the watermark that it meets if it is below it."""
 
     seq: int
     group: int

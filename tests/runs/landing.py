@@ -99,7 +99,7 @@ def us(instant: datetime | None) -> int | None:
 
 
 def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[int] = ()) -> oracle.Outcome:
-    """What the oracle makes of the log in `raw_events` and of its control items, of which `flush` may be the last.
+    """Ask the oracle about the log in `raw_events` and its control items; the last one may be a `flush`.
 
     Some records may be no part of it.
     """
@@ -267,7 +267,7 @@ def assert_tables_equal_the_oracle(
 
 
 def assert_only_open_sessions_keep_events(warehouse: Place, spec: Spec) -> None:
-    """The state between batches is what open sessions hold, so it does not grow with history."""
+    """Assert that the state between batches is what open sessions hold, so it does not grow with history."""
     want = expected(warehouse, spec, flush=False)
     kept = _not_taken_back(table(warehouse, spec, "_state/session_events"))
     for window in (window for window in spec.windows if window.kind == "session"):
@@ -278,7 +278,7 @@ def assert_only_open_sessions_keep_events(warehouse: Place, spec: Spec) -> None:
 
 
 def _not_taken_back(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[str]]:
-    """The windows that each event is kept for, by `_arrival_seq`, without rows that a later batch has taken back."""
+    """Return the windows that each event is kept for, by `_arrival_seq`, without rows that a later batch removed."""
     by: dict[int, int] = {}
     for row in rows:
         if row["_arrival_seq"] < 0:

@@ -119,7 +119,7 @@ def pipeline(
 def over_source(
     base: Path, name: str, source: str, *, policy: str = "drop", time: str = "", more: str = ""
 ) -> tuple[SpecFile, Settings]:
-    """The same over another source, which is given as an item of `sources` with the columns id, at, k and v."""
+    """Return the same spec over another source, an item of `sources` with the columns id, at, k and v."""
     path = base / f"{name}.yaml"
     rest = _REST.format(unit="millisecond", policy=policy, time=time, more=more)
     path.write_text(f"name: {name}\nsources:\n  - {source}\n{rest}")
@@ -251,7 +251,7 @@ def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> No
 
 
 def assert_the_report_tells_what_the_tables_hold(warehouse: Place, file: SpecFile) -> str:
-    """Writes the page, by the command, and holds its numbers against the tables; gives the page."""
+    """Write the page by the command, compare its numbers with the tables, and return it."""
     out = (warehouse if isinstance(warehouse, Path) else file.path.parent) / "page.html"
     words = ["report", str(file.path), "--warehouse", str(warehouse), "--out", str(out)]
     done = CliRunner().invoke(main, words, catch_exceptions=False)

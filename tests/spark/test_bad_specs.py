@@ -20,7 +20,7 @@ SOURCE = {
 }
 COUNT = {"c": "count(*)", "total": "sum(n)"}
 
-# What stands at `key` of a window of its own, and what is said of it.
+# The value of `key` of a window of its own, and what is said of it.
 IN_WINDOWS: list[tuple[str, Any, str]] = [
     ("where", "nn > 1", "`nn > 1` names `nn`, which is no column here"),
     ("where", "n", "`n` has the type BIGINT, which is neither true nor false"),
@@ -71,7 +71,7 @@ IN_WINDOWS: list[tuple[str, Any, str]] = [
     ("having", "count(*) > 1", "write it among `aggregates`, and its name here"),
     ("having", "_revision > 1", "names `_revision`, which is no column here"),
 ]
-# What stands at other keys of a spec, and what is said of it.
+# The value of other keys of a spec, and what is said of it.
 ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
     ("sources[0].arrival_time", {"source": {"arrival_time": "gott"}}, "`gott` is no column here"),
     ("sources[0].arrival_time", {"source": {"arrival_time": "min(at)"}}, "is an aggregate, and"),
@@ -149,7 +149,7 @@ def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -
         assert said in block
         assert "Expected: " in block
         line = int(block.split()[1].rstrip(","))
-        assert key in "".join(lines[line - 2 : line])  # an item of a list stands below its key
+        assert key in "".join(lines[line - 2 : line])  # an item of a list is below its key
     assert f"windows[{len(IN_WINDOWS) + 1}].aggregates.all: `sum(n)` names `n`, which is no column here" in blocks[-1]
     assert "Expected: one of window_start, window_end, c, total, ks, _timeline, _timestamp" in blocks[-1]
 

@@ -1,4 +1,4 @@
-"""Replacements of a table with a change feed: its readers are told the rows that changed, whoever reads."""
+"""Replacements of a table with a change feed: every reader sees the rows that changed, by whatever way it reads."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def test_upkeep_is_not_told_and_a_split_that_it_joined_again_is_made_anew(
     joined: list[int] = []
 
     class Joining(Lake):
-        """Somebody joins the files right behind the commit that splits them."""
+        """Join the files right after the commit that splits them."""
 
         def _committed(self, table: str, version: int) -> None:
             if version == 2 and not joined:

@@ -1,4 +1,4 @@
-"""What a Spark of this machine opens to others: the addresses that it listens on, and the files that it leaves."""
+"""Doors that a Spark of this machine opens: the addresses that it listens on, and the files that it leaves."""
 
 import os
 from pathlib import Path

@@ -31,7 +31,7 @@ WINDOW = "windows/departures_1h"
 
 @dataclass(frozen=True)
 class Expected:
-    """What the rules make of the flights.
+    """Figures of the flights under the rules.
 
     Attributes:
         log: All flights in the order of the log; `event`, `arrival` (NaT where cancelled) and `outcome`.

@@ -50,7 +50,7 @@ def ready(given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> t
 
 
 def held_back(given: FilesSource, base: Path) -> tuple[InputError, ...]:
-    """Return what is said of the files of a source of which none can be read."""
+    """Return what is said of the files of a source that cannot read any of them."""
     found = discover(given, base, (), NOW)
     assert found.ready == ()
     return found.errors
@@ -61,7 +61,7 @@ def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[F
 
 
 def values(row: Row) -> tuple[object, ...]:
-    """Return the values of a row, instants as aware ones: PySpark gives them in the zone of the machine."""
+    """Return the values of a row, instants as aware ones: PySpark returns them in the zone of the machine."""
     return tuple(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
 
 
@@ -75,7 +75,7 @@ def tasks(found: SourceRead) -> int:
 
 
 def payload(found: SourceRead) -> dict[int, tuple[object, ...]]:
-    """Sound records by position, of a source of one file: what stands before `_malformed`."""
+    """Return sound records by position, of a source of one file: the columns before `_malformed`."""
     return {
         row["_position"]: values(row)[: row.__fields__.index("_malformed")]
         for row in rows(found)
@@ -153,7 +153,7 @@ def test_a_last_line_that_is_left_is_no_record_wherever_tasks_begin(
 
 
 def numbered_text(lines: int, ends: Sequence[str], *, final: bool, blanks: str = "") -> tuple[bytes, list[int]]:
-    """Lines of random length that hold their own number, some blank, and the numbers of those that are not."""
+    """Return lines of random length, some blank; the others hold their numbers, which are returned beside them."""
     rng, text, full = random.Random(lines), "", []
     for number in range(1, lines + 1):
         if number % 7 == 3 and number < lines:

@@ -34,7 +34,7 @@ def records(spark: SparkSession) -> DataFrame:
 
 
 def attempts(records: DataFrame, expression: str) -> dict[int, Any]:
-    """Return what an expression gives, by record; those on which it fails are left out."""
+    """Return the value of an expression, by record; records on which it fails are left out."""
     tried = with_attempt(records, expression, "value", "failed").select("id", "value", "failed").collect()
     return {row["id"]: row["value"] for row in tried if not row["failed"]}
 

@@ -1,4 +1,4 @@
-"""What loops find on the driver is beside the rows again, however much it is; groups are numbered as Spark groups."""
+"""Values that loops find on the driver come back to their rows, of any number; groups are numbered as in Spark."""
 
 import pyarrow as pa
 import pytest

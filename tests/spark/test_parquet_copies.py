@@ -1,4 +1,4 @@
-"""Parquet files that Arrow copies into the log: its rows are those that Spark reads; others are left to Spark."""
+"""Parquet files that Arrow copies into the log: its rows equal what Spark reads; other files are left to Spark."""
 
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta

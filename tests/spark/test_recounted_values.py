@@ -1,4 +1,4 @@
-"""What the recount of windows takes for one result: sums in another order, inside other values too, and no more."""
+"""The recount of windows takes for one result sums in another order, inside other values too, and no more."""
 
 import math
 import random

@@ -1,4 +1,4 @@
-"""Made-up records tell expressions that fail on every record from those that want values of a special form."""
+"""Made-up records show which expressions fail on every record, and which want values of a special form."""
 
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-"""Times that are read as they are stored are those that Spark computes; where they may not be, Spark is asked."""
+"""Times that are read as they are stored equal what Spark computes; where they may not be, Spark is asked."""
 
 import random
 from collections.abc import Iterator, Sequence

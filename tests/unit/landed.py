@@ -1,4 +1,4 @@
-"""Files of a known age, the source that reads them, and the names of those that were found."""
+"""Files of a known age, the source that reads them, and the names of the files that were found."""
 
 import os
 from datetime import UTC, datetime, timedelta

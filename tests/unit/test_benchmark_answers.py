@@ -28,7 +28,7 @@ def rows(*of_window: tuple[int, int]) -> pd.DataFrame:
     ],
 )
 def test_an_event_is_judged_by_the_watermark_just_before_it(rule: Rule, dropped: set[int]) -> None:
-    # The watermark behind each event: 5, 35, 35, 35, 60, 60. So 35 is on time, and 59 is not, as its window closed.
+    # The watermark after each event: 5, 35, 35, 35, 60, 60. So 35 is on time, and 59 is not, as its window closed.
     assert truth_of(log(10, 40, 34, 35, 65, 59), rule).dropped == dropped
 
 

@@ -62,7 +62,7 @@ def test_a_point_of_the_curve_begins_if_it_would_end_within_the_budget(monkeypat
     clock = [0.0]
     monkeypatch.setattr("benchmarks.curve.time", SimpleNamespace(perf_counter=lambda: clock[0]))
     budget = Budget(100, started=0)
-    assert budget.allows("ours", 1, 1_000)  # nobody knows how long the first takes
+    assert budget.allows("ours", 1, 1_000)  # how long the first takes is not known yet
     budget.took("ours", 1, 1_000, 20)
     clock[0] = 40
     assert budget.allows("ours", 1, 3_000)

@@ -1,4 +1,4 @@
-"""Newest rows of a table of several files: which they are, and that files behind them stay closed."""
+"""Newest rows of a table of several files: which they are, and that files after them stay closed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Which expected rows and found rows belong together, and what is said of those that differ."""
+"""Expected rows and found rows that belong together, and what is said of two that differ."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""What a change of a spec means for tables that are there: key by key, without any table."""
+"""Meaning of a change of a spec for tables that are there: key by key, without any table."""
 
 import json
 from textwrap import dedent

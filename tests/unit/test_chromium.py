@@ -1,4 +1,4 @@
-"""What it means for a test of a page that there is no browser."""
+"""A test of a page without a browser is skipped, and fails in CI."""
 
 import pytest
 

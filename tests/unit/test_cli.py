@@ -45,7 +45,7 @@ def call(*words: str) -> Result:
 
 
 def with_pending(warehouse: Path, kind: str = "process") -> None:
-    """A pipeline `shop` whose batch 0 waits for its commit."""
+    """Make a pipeline `shop` whose batch 0 waits for its commit."""
     lake = Lake(warehouse / "shop")
     lake.create(BATCHES, BATCHES_SCHEMA)
     now = datetime(2026, 1, 1, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""What a start of Spark remembers of Delta's jars for the next one; without Spark."""
+"""A start of Spark remembers Delta's jars for the next one; without Spark."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parquet files that their library cannot stand: they end a process that was made for it, and nothing else."""
+"""Parquet files that crash their library: they end a process that was made for it, and nothing else."""
 
 from pathlib import Path
 

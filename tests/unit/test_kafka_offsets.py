@@ -1,4 +1,4 @@
-"""What an ingestion of Kafka would read, asked of a real broker without Spark."""
+"""Records that an ingestion of Kafka would read, asked of a real broker without Spark."""
 
 import time
 from collections.abc import Callable
@@ -50,7 +50,7 @@ def look(of: KafkaSource, before: Positions | None = None) -> OffsetsFound:
 
 
 def read(found: OffsetsFound) -> Positions:
-    """Where the source stands when what was found has been read."""
+    """Return the position of the source once what was found has been read."""
     assert found.at is not None
     return Positions.from_json(found.at.after(found.offsets).to_json())
 

@@ -51,7 +51,7 @@ def call(shop: Shop, command: str, *words: str) -> Result:
 
 
 def begin(shop: Shop, owner: Owner) -> None:
-    """Plans the next batch, which nobody commits."""
+    """Plan the next batch without committing it."""
     log = BatchLog(shop.lake)
     log.begin("process", owner, at(20), after=1, first_seq=10, end_seq=12, input={}, fingerprint="f")
 
@@ -272,7 +272,7 @@ def test_maintenance_says_what_tables_take_and_when_the_rest_is_deleted(
 
 
 def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:
-    """The shop's watermark is older than its alert allows; a change of alerts is none of meaning."""
+    """Make the shop's watermark older than its alert allows; a change of alerts is none of meaning."""
     assert (call(shop, "status").exit_code, call(shop, "status", "--check").exit_code) == (0, 1)
     (shop.folder / "shop.yaml").write_text(SPEC + WINDOWS)
     assert "wrong         nothing" in call(shop, "status").stdout

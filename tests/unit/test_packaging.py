@@ -1,4 +1,4 @@
-"""What `pip install PATH` installs, and what it leaves behind."""
+"""Files that `pip install PATH` installs, and files that it leaves out."""
 
 from pathlib import Path
 from zipfile import ZipFile

@@ -1,4 +1,4 @@
-"""What is drawn of a batch, from numbers: no Spark."""
+"""Pictures of a batch, drawn from numbers: no Spark."""
 
 import io
 import math

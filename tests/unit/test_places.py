@@ -1,4 +1,4 @@
-"""What a text names, and how the options of a store are found and said to each library; without a store."""
+"""Places that a text names, and how the options of a store are found and said to each library; without a store."""
 
 from pathlib import Path, PurePosixPath
 

@@ -1,4 +1,4 @@
-"""What a terminal would obey in names and values of others is written out; texts of all languages are not."""
+"""Control characters in names and values of others are written out; texts of all languages are not changed."""
 
 import json
 

@@ -230,7 +230,7 @@ def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_
 
 
 def test_no_code_cuts_a_text_where_only_python_ends_a_line() -> None:
-    """A value, a name or a message may hold U+2028 or U+0085; lines of JSON, logs and files end at line feeds."""
+    """Values, names and messages may hold U+2028 or U+0085; lines of JSON, logs and files end at line feeds."""
     code = [
         file for floor in ("timeops", "resources", "assets", "pipelines") for file in (ROOT / floor).rglob("*.py")
     ]

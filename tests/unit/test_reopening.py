@@ -1,4 +1,4 @@
-"""What the next batch of a flushed pipeline processes, and what is said of it. No Spark session is started."""
+"""The next batch of a flushed pipeline: what it processes, and what is said of it. No Spark session is started."""
 
 from dataclasses import replace
 from pathlib import Path

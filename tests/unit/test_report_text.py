@@ -1,4 +1,4 @@
-"""What a run prints when it is done, of tables that are written without Spark.
+"""Output of a run when it is done, of tables that are written without Spark.
 
 Here: the numbers and how they add up. Not here: the page of `tidemark report` (report/).
 """

@@ -1,4 +1,4 @@
-"""Tables that a changed spec gives other columns: what the rows before have then, and that it is maintenance."""
+"""Tables whose columns a changed spec changes: what the rows before have then, and that it is maintenance."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal

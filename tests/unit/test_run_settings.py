@@ -1,4 +1,4 @@
-"""What a run is told, once for all of its assets. No Spark session is started."""
+"""Settings of a run, for all of its assets at once. No Spark session is started."""
 
 from pathlib import Path
 

@@ -37,7 +37,7 @@ from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
 
 @contextmanager
 def listening() -> Iterator[int]:
-    """Yield a port at which somebody listens."""
+    """Yield a port at which a server listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port: int = server.getsockname()[1]
         yield port

@@ -1,4 +1,4 @@
-"""What is mended in the client of Spark Connect, without a server."""
+"""Faults that are mended in the client of Spark Connect, without a server."""
 
 import time
 from dataclasses import dataclass, field
@@ -32,7 +32,7 @@ class Client:
 
 @dataclass
 class Session:
-    """What a checkpoint knows of its session."""
+    """Session as a checkpoint knows it."""
 
     client: Client = field(default_factory=Client)
 

@@ -50,7 +50,7 @@ def test_a_wall_clock_that_was_set_back_takes_nothing_from_the_estimate() -> Non
 
 
 def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Workspace:
-    """Return a pipeline whose last record arrived at 11:00 and was read at 12:00, where its wall clock stands."""
+    """Return a pipeline whose last record arrived at 11:00 and was read at 12:00, the time of its wall clock."""
     (folder / "in").mkdir()
     file = SpecFile(parse_spec(spec, file="shop.yaml"), folder / "shop.yaml")
     workspace = Workspace(file, folder / "warehouse", clock=FixedClock(SEEN))
@@ -67,7 +67,7 @@ def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Wor
 
 
 def commit(workspace: Workspace, kind: str, counts: dict[str, int], **given: int) -> None:
-    """A batch of one record."""
+    """Make a batch of one record."""
     log = BatchLog(workspace.lake)
     last = log.last_commit()
     plan = log.begin(

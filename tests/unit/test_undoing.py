@@ -1,4 +1,4 @@
-"""What may stand in the tables of a batch, on real Delta tables without Spark: attempts, maintenance, other hands."""
+"""Versions in the tables of a batch, on real Delta tables without Spark: attempts, maintenance, other writers."""
 
 import subprocess
 import sys
@@ -131,7 +131,7 @@ def test_columns_that_an_unfinished_attempt_added_go_as_well(lake: Lake) -> None
 
 
 def test_a_late_append_of_an_earlier_attempt_is_never_committed(lake: Lake) -> None:
-    """Before this attempt's write it is taken out with what else is left; behind it, the batch is done again."""
+    """Before this attempt's write it is taken out with what else is left; after it, the batch is done again."""
     expect = take_back(lake, T, COMMITTED, 5)
 
     def late() -> None:  # as Spark does it: it looks at no version
@@ -190,7 +190,7 @@ def test_a_process_that_was_taken_for_dead_neither_writes_nor_takes_back(lake: L
 
 
 class AtOnce(Lake):
-    """A lake whose table somebody compacts whenever it is about to be written."""
+    """A lake whose table another writer compacts whenever it is about to be written."""
 
     def _committing(self, table: str) -> None:  # noqa: ARG002
         optimize(self)

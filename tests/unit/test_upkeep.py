@@ -158,7 +158,7 @@ def test_runs_by_hand_of_other_assets_of_the_project_stay(tmp_path: Path) -> Non
     keys = [AssetKey(["stock"]), AssetKey(["quiet", "old_name"])]
 
     def nothing() -> None:
-        """An asset that is there to be materialized."""
+        """Make an asset that is there to be materialized."""
 
     job = Definitions(assets=[asset(key=key)(nothing) for key in keys]).resolve_implicit_global_asset_job_def()
     later = datetime.now(UTC) + DAY

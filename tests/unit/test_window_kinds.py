@@ -1,4 +1,4 @@
-"""What kinds of windows say without any row: which kind a window is, what it needs, against the oracle's windows."""
+"""Kinds of windows without any row: which kind a window is, what it needs, against the oracle's windows."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""What a batch wrote of its windows, told without Spark: whether each stands once, which are computed again."""
+"""Windows that a batch wrote, without Spark: whether each is there once, and which are computed again."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -146,7 +146,7 @@ def as_of_format_2(workspace: Workspace) -> None:
 
 
 def contents(warehouse: Path, file: SpecFile) -> dict[str, list[str]]:
-    """Return the rows of all tables as texts, but for those that say where the files lay."""
+    """Return the rows of all tables as texts, but for the table that says where the files lay."""
     names = [name for name in Workspace(file, warehouse).tables if name != tables.FILES]
     return {name: sorted(map(str, table(warehouse, file.spec, name))) for name in names}
 

@@ -1,4 +1,4 @@
-"""What a plan says would differ is what a rebuild under the changed spec then changes."""
+"""Differences that a plan foretells are the ones that a rebuild under the changed spec then makes."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What a rebuild of one window reads: of the log the columns that the window and the time need, and no other events.
+"""A rebuild of one window reads of the log the columns that the window and the time need, and no other events.
 
 Spark's own record of its scans says it, and what this process opens by itself.
 """

@@ -1,4 +1,4 @@
-"""`tm.definitions` in a Dagster project of somebody else: with packages, resources and an executor of its own."""
+"""`tm.definitions` in another Dagster project: with packages, resources and an executor of its own."""
 
 import json
 import os

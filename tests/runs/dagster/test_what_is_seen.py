@@ -1,4 +1,4 @@
-"""What a materialization of ordered_events shows: counts, quantiles, pictures, and what can delay the watermark."""
+"""A materialization of ordered_events shows counts, quantiles, pictures, and what can delay the watermark."""
 
 import json
 import re

@@ -46,7 +46,7 @@ def specs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_files(specs: Path) -> None:
-    """A good spec with its cases, a wrong one, one that is no YAML, and two of one name."""
+    """Write a good spec with its cases, a wrong one, one that is no YAML, and two of one name."""
     specs.mkdir()
     (specs / "good.yaml").write_text(GOOD)
     (specs / "good.cases.yaml").write_text("cases: []\n")
@@ -75,7 +75,7 @@ Cursors = dict[str, str | None]
 
 
 def told(made: Definitions, before: Cursors | None = None) -> tuple[dict[str, str], Cursors]:
-    """What a tick of each pipeline's sensor says of failed checks, by asset, and the cursors of the sensors."""
+    """Return what each pipeline's sensor says of failed checks in a tick, by asset, and the sensors' cursors."""
     said: dict[str, str] = {}
     cursors: Cursors = {}
     for name in [one.name for one in made.sensors or [] if one.name.endswith("_wrong_spec")]:

@@ -262,7 +262,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
 def test_alerts_are_told_with_their_level_and_hold_nothing_back(
     batch: Written, asset: str, alerts: dict[str, object], is_error: bool | None, says: str
 ) -> None:
-    """The watermark of the batch is an hour behind the clock."""
+    """Set the clock an hour after the watermark of the batch."""
     spec = batch.workspace.spec.model_copy(update={"alerts": Alerts.model_validate(alerts)})
     watermark_us = batch.workspace.progress.position_after(batch.plan.batch_id).watermark_us
     assert watermark_us is not None

@@ -67,7 +67,7 @@ windows:
 
 
 def landed(folder: Path, records: int) -> list[dict[str, Any]]:
-    """Records of which every value is now and then too large for the expressions that take it."""
+    """Write records whose values are now and then too large for the expressions that take them."""
     rng = random.Random(5)
     rows = []
     for number in range(records):

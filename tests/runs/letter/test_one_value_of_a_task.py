@@ -1,4 +1,4 @@
-"""What one record does to the others of its task, and the order of records to a result: nothing."""
+"""One record does nothing to the others of its task, and the order of records does nothing to a result."""
 
 import json
 from pathlib import Path

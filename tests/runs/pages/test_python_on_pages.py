@@ -13,7 +13,7 @@ from tests.runs.pages.test_yaml_on_pages import QUAKES, README, ROOT
 from tidemark.pipelines.cli import main
 
 FIRST = f"{QUAKES}2026-01-01T19:05:00Z,3.0,us,e5,2026-01-01T19:06:00Z,\n"
-"""Behind it the row of 18:00 is given, and not final."""
+"""After it the row of 18:00 is written, and not final."""
 MORE = """\
 time,mag,net,id,updated,place
 2026-01-01T18:50:00Z,7.0,ak,e6,2026-01-01T19:07:00Z,

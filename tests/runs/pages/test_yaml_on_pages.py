@@ -59,7 +59,7 @@ def tidemark(*words: str) -> None:
 
 
 def is_run(text: str, folder: Path) -> None:
-    """A spec: on a file of quakes it gives windows."""
+    """Run a spec on a file of quakes: it writes windows."""
     data = folder / "data" / "quakes" / "day.csv"
     data.parent.mkdir(parents=True)
     data.write_text(QUAKES)
@@ -99,7 +99,7 @@ def with_records(text: str, broker: LocalBroker) -> str:
 
 
 def is_of_a_source(text: str, folder: Path) -> None:
-    """Keys of a source of Kafka: they stand in one."""
+    """Check the keys as part of a source of Kafka."""
     values = {"name": "s", "kind": "kafka", "bootstrap_servers": "kafka:9092", "topics": ["orders"], "format": "json"}
     assert KafkaSource.model_validate({**values, "schema": "a INT", **yaml.safe_load(text)})
 
@@ -134,14 +134,14 @@ def configures_a_run(text: str, folder: Path) -> None:
 
 
 def configures_an_instance(text: str, folder: Path) -> None:
-    """A dagster.yaml: Dagster refuses keys that it does not know."""
+    """Load a dagster.yaml: Dagster refuses keys that it does not know."""
     (folder / "home" / "dagster.yaml").write_text(text)
     with DagsterInstance.get() as instance:
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
 
 
 def names_a_module(text: str, folder: Path) -> None:
-    """A workspace.yaml: its module is there."""
+    """Load a workspace.yaml: its module is there."""
     [location] = yaml.safe_load(text)["load_from"]
     module = location["python_module"]["module_name"]
     assert (ROOT / Path(*module.split("."))).with_suffix(".py").is_file()
@@ -168,7 +168,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "concurrency": configures_an_instance,
     "load_from": names_a_module,
 }
-"""What a block is, by its first key."""
+"""Check of a block, by its first key."""
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def made(tmp_path: Path, name: str, alignment: str = "") -> tuple[SpecFile, Sett
 
 
 def land_both(tmp_path: Path) -> None:
-    """An hour in each file of one source, half an hour in each of the other; one event is 40 minutes late."""
+    """Write an hour in each file of one source, half an hour in each of the other; one event is 40 minutes late."""
     write(tmp_path / "in_fast" / "0.jsonl", [(m, m) for m in range(0, 60, 10)])
     write(tmp_path / "in_fast" / "1.jsonl", [(m, m) for m in range(60, 120, 10)] + [(65, 105)])
     for number in range(3):
@@ -59,7 +59,7 @@ def land_both(tmp_path: Path) -> None:
 
 
 def write(path: Path, minutes: list[tuple[int, int]]) -> None:
-    """A file of records, each with the minutes of its event and its arrival."""
+    """Write a file of records, each with the minutes of its event and its arrival."""
     path.parent.mkdir(exist_ok=True)
     lines = [{key: minute(m).isoformat() for key, m in zip(("at", "got"), one, strict=True)} for one in minutes]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -77,7 +77,7 @@ def ingestions(file: SpecFile, settings: Settings) -> list[list[str]]:
 
 
 def held(file: SpecFile, settings: Settings) -> list[int]:
-    """Return how many events were held behind each processed batch."""
+    """Return how many events were held after each processed batch."""
     commits = Workspace(file, settings.warehouse).batches.history()
     processed = [commit.counts for commit in commits if commit.plan.kind == "process"]
     return list(accumulate(counts["accepted"] - counts["released"] for counts in processed))

@@ -35,7 +35,7 @@ def refused(base: Path, name: str) -> list[tuple[str, int]]:
 def test_timestamps_of_kafka_in_another_unit_are_dead_letters(
     spark: SparkSession, topic: Callable[..., Topic], tmp_path: Path
 ) -> None:
-    """A producer that writes microseconds where Kafka has milliseconds; nanoseconds are more than Spark can read."""
+    """Produce records whose time is in microseconds where Kafka has milliseconds; Spark cannot read nanoseconds."""
     assert spark
     orders = topic(2, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
     of_topic = f"{{name: orders, kind: kafka, bootstrap_servers: {orders.broker.address}, topics: [{orders.name}]"
@@ -96,7 +96,7 @@ def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
 
 
 def test_what_is_dated_ahead_of_the_machine_is_named(spark: SparkSession, tmp_path: Path) -> None:
-    """A file that could never be old enough, and the record that moved the clock of the log."""
+    """Write a file that could never be old enough, and the record that moved the clock of the log."""
     assert spark
     aged = f'{{name: aged, kind: files, path: "aged/*", format: json, settle: 5 s, {COLUMNS}}}'
     stamped = f'{{name: stamped, kind: files, path: "in/*", format: json, settle: 0 s, arrival_time: at, {COLUMNS}}}'

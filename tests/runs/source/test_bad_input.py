@@ -125,7 +125,7 @@ def test_parquet_of_another_type_or_of_another_kind_is_an_error_that_names_the_f
 
 
 def damaged(path: Path, *, page: int) -> None:
-    """A parquet file of many pages with some bytes of one of them gone, which nothing but reading it shows."""
+    """Write a parquet file of many pages and destroy some bytes of one, which only reading it shows."""
     size = 2_000
     table = pa.table({"at": ["2026-01-01T00:00:00Z"] * size, "v": pa.array(range(size), pa.int32())})
     pq.write_table(table, path, row_group_size=size // 10, use_dictionary=False)

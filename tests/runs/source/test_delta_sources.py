@@ -97,7 +97,7 @@ def test_any_cut_of_the_same_versions_gives_the_same_log(spark: SparkSession, tm
 
 @pytest.mark.long
 def test_the_log_has_the_rows_of_the_same_files_landed(spark: SparkSession, tmp_path: Path) -> None:
-    """Where arrivals rise from commit to commit, a table and its files give one log but for the names."""
+    """Where arrivals rise from commit to commit, a table and its files make one log but for the names."""
     assert spark
     made(tmp_path, "table", "start_version: 0, arrival_time: got")
     spec = (tmp_path / "table.yaml").read_text().replace("name: table", "name: files")
@@ -146,7 +146,7 @@ def test_tables_equal_the_oracle_whatever_the_cut(spark: SparkSession, tmp_path:
 
 @pytest.mark.long
 def test_tables_and_files_are_sources_of_one_pipeline(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows of a commit stand where it was made, records of files where they arrived."""
+    """Rows of a commit are in the place where it was made, records of files where they arrived."""
     assert spark
     file, settings = made(tmp_path, "x", "start_version: 0, arrival_time: got")
     beside = (
@@ -325,7 +325,7 @@ def test_windows_of_one_pipeline_are_the_input_of_another(spark: SparkSession, t
 def test_a_correction_of_one_pipeline_stops_another_until_it_is_passed_over_or_read_anew(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The remedy of the message is carried out as it stands, both ways of it."""
+    """Carry out the remedy of the message to the letter, both ways of it."""
     assert spark
     add(tmp_path, rows(1, 40))
     first = made(tmp_path, "first", "start_version: 0, arrival_time: got")

@@ -1,4 +1,4 @@
-"""What a file is: found by several paths, moved, copied, renamed; and the time that its name tells."""
+"""Files keep their identity when found by several paths, moved, copied, renamed; and the time in a file's name."""
 
 import json
 from collections import Counter

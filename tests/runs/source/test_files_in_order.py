@@ -1,4 +1,4 @@
-"""Parquet files whose records lie in the order of the log: they get the numbers that sorting would give them."""
+"""Parquet files whose records lie in the order of the log get the numbers that sorting would have made."""
 
 import random
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""Columns that are added where `_rescued` kept their values: a rebuild gives them to the records before."""
+"""Columns that are added where `_rescued` kept their values: a rebuild fills them in the records before."""
 
 import csv
 import json

@@ -222,7 +222,7 @@ SOURCE = "changes: follow, start_version: 0, arrival_time: got"
 def test_rows_that_any_table_updates_or_deletes_are_no_part_of_the_log(
     spark: SparkSession, tmp_path: Path, *, marks: bool
 ) -> None:
-    """Whether files are written anew or rows in them marked, and whatever one ingestion reads."""
+    """It holds where files are written anew and where rows in them are marked, whatever one ingestion reads."""
     table = tmp_path / "bronze" / "orders"
     for name in ("as_it_came", "at_once"):
         made(tmp_path, name, SOURCE, time="emit: {every: 5 s}")  # the clock counts

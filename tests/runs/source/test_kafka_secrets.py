@@ -1,4 +1,4 @@
-"""What lets a pipeline in to Kafka, passwords and keys: it reaches the brokers and stands nowhere else.
+"""Passwords and keys that let a pipeline in to Kafka: they reach the brokers and are nowhere else.
 
 Here: a real broker with a login over TLS, this process, and a Spark Connect server with its pages. Not here: options
 in the words of each client (unit/test_kafka_spec.py).
@@ -28,7 +28,7 @@ SECRETS, RECORDS = "secrets", 10
 
 
 def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A pipeline `x` over a topic, with a password and a key of many lines; returns what nobody may see of them."""
+    """Make a pipeline `x` over a topic, with a password and a key of many lines; return the texts to keep secret."""
     topic.allow("alice", "READ", "DESCRIBE")
     topic.write(events(1, RECORDS, partitions=(0,)))
     (base / SECRETS).mkdir()

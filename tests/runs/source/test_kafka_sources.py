@@ -70,7 +70,7 @@ def places(log: list[dict[str, Any]]) -> list[tuple[str, int]]:
 
 
 def written(topic: Topic, records: Records) -> list[tuple[str, int]]:
-    """Where records stand in a topic that had none before."""
+    """Return the places of records in a topic that had none before."""
     counts: dict[int, int] = {}
     found = []
     for record in records:
@@ -84,7 +84,7 @@ def written(topic: Topic, records: Records) -> list[tuple[str, int]]:
 def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path, dice: Dice
 ) -> None:
-    """A partition has most of the records and one has none; runs at any time; with `flush` the last one ends it."""
+    """One partition has most of the records and one has none; runs at any time; with `flush` the last one ends it."""
     assert spark
     policy, flush = dice.turn(ENDS, 0)
     rng = random.Random(dice.seed(11))
@@ -204,7 +204,7 @@ def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
 
 @pytest.mark.long
 def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
-    """A partition that is added joins with its first event; a topic that was made anew is read from its beginning."""
+    """Partitions join with their first event when they are added; a topic that was made anew is read from its start."""
     assert spark
     orders = topic(1)
     file, settings = made(tmp_path, "x", orders, "on_data_loss: note")
@@ -229,7 +229,7 @@ def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, 
 def test_gaps_of_compacted_and_transactional_topics_are_no_loss(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """An aborted record is not read, and the offsets of markers have none."""
+    """Records of an aborted transaction are not read, and the offsets of markers have none."""
     from confluent_kafka import Producer  # noqa: PLC0415
 
     assert spark
@@ -277,7 +277,7 @@ def test_a_partition_that_is_ahead_is_not_read_while_a_slower_one_has_records(
     assert [plan.input["offsets"]["orders"] for plan in plans if plan.kind == "ingest"] == [
         {slow: [0, 2], fast: [0, 2], faster: [0, 2]},
         {slow: [2, 4]},
-        {fast: [2, 4]},  # nothing waits in the slow one; of those that wait, the other is too far ahead
+        {fast: [2, 4]},  # nothing waits in the slow one; of the two that wait, the other is too far ahead
         {faster: [2, 4]},
     ]
     waits = [[], [["orders", fast], ["orders", faster]], [["orders", faster]], []]

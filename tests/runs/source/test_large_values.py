@@ -22,7 +22,7 @@ SCHEMA = "schema: 'id STRING, at STRING, k STRING, v INT'"
 
 
 def rows(values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
-    """Records with a value that nobody asked for, or asked for as `k`."""
+    """Write records with a value that no column asks for, or that is asked for as `k`."""
     ids = [str(number) for number in range(len(values))]
     table = pa.table({"id": ids, "at": [AT] * len(ids), "v": pa.array([1] * len(ids), pa.int32())})
     return table.append_column("k", pa.array(values, kind))

@@ -92,7 +92,7 @@ def made(
 
 
 def land(base: Path, part: int, seed: int) -> None:
-    """Write two files for each folder, of which those of one run ahead, and a version of the table."""
+    """Write two files for each folder, one of whose folders runs ahead, and a version of the table."""
     rng = random.Random(seed)
     start = START + timedelta(minutes=2 * part)
     events = [

@@ -1,4 +1,4 @@
-"""A pipeline that starts at an instant: what is read, and which windows give results."""
+"""A pipeline that starts at an instant: what is read, and which windows write results."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -49,7 +49,7 @@ def put(server: S3Server, bucket: str, *keys: str) -> None:
 
 
 def found_at(path: str) -> tuple[list[str], list[str]]:
-    """Names of the files that are read, and what is said of those that are held back."""
+    """Return the names of the files that are read, and what is said of the files that are held back."""
     values = {"name": "s", "kind": "files", "format": "csv", "schema": "t STRING, n BIGINT", "settle": "0 s"}
     source = FilesSource.model_validate({**values, "path": path, "options": {"header": True}})
     found = discover(source, Path(), (), NOW)

@@ -51,7 +51,7 @@ def rejudge(made: Made, *words: str, reason: str = "the clock lied") -> Result:
 
 
 def lie(folder: Path, name: str, *, at: str, got: str) -> None:
-    """A record whose clock was wrong."""
+    """Write a record whose clock was wrong."""
     (folder / f"{name}.jsonl").write_text(json.dumps({"id": "lie", "at": at, "got": got, "k": "a", "v": 1}) + "\n")
 
 

@@ -68,7 +68,7 @@ def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_
         ("end_of_input", 319, "end_of_input: flush"),
     ]
     live, days = results(warehouse, spec), ("--from", "2026-01-01", "--to", "2026-01-02")
-    done = call("backfill", "shifts.yaml", *days, "--window", "five")  # through those that it goes over, too
+    done = call("backfill", "shifts.yaml", *days, "--window", "five")  # through the windows under it, too
     assert done.exit_code == 0, done.output
     assert results(warehouse, spec) == live
 

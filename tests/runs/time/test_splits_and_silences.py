@@ -142,7 +142,7 @@ def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
 
 
 def met_by_source(settings: Settings, spec: Spec) -> Counter[str]:
-    """Return how many events of each source were late and out of order, as the tables tell."""
+    """Return how many events of each source were late and out of order, by the tables."""
     sources = {row["_arrival_seq"]: row["_source"] for row in table(settings.warehouse, spec, "raw_events")}
     names = {"late": "late_input_events", "kept_out_of_order": "out_of_order_events"}
     found: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Live runs: ticks behind the input, through Dagster, equal to the oracle."""
+"""Live runs: ticks after the input, through Dagster, equal to the oracle."""
 
 from pathlib import Path
 

@@ -49,11 +49,11 @@ FILES = {
 }
 """How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line.
 One key is silent on days 1, 2 and 4: it closes days 0 and 1 on day 3, and never day 3. The log that was
-reopened was flushed behind day 2, from where no part can begin."""
+reopened was flushed after day 2, from where no part can begin."""
 
 
 def land(folder: Path, days: range) -> None:
-    """A file for each day; one event in six is late, some so late that their windows are closed; some come twice."""
+    """Write a file for each day; one event in six is late, some too late for their windows; some come twice."""
     folder.mkdir(exist_ok=True)
     for day in days:
         rng, number = random.Random(day), 150 * day

@@ -50,7 +50,7 @@ def assert_each_day_has_its_own_row_count(rows: DataFrame, home: Path) -> None:
 def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_and_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reference is a pipeline that had the new aggregates from the beginning."""
+    """Compare with a pipeline that had the new aggregates from the beginning."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     file, settings = made = pipeline(tmp_path, "daily", "keep", sparse=False)
     reference = Settings(tmp_path / "reference", tmp_path, tmp_path / "home")

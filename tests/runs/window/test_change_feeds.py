@@ -1,4 +1,4 @@
-"""Windows with a change feed: whatever happens to a pipeline, the feed up to a commit gives the table of it."""
+"""Windows with a change feed: whatever happens to a pipeline, the feed up to a commit adds up to the table of it."""
 
 import json
 from collections import Counter
@@ -87,7 +87,7 @@ def test_revisions_retracted_sessions_deaths_upkeep_and_backfills_are_told_row_b
             told = kinds_of_changes(made, table, 0)
             assert told["insert"] - told["delete"] == lake.row_count(table)
             assert told["delete"], "some rows were revised or retracted"
-        # A window gives at most one row in a batch: what is revised within it is told once.
+        # A window writes at most one row in a batch: what is revised within it is in the feed once.
         for before, after in pairwise(versions(made, REVISED)):
             told_rows = changes(lake.path(REVISED), before, after).to_pylist()
             keys = Counter((row["window_start"], row["k"], SIGN[row["_change_type"]]) for row in told_rows)

@@ -29,7 +29,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.settings import Settings
 
 NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}
-"""Names that windows get: sessions, revised ones with a history, sliding ones, those that remember groups."""
+"""Names of windows: sessions, revised ones with a history, sliding ones, windows that remember groups."""
 
 
 @pytest.fixture

@@ -128,7 +128,7 @@ def assert_changes_played_back_give_the_table(warehouse: Place, spec: Spec, name
 
 
 def assert_history_leads_to_the_last_revisions(warehouse: Place, spec: Spec) -> None:
-    """Each change replaces what the one before made, and the events that caused it are those that are new in it."""
+    """Each change replaces what the one before made; its events are the ones that are new in it."""
     keys = ("window_start", "window_end", "k")
     stands: dict[tuple[object, ...], dict[str, Any]] = {}
     rows = table(warehouse, spec, "history/revised")

@@ -30,7 +30,7 @@ def test_a_late_event_that_joins_sessions_up_takes_back_what_they_have_given() -
     outcome = run(log(0, 25, 12, 8, 18, 40, 20, 56), KEEP, [ON_TIME])
     assert shown(outcome) == [
         (0, 10, 0, (0,), False),  # W = 25
-        (12, 22, 0, (2,), False),  # behind its end as it came
+        (12, 22, 0, (2,), False),  # after its end as it came
         (0, 22, 0, (0, 2, 3), False),
         (0, 35, 0, (0, 1, 2, 3, 4), False),  # W = 40; with 25 in it, it was not at its end before
         (0, 35, 1, (0, 1, 2, 3, 4, 6), False),
@@ -53,7 +53,7 @@ def test_late_events_of_one_period_make_one_revision_of_the_session_that_is_ther
         (19, 8),
         (25, 31),
         (26, 7),
-        (31, 9),  # behind the period: the revision comes first, then the change of bounds
+        (31, 9),  # after the period: the revision comes first, then the change of bounds
     )
     outcome = run(items, KEEP, [window])
     assert shown(outcome) == [

@@ -1,4 +1,4 @@
-"""What the oracle refuses, and laws that it keeps on logs made by chance."""
+"""Settings that the oracle refuses, and laws that it keeps on logs made by chance."""
 
 import random
 

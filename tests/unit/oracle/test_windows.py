@@ -173,7 +173,7 @@ def test_a_session_closes_behind_its_end_and_a_late_event_may_still_merge_into_a
     keep = TimeRules(out_of_order="keep")
     assert run(log(0, 10, 20), keep, [window]).windows["w"] == []
     assert contents(run(log(0, 11), keep, [window]).windows["w"]) == {(0, 10): (0,)}
-    # W = 25: alone 12 would give [12, 22], closed; with the open session [18, 35] it gives [12, 35].
+    # W = 25: alone 12 would make [12, 22], closed; with the open session [18, 35] it makes [12, 35].
     assert reasons(run(log(18, 25, 12), keep, [window])) == {}
     refused = run(log(25, 12), keep, [window]).dead_letters[0]
     assert (refused.missed_windows, refused.lateness_us) == (((12, 22),), 3)
@@ -310,7 +310,7 @@ def test_early_rows_go_on_behind_the_end_while_late_events_are_taken_and_none_is
 
 
 def reopened(items: Sequence[Record | Control], flushed_after: int) -> list[Record | Control]:
-    """Return the items with a flush behind the first so many, and a reopening."""
+    """Return the items with a flush after the first so many, and a reopening."""
     last = flushed_after - 1
     return [*items[:flushed_after], Control(last, "flush"), Control(last, "reopen"), *items[flushed_after:]]
 

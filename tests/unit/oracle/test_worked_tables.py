@@ -139,7 +139,7 @@ def test_m_idle_table() -> None:
             items.append(Record(seq, at(processing), at(event)))
         outcome = run(items, rules, [window])
         assert last_watermark(outcome) == at(watermark)
-        # The text names the window in which the watermark stands; it holds events unless the clock opened it.
+        # The text names the window that the watermark is in; it holds events unless the clock opened it.
         still_open = [(start, end) for start, end, _, _ in outcome.open_windows["w"]]
         assert grid_windows(at(watermark), size, size) == [span(open_window)]
         assert still_open == ([] if at(watermark) == at("12:06") else [span(open_window)])

@@ -129,7 +129,7 @@ class Shop:
         log.commit(plan, counts, versions, START + timedelta(seconds=3), **given)
 
     def ingest(self, records: int) -> None:
-        """A batch that reads so many records; one arrives each second."""
+        """Make a batch that reads so many records; one arrives each second."""
         rows = [{"_arrival_seq": n, "_clock": at(n), "_source": "tills"} for n in range(records)]
         self.add(tables.RAW_EVENTS, rows)
         self.add(tables.FILES, [{"source": "tills", "path": "in/a.csv", "records": records + 1, "_batch_id": 0}])
@@ -139,13 +139,13 @@ class Shop:
     def process(
         self, *, ordered: int, held: int, refused: Sequence[Mapping[str, Any]] = (), flush: bool = False
     ) -> None:
-        """A batch that orders and holds so many events, and refuses others.
+        """Make a batch that orders and holds so many events, and refuses others.
 
         Args:
             ordered: How many of the first records are ordered.
-            held: How many of those behind them are held.
+            held: How many of the records after them are held.
             refused: Dead letters, their columns where they are not those of `letter`.
-            flush: The end of input is flushed behind them.
+            flush: The end of input is flushed after them.
         """
         events = [event(n) for n in range(ordered + held)]
         self.add(tables.ORDERED_EVENTS, events[:ordered])
@@ -164,7 +164,7 @@ class Shop:
 
 
 def at(second: int) -> datetime:
-    """Return an instant, so many seconds behind the start."""
+    """Return an instant, so many seconds after the start."""
     return START + timedelta(seconds=second)
 
 
