@@ -204,7 +204,7 @@ def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
 
 @pytest.mark.long
 def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
-    """Partitions join with their first event when they are added; a topic that was made anew is read from its start."""
+    """Added partitions join with their first event; a topic that was made anew is read from the start."""
     assert spark
     orders = topic(1)
     file, settings = made(tmp_path, "x", orders, "on_data_loss: note")
