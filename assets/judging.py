@@ -27,6 +27,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import State, advance
+from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
@@ -51,7 +52,7 @@ def judge(batch: Batch) -> Judged:
     first_times = known_first_times(workspace, spans) if spans else None
     start = State(timelines.select(STATE.names), first_times=first_times)
     place = place_of(workspace, segment, before)
-    found = advance(batch.items, start, rules, place, _execution(batch))
+    found = advance(Segment(batch.items, place, _execution(batch)), start, rules)
     after = _position_after(batch, reached, found.judged.watermarks, rules)
     stored = replace(
         start,

@@ -29,6 +29,7 @@ from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
+from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import Waits
@@ -216,7 +217,7 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
         records = records_between(workspace, piece.first_seq, piece.end_seq)
         items = as_declared(records, payload, rules.sources[0].time_zone)
         execution = Execution(computed, keeps_records=count <= MATERIALIZED_RECORDS)
-        outcome = advance(items, state, rules, place_of(workspace, piece, position), execution)
+        outcome = advance(Segment(items, place_of(workspace, piece, position), execution), state, rules)
         yield outcome
         if number + 1 < len(pieces):
             position = clocks_after(workspace, piece, items, position, rules)

@@ -25,7 +25,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
@@ -343,9 +343,8 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
         return empty_frame(workspace.spark, frame.schema)
 
     execution = Execution(emptied, keeps_records=True)
-    judged = time_adjustment(
-        log, STATE.empty_table(), rules, LogPlace(), execution=execution, watermarks=Watermarks(())
-    )
+    segment = Segment(log, LogPlace(), execution)
+    judged = time_adjustment(segment, STATE.empty_table(), rules, watermarks=Watermarks(()))
     adjusted = _emptied(judged, emptied)
     released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
         c.RELEASE_SEQ, adjusted.accepted[c.SEQ]

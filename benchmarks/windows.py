@@ -17,7 +17,7 @@ from tidemark.resources.spark.numbering import numbered
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.events.adjustment import Released
+from tidemark.timeops.events.adjustment import Released, Segment
 from tidemark.timeops.materialize import Execution, Stored, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -44,7 +44,7 @@ def judged_windows(
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
-    outcome = advance(log, State(), rules, LogPlace(), Execution(computed, stored=stored))
+    outcome = advance(Segment(log, LogPlace(), Execution(computed, stored=stored)), State(), rules)
     written(outcome.results(window), out / "windows")
     written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:

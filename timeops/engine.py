@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
-from tidemark.timeops.events.adjustment import Adjusted, LogPlaces, Released, release, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.timelines import STATE, LogPlace
+from tidemark.timeops.watermark.timelines import STATE
 from tidemark.timeops.windows.gap_filling import Span
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
@@ -325,21 +325,13 @@ class Outcome:
         )
 
 
-def advance(
-    items: DataFrame,
-    state: State,
-    rules: TimeRules,
-    place: LogPlace | LogPlaces,
-    execution: Execution | None = None,
-) -> Outcome:
+def advance(segment: Segment, state: State, rules: TimeRules) -> Outcome:
     """Judge a segment of the log.
 
     Args:
-        items: The records of the segment; it may be one record, or the whole log.
-        state: The state before the first of them.
+        segment: The segment.
+        state: The state before its first record.
         rules: The rules of the spec.
-        place: Where the segment is in the log, and what ends it.
-        execution: How it is computed; by default nothing is kept.
 
     Returns:
         The outcome of the segment, and the state after it.
@@ -348,6 +340,5 @@ def advance(
         SpecError: An expression of the spec does not fit the columns.
         InputError: A timeline has too many splits.
     """
-    execution = execution or Execution()
-    judged = time_adjustment(items, state.timelines, rules, place, first_times=state.first_times, execution=execution)
-    return Outcome(judged, state, place.flushed, execution)
+    judged = time_adjustment(segment, state.timelines, rules, first_times=state.first_times)
+    return Outcome(judged, state, segment.place.flushed, segment.execution)

@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import RELEASE_ORDER
+from tidemark.timeops.events.adjustment import RELEASE_ORDER, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
@@ -234,7 +234,7 @@ def adjust(
     payload = tuple(name for name in events.columns if name not in TAKEN)
     flushed = spec.flushes()
     where = LogPlace(tick_us=None if tick is None else _us_of_tick(tick), flushed=flushed)
-    outcome = advance(log, State(), rules, where)
+    outcome = advance(Segment(log, where), State(), rules)
     released = outcome.released
     columns = [*map(quoted, payload), *_EVENT_COLUMNS]
     last = [c.ADJUSTED_BY, c.WATERMARK]

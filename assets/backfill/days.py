@@ -49,6 +49,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.errors import LakeError, SpecError
+from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.grid import closed_from
 from tidemark.timeops.materialize import Execution, as_it_is, computed
 from tidemark.timeops.rules import Waiter
@@ -237,7 +238,8 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     place = replace(
         log_place(workspace, part.begin.position), flushed=flushed, seqs=range(part.first_seq, part.end_seq)
     )
-    outcome = advance(log, State(state, first_times=times), rules, place, Execution(computed, keeps_records=few))
+    segment = Segment(log, place, Execution(computed, keeps_records=few))
+    outcome = advance(segment, State(state, first_times=times), rules)
     if not flushed:
         outcome = outcome.with_timelines(state_at(workspace, part.end))
     # As live runs do: they ask for one frame many times.
@@ -270,9 +272,8 @@ def _results_by_pieces(
         rules = replace(workspace.rules, waits=waits)
         items = records_between(workspace, piece.first_seq, piece.end_seq)
         reached = clocks_after(workspace, piece, items, position, rules)
-        outcome = advance(
-            items, state, rules, place_of(workspace, piece, position), Execution(computed, keeps_records=True)
-        )
+        place = place_of(workspace, piece, position)
+        outcome = advance(Segment(items, place, Execution(computed, keeps_records=True)), state, rules)
         found.append(computed(outcome.results(window, only=only)))
         state, position = outcome.state(chain).materialized(computed), reached
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))

@@ -48,7 +48,7 @@ from tidemark.timeops.cases import (
     text_of,
 )
 from tidemark.timeops.engine import State, advance
-from tidemark.timeops.events.adjustment import LogPlaces, Released
+from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import Execution, from_driver
@@ -258,7 +258,7 @@ def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace]
         SpecError: An expression of the spec does not fit the columns.
     """
     execution = Execution(in_one_part, keeps_records=True)
-    return advance(items, before, rules.time, LogPlaces(log_of_timeline, places), execution)
+    return advance(Segment(items, LogPlaces(log_of_timeline, places), execution), before, rules.time)
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.adjustment import Released
+from tidemark.timeops.events.adjustment import Released, Segment
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
@@ -70,13 +70,9 @@ def run(
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
-        outcome = advance(
-            rows,
-            state,
-            in_part,
-            places_of(logs, part, time.emit_every_us or 1, flushed=flushed),
-            Execution(computed, keeps_records=keeps_records),
-        )
+        places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
+        segment = Segment(rows, places, Execution(computed, keeps_records=keeps_records))
+        outcome = advance(segment, state, in_part)
         _gather(outcome, out)
         state = outcome.state().materialized(computed)
     assert state.held is not None

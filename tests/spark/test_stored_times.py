@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.timeops.events.adjustment import Adjusted, time_adjustment
+from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.stored_times import stored_times
 from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.rules import SourceTime, TimeRules
@@ -56,7 +56,7 @@ class Shelf:
 
 def judged(spark: SparkSession, rows: pa.Table, rules: TimeRules, shelf: Shelf | None) -> Adjusted:
     items, execution = from_driver(spark, rows), Execution(counts=True, stored=shelf.read if shelf else None)
-    return time_adjustment(items, STATE.empty_table(), rules, LogPlace(), execution=execution)
+    return time_adjustment(Segment(items, LogPlace(), execution), STATE.empty_table(), rules)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ the whole log.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -94,6 +94,21 @@ class LogPlaces:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A segment of the log, before it is judged.
+
+    Attributes:
+        items: Its records: any cut of the arrival log, from one record to all of it.
+        place: Where it is in its log, or in each of several logs, and what ends it.
+        execution: How it is computed; by default nothing is kept.
+    """
+
+    items: DataFrame
+    place: LogPlace | LogPlaces
+    execution: Execution = field(default_factory=Execution)
+
+
+@dataclass(frozen=True)
 class Ends:
     """The watermark of the only timeline around a segment, microseconds; None where there is none yet."""
 
@@ -164,25 +179,21 @@ class Released:
 
 
 def time_adjustment(
-    items: DataFrame,
+    segment: Segment,
     state: pa.Table,
     rules: TimeRules,
-    place: LogPlace | LogPlaces,
     *,
     first_times: DataFrame | None = None,
-    execution: Execution | None = None,
     watermarks: Watermarks | None = None,
 ) -> Adjusted:
     """Judge every record of a segment of the log.
 
     Args:
-        items: Records of the arrival log, any cut of it.
-        state: timelines.STATE as it was before the first of them.
+        segment: The segment.
+        state: timelines.STATE as it was before its first record.
         rules: The rules of time.
-        place: Where the segment is in the log.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
-        execution: Whether the judged records are kept.
         watermarks: How watermarks rise in the segment, where that is known; by default the records are asked.
 
     Returns:
@@ -192,7 +203,7 @@ def time_adjustment(
         SpecError: An expression of the spec does not fit the columns.
         InputError: A timeline has too many splits.
     """
-    execution = execution or Execution()
+    items, place, execution = segment.items, segment.place, segment.execution
 
     def judged_alone(records: DataFrame) -> DataFrame:
         timed = extract(records, rules)
@@ -207,7 +218,7 @@ def time_adjustment(
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        found, told = _watermarks_of_log(_rows_of_log(items, judged, rules, place, execution), state, rules, place)
+        found, told = _watermarks_of_log(_rows_of_log(segment, judged, rules, place.seqs), state, rules, place)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = found.state if found.has_items else state
@@ -244,16 +255,14 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
     return Ends(first, last)
 
 
-def _rows_of_log(
-    items: DataFrame, judged: DataFrame, rules: TimeRules, place: LogPlace, execution: Execution
-) -> pa.Table:
+def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
     """Return what the loop and counts ask of the records of a segment of one log, in its order."""
-    rows = None
+    rows, execution = None, segment.execution
     if execution.stored is not None:
-        rows = stored_times(items, rules, execution.stored, counts=execution.counts)
+        rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
     if rows is None:
         asked = _asked_by_counts(rules) if execution.counts else []
-        rows = fetched(judged.select(*_narrow(rules), *asked), place.seqs)
+        rows = fetched(judged.select(*_narrow(rules), *asked), seqs)
     return in_order(rows)
 
 
