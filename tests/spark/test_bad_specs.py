@@ -1,5 +1,6 @@
 """Ordinary mistakes in a spec, by the commands that meet them: exit status 2, file, line, key, what was meant."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
+from syrupy.assertion import SnapshotAssertion
 
 from tidemark.pipelines.cli import main
 
@@ -20,89 +22,73 @@ SOURCE = {
 }
 COUNT = {"c": "count(*)", "total": "sum(n)"}
 
-# The value of `key` of a window of its own, and what is said of it.
-IN_WINDOWS: list[tuple[str, Any, str]] = [
-    ("where", "nn > 1", "`nn > 1` names `nn`, which is no column here"),
-    ("where", "n", "`n` has the type BIGINT, which is neither true nor false"),
-    ("where", "k", "compare it, such as `k = 'a'`"),
-    ("where", "n > 1, k = 'a'", "put AND or OR between several conditions"),
-    ("where", "count(*) > 1", "is an aggregate, and this expression is computed row by row"),
-    ("where", "c > 1", "`c` is a result: filter results with `having`"),
-    ("where", "n >", "`n >` is no expression: it ends too soon"),
-    ("where", "n = = 1", "it cannot be read from `=` on"),
-    ("where", "n > 1;", "it cannot be read from `;` on"),
-    ("where", "contain(k, 'a')", "did you mean `contains`?"),
-    ("where", "contains(k)", "`contains(k)` calls `contains()` with 1 argument(s)"),
-    ("where", "tags > 1", "`(tags > 1)` puts ARRAY<STRING> and INT together"),
-    ("where", "s.b > 1", "`s.b > 1` names the field `b`, which its column does not have"),
-    ("where", "k.b > 1", "`k.b > 1` takes a part of `k`, which is STRING"),
-    ("where", "_position > 1", "names `_position`, which is no column here"),
-    ("where", "__tm_timestamp > 1", "names `__tm_timestamp`, which is no column here"),
-    ("where", "x -> x", "Spark cannot compute `x -> x`"),
-    ("group_by", ["kk"], "`kk` is no column here"),
-    ("group_by", ["max(n) AS g"], "is an aggregate, and"),
-    ("group_by", ["null AS g"], "`null` has the type VOID, which no table can hold"),
-    ("aggregates", {"c": "n"}, "`n` is no aggregate: a window holds many values of it"),
-    ("aggregates", {"c": "sum(nn)"}, "`sum(nn)` names `nn`, which is no column here"),
-    ("aggregates", {"c": "sum n"}, "`sum n` ends in a word that only names it"),
-    ("aggregates", {"c": "summ(n)"}, "did you mean `sum`?"),
-    ("aggregates", {"c": "sum(tags)"}, "`sum(tags)`: `tags` is ARRAY<STRING>"),
-    ("aggregates", {"c": "sum(n, x)"}, "`sum(n, x)` calls `sum()` with 2 argument(s)"),
-    ("aggregates", {"c": "sum(count(*))"}, "has an aggregate inside an aggregate"),
-    ("aggregates", {"c": "sum(n) + x"}, "takes `x` outside an aggregate"),
-    ("aggregates", {"c": "percentile(x, 50)"}, "The percentage must be between"),
-    (
-        "aggregates",
-        {"c": "max(_timestamp) - min(_timestamp)"},
-        "has the type INTERVAL DAY TO SECOND, which no table can hold",
-    ),
-    ("aggregates", {"c": "max(k COLLATE UTF8_LCASE)"}, "of texts that it takes for equal, the order of rows decides"),
-    ("aggregates", {"c": "length(mode(collate(k, 'UNICODE_CI'), true))"}, "write `lower(x)`"),
-    ("group_by", ["k COLLATE UTF8_BINARY_RTRIM AS g"], "write `lower(x)` or `rtrim(x)`"),
-    ("where", "date_format(_timestamp, 'YYYY') = '2026'", "fails on every record: Spark has no such pattern"),
-    ("group_by", ["regexp_replace(k, '[', '') AS g"], "fails on every record: The value of parameter(s) `regexp`"),
-    ("aggregates", {"c": "1 + max(format_string('%d', k))"}, "IllegalFormatConversionException: d != "),
-    ("aggregates", {"c": "date_format(max(_timestamp), 'qqqqqqq')"}, "Unrecognized datetime pattern: qqqqq"),
-    ("aggregates", {"c": "max(size(sequence(1L, 2000000000L)))"}, "would make more than 1000000 items"),
-    ("having", "element_at(array(c), 0) > 1", "fails on every record: The index 0 is invalid"),
-    ("having", "n > 1", "`n` is a column of the events: filter events with `where`"),
-    ("having", "totl > 1", "did you mean `total`?"),
-    ("having", "c", "compare it, such as `c > 0`"),
-    ("having", "count(*) > 1", "write it among `aggregates`, and its name here"),
-    ("having", "_revision > 1", "names `_revision`, which is no column here"),
+# Wrong values of a key, each in a window of its own.
+IN_WINDOWS: list[tuple[str, Any]] = [
+    ("where", "nn > 1"),
+    ("where", "n"),
+    ("where", "k"),
+    ("where", "n > 1, k = 'a'"),
+    ("where", "count(*) > 1"),
+    ("where", "c > 1"),
+    ("where", "n >"),
+    ("where", "n = = 1"),
+    ("where", "n > 1;"),
+    ("where", "contain(k, 'a')"),
+    ("where", "contains(k)"),
+    ("where", "tags > 1"),
+    ("where", "s.b > 1"),
+    ("where", "k.b > 1"),
+    ("where", "_position > 1"),
+    ("where", "__tm_timestamp > 1"),
+    ("where", "x -> x"),
+    ("group_by", ["kk"]),
+    ("group_by", ["max(n) AS g"]),
+    ("group_by", ["null AS g"]),
+    ("aggregates", {"c": "n"}),
+    ("aggregates", {"c": "sum(nn)"}),
+    ("aggregates", {"c": "sum n"}),
+    ("aggregates", {"c": "summ(n)"}),
+    ("aggregates", {"c": "sum(tags)"}),
+    ("aggregates", {"c": "sum(n, x)"}),
+    ("aggregates", {"c": "sum(count(*))"}),
+    ("aggregates", {"c": "sum(n) + x"}),
+    ("aggregates", {"c": "percentile(x, 50)"}),
+    ("aggregates", {"c": "max(_timestamp) - min(_timestamp)"}),
+    ("aggregates", {"c": "max(k COLLATE UTF8_LCASE)"}),
+    ("aggregates", {"c": "length(mode(collate(k, 'UNICODE_CI'), true))"}),
+    ("group_by", ["k COLLATE UTF8_BINARY_RTRIM AS g"]),
+    ("where", "date_format(_timestamp, 'YYYY') = '2026'"),
+    ("group_by", ["regexp_replace(k, '[', '') AS g"]),
+    ("aggregates", {"c": "1 + max(format_string('%d', k))"}),
+    ("aggregates", {"c": "date_format(max(_timestamp), 'qqqqqqq')"}),
+    ("aggregates", {"c": "max(size(sequence(1L, 2000000000L)))"}),
+    ("having", "element_at(array(c), 0) > 1"),
+    ("having", "n > 1"),
+    ("having", "totl > 1"),
+    ("having", "c"),
+    ("having", "count(*) > 1"),
+    ("having", "_revision > 1"),
 ]
-# The value of other keys of a spec, and what is said of it.
-ELSEWHERE: list[tuple[str, dict[str, Any], str]] = [
-    ("sources[0].arrival_time", {"source": {"arrival_time": "gott"}}, "`gott` is no column here"),
-    ("sources[0].arrival_time", {"source": {"arrival_time": "min(at)"}}, "is an aggregate, and"),
-    ("sources[0].split", {"source": {"split": "max(k)"}}, "is an aggregate, and"),
-    ("sources[0].split", {"source": {"split": "k k k"}}, "it cannot be read from `k` on"),
-    ("sources[0].schema", {"source": {"schema": "at STRING, n BIGNT"}}, 'Unsupported data type "BIGNT"'),
-    ("sources[0].schema", {"source": {"schema": "at STRING, n INTERVAL"}}, "is INTERVAL, which no table can hold"),
-    ("time.timestamp_by", {"time": {"timestamp_by": "att"}}, "did you mean `at`?"),
-    ("time.timestamp_by", {"time": {"timestamp_by": "n"}}, "timestamp_millis(n)"),
-    ("time.timestamp_by", {"time": {"timestamp_by": "max(at)"}}, "is an aggregate, and"),
-    ("time.timestamp_by", {"time": {"timestamp_by": "timestamp_millis(k)"}}, "`k` is STRING"),
-    (
-        "sources[0].schema",
-        {"source": {"schema": "at STRING, n STRING COLLATE UTF8_LCASE"}},
-        "which no table can hold",
-    ),
-    ("time.over[0]", {"time": {"timestamp_by": "at", "over": ["k COLLATE UNICODE"]}}, "the order of rows decides"),
-    (
-        "time.deduplicate_by[0]",
-        {"time": {"deduplicate_by": ["k COLLATE UNICODE"], "within": "1 h"}},
-        "the order of rows",
-    ),
-    ("sources[0].arrival_time", {"source": {"arrival_time": "to_timestamp(at, 'YYYY-ww')"}}, "fails on every record"),
-    (
-        "time.timestamp_by",
-        {"time": {"timestamp_by": "timestamp_millis(element_at(array(n), 0))"}},
-        "The index 0 is invalid",
-    ),
-    ("time.over[0]", {"time": {"timestamp_by": "at", "over": ["kk"]}}, "`kk` is no column here"),
-    ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["idd"], "within": "1 h"}}, "`idd` is no column here"),
-    ("time.deduplicate_by[0]", {"time": {"deduplicate_by": ["s"], "within": "1 h"}}, "which has no plain text"),
+# Wrong values of other keys.
+ELSEWHERE: list[dict[str, Any]] = [
+    {"source": {"arrival_time": "gott"}},
+    {"source": {"arrival_time": "min(at)"}},
+    {"source": {"split": "max(k)"}},
+    {"source": {"split": "k k k"}},
+    {"source": {"schema": "at STRING, n BIGNT"}},
+    {"source": {"schema": "at STRING, n INTERVAL"}},
+    {"time": {"timestamp_by": "att"}},
+    {"time": {"timestamp_by": "n"}},
+    {"time": {"timestamp_by": "max(at)"}},
+    {"time": {"timestamp_by": "timestamp_millis(k)"}},
+    {"source": {"schema": "at STRING, n STRING COLLATE UTF8_LCASE"}},
+    {"time": {"timestamp_by": "at", "over": ["k COLLATE UNICODE"]}},
+    {"time": {"deduplicate_by": ["k COLLATE UNICODE"], "within": "1 h"}},
+    {"source": {"arrival_time": "to_timestamp(at, 'YYYY-ww')"}},
+    {"time": {"timestamp_by": "timestamp_millis(element_at(array(n), 0))"}},
+    {"time": {"timestamp_by": "at", "over": ["kk"]}},
+    {"time": {"deduplicate_by": ["idd"], "within": "1 h"}},
+    {"time": {"deduplicate_by": ["s"], "within": "1 h"}},
 ]
 
 
@@ -131,9 +117,9 @@ def window(number: int, key: str, value: Any) -> dict[str, Any]:
 
 
 @pytest.mark.long
-def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -> None:
+def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path, snapshot: SnapshotAssertion) -> None:
     over = {"name": "day", "from": "good", "kind": "tumbling", "size": "1 day", "aggregates": {"all": "sum(n)"}}
-    windows = [window(number, key, value) for number, (key, value, _) in enumerate(IN_WINDOWS)]
+    windows = [window(number, key, value) for number, (key, value) in enumerate(IN_WINDOWS)]
     counted = "count(DISTINCT k COLLATE UTF8_LCASE)"  # depends on no choice
     good = window(99, "name", "good") | {"aggregates": COUNT | {"ks": counted}}
     good |= {"having": "C > 1 AND window_end > window_start"}
@@ -144,27 +130,22 @@ def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path) -
     lines = (folder / "bad.yaml").read_text().splitlines()
     blocks = [f"  line {block}" for block in done.stderr.split("\n  line ")[1:]]
     assert len(blocks) == len(IN_WINDOWS) + 1
-    for number, ((key, _, said), block) in enumerate(zip(IN_WINDOWS, blocks, strict=False)):
+    for number, ((key, _), block) in enumerate(zip(IN_WINDOWS, blocks, strict=False)):
         assert f"windows[{number}].{key}" in block
-        assert said in block
-        assert "Expected: " in block
         line = int(block.split()[1].rstrip(","))
         assert key in "".join(lines[line - 2 : line])  # an item of a list is below its key
-    assert f"windows[{len(IN_WINDOWS) + 1}].aggregates.all: `sum(n)` names `n`, which is no column here" in blocks[-1]
-    assert "Expected: one of window_start, window_end, c, total, ks, _timeline, _timestamp" in blocks[-1]
+    assert done.stderr == snapshot
 
 
-@pytest.mark.parametrize(("key", "parts", "said"), ELSEWHERE)
+@pytest.mark.parametrize("parts", ELSEWHERE, ids=json.dumps)
 def test_a_wrong_expression_outside_windows_is_named_as_well(
-    folder: Path, key: str, parts: dict[str, Any], said: str
+    folder: Path, parts: dict[str, Any], snapshot: SnapshotAssertion
 ) -> None:
     rest = {name: part for name, part in parts.items() if name != "source"}
     write(folder / "bad.yaml", sources=[SOURCE | parts.get("source", {})], **rest)
     done = call("validate", "bad.yaml")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "bad.yaml, line " in done.stderr
-    assert f"{key}: " in done.stderr
-    assert said in done.stderr
+    assert done.stderr == snapshot
 
 
 def test_a_run_says_the_same_and_goes_on_with_the_next_spec(folder: Path) -> None:

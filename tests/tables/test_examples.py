@@ -33,10 +33,8 @@ def name_of(words: list[str]) -> str:
 
 SOON = (
     "azure_tolerances.devices",  # adjusted, with timelines of their own
-    "duplicates",
     "hitachi_order.second",  # dropped
     "mongodb_windows",  # kept
-    "windows_over_windows",
 )
 
 

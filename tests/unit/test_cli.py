@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from syrupy.assertion import SnapshotAssertion
 
 from tests.processes import ROOT
 from tidemark.pipelines.cli import main
@@ -61,28 +62,14 @@ def with_pending(warehouse: Path, kind: str = "process") -> None:
     )
 
 
-def test_help_names_every_command() -> None:
-    done = CliRunner().invoke(main, ["--help"], terminal_width=80)
-    assert done.exit_code == 0
-    assert set(main.commands) == {
-        "run",
-        "validate",
-        "test",
-        "schema",
-        "accept",
-        "backfill",
-        "rebuild",
-        "rejudge",
-        "init",
-        "changes",
-        "maintain",
-        "plan",
-        "register",
-        "report",
-        "serve",
-        "show",
-        "status",
-    }
+@pytest.mark.parametrize("command", sorted(main.commands))
+def test_a_command_says_how_it_is_used(command: str, snapshot: SnapshotAssertion) -> None:
+    assert CliRunner().invoke(main, [command, "--help"], terminal_width=80, prog_name="tidemark").stdout == snapshot
+
+
+def test_help_names_every_command(snapshot: SnapshotAssertion) -> None:
+    done = CliRunner().invoke(main, ["--help"], terminal_width=80, prog_name="tidemark")
+    assert done.stdout == snapshot
     assert all(name in done.stdout for name in main.commands)
     lines = done.stdout.partition("Commands:\n")[2].splitlines()
     assert len(lines) == len(main.commands)

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.unit.test_spec import schema_accepts
+from tests.unit.specs import schema_accepts
 from tidemark.pipelines.cli import main
 from tidemark.resources.sources.kafka_connection import Connection
 from tidemark.timeops.errors import InputError, SpecError

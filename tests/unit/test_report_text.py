@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from syrupy.assertion import SnapshotAssertion
 
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, letter
 from tidemark.pipelines.runner import RunReport
@@ -15,7 +16,7 @@ from tidemark.resources import tables
 
 
 def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stands_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
     made = Shop(tmp_path, SPEC + WINDOWS).create()
     made.ingest(429)
@@ -23,7 +24,9 @@ def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stand
     made.add(tables.DEAD_LETTERS, [letter(n) | {"stage": "window", "reason": "window_closed"} for n in range(60)])
     made.process(ordered=366, held=60, refused=[{"reason": "early"}, {}, {}])
     show_report(made.workspace, RunReport(batches=1))
-    found = re.findall(r"^ +(\S.*?) +(?:[0-9]+ +)?([0-9]+) *$", capsys.readouterr().out, flags=re.MULTILINE)
+    printed = capsys.readouterr().out
+    assert printed.replace(str(tmp_path), "FOLDER") == snapshot
+    found = re.findall(r"^ +(\S.*?) +(?:[0-9]+ +)?([0-9]+) *$", printed, flags=re.MULTILINE)
     shown = {label: int(in_all) for label, in_all in found}
     assert shown == {
         "records in": 429,

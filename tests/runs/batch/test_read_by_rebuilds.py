@@ -75,6 +75,7 @@ def base() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 def test_a_window_is_made_anew_from_the_columns_of_the_log_that_it_needs(
     spark: SparkSession, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_key_twice_makes_a_dead_letter_of_its_record_and_the_batch_goes_on(tmp
     assert (row["n"], row["top"]) == (4, 1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_largest_of_the_two_zeros_is_the_same_in_any_order(tmp_path: Path) -> None:
     record = {"at": "2026-01-01T10:00:00Z", "ks": ["a", "b"], "t": "a:1,b:2"}

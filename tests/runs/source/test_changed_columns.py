@@ -143,6 +143,16 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     ):
         with pytest.raises(SpecError, match=said):
             go(write(tmp_path, "kept", schema), instance)
+    assert len(table(made[1].warehouse, made[0].spec, "raw_events")) == 5
+
+
+@pytest.mark.long
+def test_a_column_that_comes_back_has_the_name_and_type_that_it_had(
+    spark: SparkSession, tmp_path: Path, instance: DagsterInstance
+) -> None:
+    made = write(tmp_path, "kept", FIRST)
+    land(tmp_path, "a.jsonl", 0, 5)
+    go(made, instance)
     without = write(tmp_path, "kept", FIRST.replace(", gone INT", ""))
     land(tmp_path, "b.jsonl", 5, 5)
     go(without, instance)

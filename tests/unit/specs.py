@@ -1,0 +1,149 @@
+"""Specs that the tests of the spec file change key by key, and what is said of them."""
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec import (
+    FilesSource,
+    Spec,
+    parse_spec,
+    spec_json_schema,
+)
+
+EARTHQUAKES = """
+name: earthquakes
+sources:
+  - name: usgs
+    kind: files
+    path: data/usgs/*.csv
+    format: csv
+    options: {header: true}
+    schema: "time STRING, mag DOUBLE, net STRING, _id STRING, updated STRING, place STRING"
+    rename: {_id: id}
+    arrival_time: "updated"
+    order: arrival_time
+time:
+  timestamp_by: "time"
+  time_zone: UTC
+  unit: millisecond
+  over: [net]
+  out_of_orderness: 2 minutes
+  out_of_order: keep
+  late: {tolerance: 5 minutes, policy: adjust}
+  early: {tolerance: 5 minutes, policy: drop}
+  emit: on_event
+  end_of_input: hold
+outputs: {ordered_events: true}
+windows:
+  - {name: quakes_1h, kind: tumbling, size: 1 hour, allowed_lateness: 10 minutes,
+     where: "mag IS NOT NULL", group_by: [net], aggregates: {events: "count(*)", strongest: "max(mag)"},
+     having: "events > 1", emit: on_close}
+partitions: {start: 2013-01-01}
+"""
+
+
+SMALL: dict[str, Any] = {
+    "name": "small",
+    "sources": [{"name": "s", "kind": "files", "path": "*.csv", "format": "csv", "schema": "t STRING, x INT"}],
+    "time": {"timestamp_by": "t"},
+    "windows": [{"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}],
+}
+
+
+def changed(path: str, value: object, base: dict[str, Any] = SMALL) -> dict[str, Any]:
+    """Return the spec with the value set at `a.0.b`, or the key taken out for `...`."""
+    spec = copy.deepcopy(base)
+    *way, last = (int(step) if step.isdigit() else step for step in path.split("."))
+    part: Any = spec
+    for step in way:
+        part = part.setdefault(step, {}) if isinstance(part, dict) else part[step]
+    if isinstance(part, list) and last == len(part):
+        part.append(value)
+    elif value is ...:
+        del part[last]
+    else:
+        part[last] = value
+    return spec
+
+
+def parse(spec: dict[str, Any]) -> Spec:
+    return parse_spec(yaml.safe_dump(spec, sort_keys=False), file="small.yaml")
+
+
+def message(spec: dict[str, Any]) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse(spec)
+    return str(caught.value)
+
+
+def files_of(spec: Spec) -> FilesSource:
+    """Return the first source, which reads files."""
+    source = spec.sources[0]
+    assert isinstance(source, FilesSource)
+    return source
+
+
+TABLE: dict[str, Any] = {"name": "s", "kind": "delta", "path": "../bronze/t", "schema": "t STRING, x INT"}
+
+
+WINDOW = SMALL["windows"][0]
+
+
+def cumulative(**keys: str) -> dict[str, Any]:
+    return {**WINDOW, "kind": "cumulative", **keys}
+
+
+def hopping(**keys: str) -> dict[str, Any]:
+    return {**SMALL["windows"][0], "kind": "hopping", **keys}
+
+
+def session(**keys: str) -> dict[str, Any]:
+    return {"name": "w", "kind": "session", "aggregates": {"n": "count(*)"}, **keys}
+
+
+def grouped(name: str) -> dict[str, Any]:
+    """Return a window of hours by upper(t) AS big."""
+    return {**SMALL["windows"][0], "name": name, "group_by": ["upper(t) AS big"]}
+
+
+def two_sources(**keys: object) -> list[dict[str, Any]]:
+    """Return the one source, and another like it but for some keys."""
+    return [*SMALL["sources"], {**SMALL["sources"][0], "name": "other", **keys}]
+
+
+def aligned(**keys: object) -> dict[str, Any]:
+    """Return an alignment in the group `g`."""
+    return {"group": "g", "max_drift": "1 min", **keys}
+
+
+def two_aligned(**keys: object) -> list[dict[str, Any]]:
+    """Two sources of one group, the second with more keys."""
+    return [{**source, "alignment": aligned()} | more for source, more in zip(two_sources(), ({}, keys), strict=True)]
+
+
+LIVE = {**SMALL["sources"][0], "arrival_time": "t", "live": True}
+
+
+def over_w(**keys: object) -> dict[str, Any]:
+    """Return a window over the results of `w`; a key that is None is left out."""
+    keys = {"name": "hours", "from": "w", "aggregates": {"m": "max(n)"}, "kind": "tumbling", "size": "1 h", **keys}
+    return {key: value for key, value in keys.items() if value is not None}
+
+
+def schema_accepts(spec: dict[str, Any]) -> bool:
+    jsonschema = pytest.importorskip("jsonschema")
+    return bool(jsonschema.Draft202012Validator(spec_json_schema()).is_valid(spec))
+
+
+def parse_message(text: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, file="small.yaml")
+    return str(caught.value)
+
+
+def with_set(*overrides: str) -> Spec:
+    return parse_spec(yaml.safe_dump(SMALL), file="small.yaml", overrides=overrides)
