@@ -235,7 +235,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
     before = from_driver(workspace.spark, batch.timelines)
-    fresh, refused = _one_row(recount_of_batch(batch, dead_letters, before)), sum(by_reason.values())
+    fresh, refused = recount_of_batch(batch, dead_letters, before), sum(by_reason.values())
     accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
     return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]
 

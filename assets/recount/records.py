@@ -33,8 +33,8 @@ from tidemark.timeops.spec import WindowSpec
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
 
-def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> DataFrame:
-    """Recount a batch's range of the log, in one row."""
+def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> Mapping[str, int]:
+    """Recount a batch's range of the log, see `late_drops.recount`."""
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
@@ -49,7 +49,7 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 
     Args:
         written: Dead letters of the stages ingest and time, by reason.
-        fresh: The row of `recount_of_batch`.
+        fresh: The numbers of `recount_of_batch`.
     """
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
     found = {reason: written.get(reason, 0) for reason in _JUDGED} | {"without a time": untimed}

@@ -216,7 +216,7 @@ def _all(conditions: Iterable[str]) -> str:
 
 _COMPARISONS = 2_000_000  # about as many as a second is enough for
 _FEWEST, _MOST = 12, 1_000
-_MOST_ROWS = 1_000_000  # whose keys are held together
+_MOST_ROWS = 4_000_000  # whose keys are held together: some 100 MB
 
 _LACKS = "lacks"  # BOOLEAN: a sum is null, because it does not fit or because there was nothing to add up
 

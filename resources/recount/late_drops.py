@@ -5,8 +5,10 @@ depend on splits or silences (idleness.py), and any code of `timeops` (an import
 must not be repeated here.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +17,8 @@ from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source,
 
 _BLOCK_ROWS = 64
 _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_COUNTED = ("records", "untimed", "duplicate", "mistaken", "early", "late_arrival")
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def recount(
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
     are_few: bool = False,
-) -> DataFrame:
+) -> dict[str, int]:
     """Count early, late and out-of-order drops of a range of the log, and duplicates.
 
     Args:
@@ -79,9 +83,9 @@ def recount(
         are_few: Whether all records are ordered, rather than only records that may be late; the counts are the same.
 
     Returns:
-        One row: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken` (records
-        that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
-        `out_of_order` (dropped, BIGINT), `below` (met by rule 3 under any policy).
+        Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
+        (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
+        `out_of_order` (dropped), `below` (met by rule 3 under any policy).
     """
     times = log.select(
         F.col("_arrival_seq").alias("seq"),
@@ -94,14 +98,25 @@ def recount(
         F.expr(_timeline(rules)).alias("line"),
         F.expr(key_of(rules.deduplicate_by)).alias("key"),
     )
-    query = times.sparkSession.sql
-    text = _query(rules, are_few=are_few)
-    if told is None or first_times is None:
-        return query(text, log=times, timelines=timelines)
-    return query(text, log=times, timelines=timelines, told=told, first_times=first_times)
+    frames = {"log": times, "timelines": timelines}
+    if told is not None and first_times is not None:
+        frames |= {"told": told, "first_times": first_times}
+    follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
+    if follows_clock:
+        found = _one_row(f"{_watched(rules)}, {_below(rules)}, {_with_outcomes(rules)}", frames)
+    elif are_few or rules.over:  # many timelines share the work among the cores
+        found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
+    else:
+        found = _by_blocks(rules, frames)
+    return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
 
 
-def _query(rules: RecountRules, *, are_few: bool) -> str:
+def _one_row(text: str, frames: Mapping[str, DataFrame]) -> dict[str, int]:
+    return frames["log"].sparkSession.sql(text, None, **frames).collect()[0].asDict()
+
+
+def _watched(rules: RecountRules) -> str:
+    """Return SQL that begins a query: `judged` records, and `watched`, in which `t` is null unless it moves W."""
     unit = rules.unit_us
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     return f"""
@@ -119,34 +134,64 @@ WITH timed AS (
   SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
-), {_counts(rules, are_few=are_few)}
-SELECT counts.*, IF({_is(rules.out_of_order)}, below, 0L) AS out_of_order
-FROM counts
-"""
+)"""
 
 
-def _counts(rules: RecountRules, *, are_few: bool) -> str:
-    """Return SQL of `counts`: by outcome, and in `below` the events that were below the watermark that they saw."""
-    outcomes = f"""count(*) AS records,
+def _outcomes(rules: RecountRules) -> str:
+    """Return SQL of the number of records by outcome."""
+    return f"""count(*) AS records,
     count_if(untimed) AS untimed,
     count_if(duplicate <> mistaken) AS duplicate,
     count_if(mistaken) AS mistaken,
     count_if(is_early AND {_is(rules.early_policy)}) AS early,
     count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival"""
-    follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
-    if follows_clock or not (are_few or rules.over):
-        return f"""{_below(rules)}, outcomes AS (
-  SELECT {outcomes} FROM judged
-), counts AS (
-  SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below
-)"""
-    # Many timelines share the work among the cores.
+
+
+def _with_outcomes(rules: RecountRules) -> str:
+    """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
+    return f"""outcomes AS (
+  SELECT {_outcomes(rules)} FROM judged
+)
+SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
+
+
+def _in_order(rules: RecountRules) -> str:
+    """Return SQL that ends a query: outcomes, and `below` by a running maximum over all records of a timeline."""
     return f"""seen AS (
   SELECT *, {_tolerance(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
-), counts AS (
-  SELECT {outcomes}, count_if({_is_below("largest", "computed", rules)}) AS below
-  FROM seen LEFT JOIN {{timelines}} ON line = _timeline
+)
+SELECT {_outcomes(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
+FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
+
+
+def _by_blocks(rules: RecountRules, frames: Mapping[str, DataFrame]) -> dict[str, int]:
+    """Count many records of one timeline in two scans: maxima and outcomes of blocks, then the doubtful events.
+
+    Nearly every event is on time whatever the order in its block was. The others need an order, together with the
+    events above all earlier blocks: only these can put an event of their block below the watermark.
+    """
+    watched, spark = _watched(rules), frames["log"].sparkSession
+    by_block = f"""{watched}
+SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
+  SELECT line, seq div {_BLOCK_ROWS} AS block, max(t) AS top, {_outcomes(rules)} FROM watched GROUP BY line, block
 )"""
+    blocks = spark.sql(by_block, None, **frames).toArrow()
+    found = {name: pc.sum(blocks[name]).as_py() or 0 for name in _COUNTED}
+    if not found["records"]:
+        return found | {"below": 0}
+    told = spark.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
+    doubtful = f"""{watched}, moving AS (
+  SELECT *, seq div {_BLOCK_ROWS} AS block, {_tolerance(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
+), compared AS (
+  SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
+    coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
+  FROM moving JOIN {{blocks}} AS blocks USING (block) LEFT JOIN {{timelines}} ON line = _timeline
+), seen AS (
+  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY block {_EARLIER})) AS largest
+  FROM compared WHERE asked OR rises
+)
+SELECT count_if(asked AND {_is_below("largest", "computed", rules)}) AS below FROM seen"""
+    return found | _one_row(doubtful, {**frames, "blocks": told})
 
 
 def _below(rules: RecountRules) -> str:
@@ -156,28 +201,19 @@ def _below(rules: RecountRules) -> str:
         return f"{watched}, {_asked(rules)}, {_below_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
         return f"{_asked(rules)}, {_below_asked(rules)}"
-    blocks = f"""moving AS (
-  SELECT *, {_block(rules)} AS block, {_tolerance(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
-), blocks AS (
-  SELECT line, block, max(t) AS top,
-    max(max(t)) OVER (PARTITION BY line ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS carried
+    assert rules.emit_every_us is not None  # a period sees all earlier ones
+    last = _period("clock", rules.emit_every_us)
+    before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
+    return f"""moving AS (
+  SELECT *, {_period("clock_now", rules.emit_every_us)} AS block, {_tolerance(rules)} AS tolerance
+  FROM watched WHERE t IS NOT NULL
+), periods AS (
+  SELECT line, block, max(max(t)) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried
   FROM moving GROUP BY line, block
+), below AS (
+  SELECT count_if({_is_below("carried", before, rules)}) AS n
+  FROM moving JOIN periods USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
 )"""
-    if rules.emit_every_us is not None:
-        known = "moving JOIN blocks USING (line, block) LEFT JOIN {timelines} ON line = _timeline"
-        last = _period("clock", rules.emit_every_us)
-        before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
-        return f"{blocks}, {_count_if(_is_below('carried', before, rules), known)}"
-    # Nearly every event is on time whatever the order in its block was. The others need an order, together with the
-    # events above all earlier blocks: only these can put an event of their block below the watermark.
-    return f"""{blocks}, compared AS (
-  SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
-    coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
-  FROM moving JOIN blocks USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
-), seen AS (
-  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY line, block {_EARLIER})) AS largest
-  FROM compared WHERE asked OR rises
-), {_count_if(f"asked AND {_is_below('largest', 'computed', rules)}", "seen")}"""
 
 
 def _tolerance(rules: RecountRules) -> str:
@@ -185,21 +221,10 @@ def _tolerance(rules: RecountRules) -> str:
     return by_source({source.name: source.out_of_orderness_us for source in rules.sources})
 
 
-def _count_if(condition: str, rows: str) -> str:
-    return f"below AS (SELECT count_if({condition}) AS n FROM {rows})"
-
-
 def _is_below(largest: str, before: str, rules: RecountRules) -> str:
     """Return SQL: is an event below the watermark, by the largest t that it sees and the one before the range?"""
     by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {FIRST_US}L))"
     return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
-
-
-def _block(rules: RecountRules) -> str:
-    """Return SQL of an event's block, which sees all earlier blocks."""
-    if rules.emit_every_us is not None:
-        return _period("clock_now", rules.emit_every_us)
-    return f"seq div {_BLOCK_ROWS}"
 
 
 def _period(clock: str, every_us: int) -> str:
