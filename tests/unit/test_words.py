@@ -13,13 +13,14 @@ ROOT = Path(__file__).parents[2]
 STOREYS = ("timeops", "resources", "assets", "pipelines")
 BESIDE = ("benchmarks", "examples", "tests", "tools")
 """Folders whose texts are data: only their docstrings and comments count."""
+YAML = sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("pipelines/**/*.yaml")])
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
 
 WORDS = re.compile(
     r"\b(behind|stands?|gives?|tells?|those\s+(?:that|who)|of\s+which|whoever|somebody|nobody)\b", re.IGNORECASE
 )
 LAGS = r"\b[Bb]ehind\s+(?:(?:its|the|their)\s+watermark|`?W|the\s+clock|the\s+(?:newest|latest)\s+\w+)\b"
-NAMED = re.compile(rf"`[^`]*`|\b[A-Z]{{2,}}\b|^\s*\w+:|{LAGS}", re.MULTILINE)
+NAMED = re.compile(rf"``.+?``|`[^`]*`|\b[A-Z]{{2,}}\b|^\s*\w+:|{LAGS}", re.MULTILINE)
 """What does not count: names (in backticks, of constants, of arguments), and the field's word for a lag: an event is
 behind the watermark, and the watermark behind the clock or the newest event."""
 NOUNS = re.compile(r"(?:What|Whether|Those|As of)\b")
@@ -97,6 +98,13 @@ def found_in(source: str, file: str = "file.py", *, texts: bool = True) -> list[
     return sorted(found)
 
 
+def found_beside(text: str, file: str) -> list[Found]:
+    """Find what is to be said in other words in comments of YAML, and in the names of cases."""
+    said = re.compile(r"(?:^|\s)#\s(.*)$|^\s*- name: (.*)$")
+    lines = [(line, found) for line, text in enumerate(text.splitlines(), 1) if (found := said.search(text))]
+    return [Found(file, line, word) for line, found in lines for _, word in words_in(found[1] or found[2])]
+
+
 def found_on(page: str, file: str = "page.md") -> list[Found]:
     """Find what is to be said in other words on a page, outside of its blocks of code."""
     prose = BLOCK.sub(lambda match: re.sub(r"\S", "_", match[0]), page)
@@ -105,7 +113,8 @@ def found_on(page: str, file: str = "page.md") -> list[Found]:
 
 @pytest.mark.parametrize("folder", [*STOREYS, *BESIDE])
 def test_the_code_uses_none_of_these_words(folder: str) -> None:
-    paths = sorted(path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
+    every = (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
+    paths = sorted(path for path in every if "/." not in str(path.relative_to(ROOT)))  # of others: installed peers
     assert paths
     texts, found = folder in STOREYS, list[Found]()
     for path in paths:
@@ -116,6 +125,12 @@ def test_the_code_uses_none_of_these_words(folder: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_uses_none_of_these_words(page: Path) -> None:
     found = found_on(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("file", YAML, ids=lambda file: str(file.relative_to(ROOT)))
+def test_comments_of_yaml_and_names_of_cases_use_none_of_these_words(file: Path) -> None:
+    found = found_beside(file.read_text(encoding="utf-8"), str(file.relative_to(ROOT)))
     assert not found, "\n".join(map(str, found))
 
 
