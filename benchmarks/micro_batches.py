@@ -71,7 +71,7 @@ def run(root: Path, spec: str, held: int, batches: int, events: int) -> list[See
 def figures(name: str, seen: list[Seen], *, aimed: bool) -> list[Figure]:
     """Steps from one commit to the next; the first half warms up, in which Java compiles what it runs most."""
     steps = list(pairwise(seen))[len(seen) // 2 :]
-    aim_s, aim_jobs = (4.0, 20.0) if aimed else (None, None)
+    aim_s, aim_jobs = (3.0, 14.0) if aimed else (None, None)
     return [
         Figure(name, [after.at_s - before.at_s for before, after in steps], aim=aim_s),
         Figure(name, [after.jobs - before.jobs for before, after in steps], unit="Spark jobs", aim=aim_jobs),

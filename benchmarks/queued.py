@@ -73,7 +73,7 @@ def main(*, batches: int, events: int, cold: bool, into: Path | None) -> None:
     report = Report(
         f"launched by Dagster's queue, {events:,} events each", about={"batches": batches, "events": events}
     )
-    pieces: list[tuple[str, bool, float | None]] = [("with `tidemark serve`", True, 9.0)]
+    pieces: list[tuple[str, bool, float | None]] = [("with `tidemark serve`", True, 7.0)]
     if cold:
         pieces.append(("a Spark of its own for each run", False, None))
     for name, warm, aim in pieces:

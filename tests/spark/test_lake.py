@@ -75,6 +75,28 @@ def content(lake: Lake) -> list[tuple[int, str]]:
     return sorted(zip(rows["k"].to_pylist(), rows["v"].to_pylist(), strict=True))
 
 
+def test_numbers_and_instants_that_arrow_writes_are_differences_which_every_reader_reads(lake: Lake) -> None:
+    schema = StructType().add("came", TimestampType()).add("n", LongType()).add("_arrival_seq", LongType())
+    lake.create("log", schema)
+    us = [-62_135_596_800_000_000, None, 253_402_300_799_999_999, 0, 1]
+    values = {
+        "came": pa.array(us, pa.timestamp("us", "UTC")),
+        "n": pa.array([2**63 - 1, -(2**63), None, 0, 7]),
+        "_arrival_seq": pa.array([-(2**63), 2**63 - 1, 3, 4, 5]),
+    }
+    rows = pa.table(values)
+    lake.append_pieces("log", [lambda made: rows.cast(made).to_batches()], attempt=1, expect=0)
+    [path] = lake.path("log").glob("*/*.parquet")
+    group = pq.read_metadata(path).row_group(0)
+    encodings = {group.column(i).path_in_schema: group.column(i).encodings for i in range(3)}
+    assert [name for name, of in encodings.items() if "DELTA_BINARY_PACKED" in of] == ["came", "_arrival_seq"]
+    plain = [*zip(us, values["n"].to_pylist(), values["_arrival_seq"].to_pylist(), strict=True)]
+    asked = "unix_micros(came), n, _arrival_seq"
+    assert [tuple(row) for row in lake.read("log").selectExpr(*asked.split(", ")).collect()] == plain
+    assert duckdb.execute(f"SELECT epoch_us(came), n, _arrival_seq FROM '{path}'").fetchall() == plain
+    assert lake.rows("log").equals(rows.cast(lake.rows("log").schema))
+
+
 def files(lake: Lake) -> set[str]:
     return set(DeltaTable(str(lake.path(EVENTS))).file_uris())
 
