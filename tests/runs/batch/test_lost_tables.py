@@ -120,6 +120,7 @@ def test_a_file_whose_rows_cannot_be_read_is_named_when_they_are(kept: Path, tmp
     assert "\tat " not in done.output
 
 
+@pytest.mark.long
 def test_tables_that_are_lost_are_made_anew_from_the_log(kept: Path, tmp_path: Path) -> None:
     whole, base = tmp_path / "whole", tmp_path / "lost"
     for folder in (whole, base):

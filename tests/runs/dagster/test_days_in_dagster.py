@@ -87,6 +87,7 @@ def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
         assert shown(instance, WEEKLY) == filled(instance, WEEKLY) == ["2026-01-01", "2026-01-08"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_what_was_recorded(
     tmp_path: Path,
@@ -128,6 +129,7 @@ def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Pa
         assert "The partition `soon` is no day" in str(failed.all_events)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_days_before_those_of_the_spec_are_not_shown(tmp_path: Path) -> None:
     made = gaps(tmp_path, "2026-01-03", "2026-01-09", more="partitions: {start: 2026-01-04}\n")

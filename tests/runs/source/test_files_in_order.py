@@ -39,7 +39,12 @@ def land(folder: Path, name: str, seconds: list[int]) -> list[tuple[datetime, st
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("order", "start_s", "falls"),
-    [("arrival_time", 0, False), ("arrival_time", 0, True), ("arrival_time", 30, False), ("position", 0, False)],
+    [
+        ("arrival_time", 0, True),
+        ("position", 0, False),
+        pytest.param("arrival_time", 0, False, marks=pytest.mark.long),
+        pytest.param("arrival_time", 30, False, marks=pytest.mark.long),
+    ],
 )
 def test_records_are_numbered_as_if_sorted(tmp_path: Path, order: str, start_s: int, *, falls: bool) -> None:
     drawn, second = random.Random(5), 0

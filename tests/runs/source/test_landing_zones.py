@@ -45,6 +45,7 @@ def rows(folder: Path, name: str) -> list[dict[str, object]]:
     return table(folder / "warehouse", read_spec(folder / "access.yaml").spec, name)
 
 
+@pytest.mark.long
 def test_a_rotated_log_is_read_on_its_new_file_is_read_and_an_unfinished_line_waits(folder: Path) -> None:
     log = folder / "in" / "app.log"
     log.write_text(lines(1, 2) + lines(3)[:20])

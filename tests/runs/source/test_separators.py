@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ SCHEMA = pa.schema({"id": pa.string(), "at": pa.string(), "k": pa.string(), "v":
 TABLE = f"{{name: rows, kind: delta, path: t, start_version: 0, {COLUMNS}}}"
 
 
+@pytest.mark.long
 def test_texts_and_names_with_any_separator_stop_no_run(spark: SparkSession, tmp_path: Path) -> None:
     """They are in the statistics of the tables, so the next batch meets them in logs, its own and its source's."""
     assert spark
