@@ -207,7 +207,7 @@ class Broker:
             raise MachineError(
                 "The client of Kafka is not installed.",
                 expected="the Python package confluent-kafka",
-                remedy="install it with `pip install 'tidemark[kafka]'`.",
+                remedy="install it with `pip install 'confluent-kafka>=2.6,<3'`.",
             ) from error
         self._connection = connection
         self._patience_s = patience_s
