@@ -219,7 +219,7 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
     for piece in pieces(lake, table, version, schema.names, _part(first_seq, end_seq)) if len(wanted) else ():
         own = piece[c.SEQ].to_numpy()
         begin, end = np.searchsorted(wanted, [own.min(), own.max() + 1]) if len(own) else (0, 0)
-        found.append(piece.filter(pa.array(np.isin(own, wanted[begin:end], kind="table"))))
+        found.append(piece.filter(pa.array(np.isin(own, wanted[begin:end]))))
         size += found[-1].nbytes
         if size > FEW_BYTES:
             return None

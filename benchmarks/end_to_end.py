@@ -21,7 +21,7 @@ SECONDS_AIMS = {"parquet": {WITHOUT: 1.4, WITH: 1.9}, "json": {WITHOUT: 1.5, WIT
 MEMORY_AIM = 1.5
 
 Command = Callable[[Path], list[str]]
-"""Make the command to run in a folder of its own."""
+"""Takes a folder and returns the command to run in it."""
 Commands = dict[str, Command]
 
 

@@ -130,7 +130,8 @@ def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
     released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
     # Where that is little work, one task puts a timeline in order, in the query that writes it.
     if not batch.workspace.spec.time.over and not batch.is_moderate:
-        order, at = [F.col(c.TIMESTAMP), F.col(c.SEQ)], c.to_us(c.TIMESTAMP)
+        # Without the timeline, which is the same in all: rows would first be compared by its text.
+        order, at = [F.col(name) for name in RELEASE_ORDER if name != c.TIMELINE], c.to_us(c.TIMESTAMP)
         tasks = int(batch.workspace.spark.conf.get("spark.sql.shuffle.partitions") or 1)
         parts = parts_at(_released_us(batch, outcomes), tasks)
         sequence = numbered_by_instant(released, order, at, parts, start=batch.before.released, name=c.RELEASE_SEQ)

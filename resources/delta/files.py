@@ -117,12 +117,10 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
         attempt: The attempt that writes.
     """
     schema = version.dataset.schema
+    written_as = {"store_decimal_as_integer": True, **_encodings(schema)}
 
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
-        name = f"part-{number:05}.parquet"
-        with pq.ParquetWriter(
-            name, schema, filesystem=files, store_decimal_as_integer=True, **_encodings(schema)
-        ) as writer:
+        with pq.ParquetWriter(f"part-{number:05}.parquet", schema, filesystem=files, **written_as) as writer:
             for batch in piece(schema):
                 writer.write_batch(batch)
 

@@ -18,7 +18,7 @@ from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source,
 _BLOCK_ROWS = 64
 _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-_COUNTED = ("records", "untimed", "duplicate", "mistaken", "early", "late_arrival")
+_OF_BLOCKS = ("line", "block", "top", "carried")  # all else that is known of a block are counts
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
   SELECT line, seq div {_BLOCK_ROWS} AS block, max(t) AS top, {_outcomes(rules)} FROM watched GROUP BY line, block
 )"""
     blocks = spark.sql(by_block, None, **frames).toArrow()
-    found = {name: pc.sum(blocks[name]).as_py() or 0 for name in _COUNTED}
+    found = {name: pc.sum(blocks[name]).as_py() or 0 for name in blocks.column_names if name not in _OF_BLOCKS}
     if not found["records"]:
         return found | {"below": 0}
     told = spark.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())

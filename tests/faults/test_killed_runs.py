@@ -85,15 +85,9 @@ def differences(one: Workspace, other: Workspace) -> dict[str, int]:
     """Return how many rows only one of two pipelines has, by table, as of their last commits."""
     found = {}
     for table in one.tables:
-        here, there = (Counter(map(str, lake_rows(of, table))) for of in (one, other))
+        here, there = (Counter(map(str, of.lake.rows(table, of.base_of(table)).to_pylist())) for of in (one, other))
         if here != there:
             found[table] = ((here - there) + (there - here)).total()
-    return found
-
-
-def lake_rows(of: Workspace, table: str) -> list[dict[str, object]]:
-    """Return the rows of a table as of the last commit."""
-    found: list[dict[str, object]] = of.lake.rows(table, of.base_of(table)).to_pylist()
     return found
 
 

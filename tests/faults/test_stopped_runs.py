@@ -43,7 +43,7 @@ CODES = {"SIGINT": 130, "SIGTERM": 143}
 @pytest.mark.parametrize(
     ("by", "stages"),
     [
-        pytest.param("SIGINT", ("closing windows",), id="one"),
+        pytest.param("SIGINT", ("committing",), id="one"),
         pytest.param("SIGINT", STAGES[::2], id="SIGINT", marks=pytest.mark.long),
         pytest.param("SIGTERM", STAGES[1::2], id="SIGTERM", marks=pytest.mark.long),
     ],

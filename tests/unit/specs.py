@@ -7,12 +7,7 @@ import pytest
 import yaml
 
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec import (
-    FilesSource,
-    Spec,
-    parse_spec,
-    spec_json_schema,
-)
+from tidemark.timeops.spec import FilesSource, Spec, parse_spec, spec_json_schema
 
 EARTHQUAKES = """
 name: earthquakes
@@ -75,8 +70,12 @@ def parse(spec: dict[str, Any]) -> Spec:
 
 
 def message(spec: dict[str, Any]) -> str:
+    return parse_message(yaml.safe_dump(spec, sort_keys=False))
+
+
+def parse_message(text: str) -> str:
     with pytest.raises(SpecError) as caught:
-        parse(spec)
+        parse_spec(text, file="small.yaml")
     return str(caught.value)
 
 
@@ -98,7 +97,7 @@ def cumulative(**keys: str) -> dict[str, Any]:
 
 
 def hopping(**keys: str) -> dict[str, Any]:
-    return {**SMALL["windows"][0], "kind": "hopping", **keys}
+    return {**WINDOW, "kind": "hopping", **keys}
 
 
 def session(**keys: str) -> dict[str, Any]:
@@ -107,7 +106,7 @@ def session(**keys: str) -> dict[str, Any]:
 
 def grouped(name: str) -> dict[str, Any]:
     """Return a window of hours by upper(t) AS big."""
-    return {**SMALL["windows"][0], "name": name, "group_by": ["upper(t) AS big"]}
+    return {**WINDOW, "name": name, "group_by": ["upper(t) AS big"]}
 
 
 def two_sources(**keys: object) -> list[dict[str, Any]]:
@@ -137,12 +136,6 @@ def over_w(**keys: object) -> dict[str, Any]:
 def schema_accepts(spec: dict[str, Any]) -> bool:
     jsonschema = pytest.importorskip("jsonschema")
     return bool(jsonschema.Draft202012Validator(spec_json_schema()).is_valid(spec))
-
-
-def parse_message(text: str) -> str:
-    with pytest.raises(SpecError) as caught:
-        parse_spec(text, file="small.yaml")
-    return str(caught.value)
 
 
 def with_set(*overrides: str) -> Spec:

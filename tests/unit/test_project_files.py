@@ -209,11 +209,15 @@ def test_every_test_that_proves_a_guarantee_is_there(page: Path) -> None:
     assert len(named) > 5
 
 
+def code_in(folder: str) -> list[Path]:
+    """Return the Python files of a folder, without the environments that `make bench-peers` installs into one."""
+    return sorted(path for path in (ROOT / folder).rglob("*.py") if "/." not in str(path.relative_to(ROOT)))
+
+
 def test_docstrings_and_comments_name_files_that_are_there() -> None:
     """«Not here: the rules (engine.py)» sends the next reader to a file: it moves, and the docstring must follow."""
     folders = ("timeops", "assets", "resources", "pipelines", "examples", "benchmarks", "tools")
-    every = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
-    code = [path for path in every if "/." not in str(path.relative_to(ROOT))]  # not what is installed for peers
+    code = [path for folder in folders for path in code_in(folder)]
     there = {str(path.relative_to(ROOT)) for path in (*code, *(ROOT / "tests").rglob("*.py"))}
     named = {(path.name, one.lstrip("./")) for path in code for one in re.findall(r"[\w./]*\b\w+\.py\b", read(path))}
     assert len(named) > 200

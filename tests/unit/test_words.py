@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.unit.test_project_files import code_in
+
 ROOT = Path(__file__).parents[2]
 STOREYS = ("timeops", "resources", "assets", "pipelines")
 BESIDE = ("benchmarks", "examples", "tests", "tools")
@@ -113,8 +115,7 @@ def found_on(page: str, file: str = "page.md") -> list[Found]:
 
 @pytest.mark.parametrize("folder", [*STOREYS, *BESIDE])
 def test_the_code_uses_none_of_these_words(folder: str) -> None:
-    every = (path for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
-    paths = sorted(path for path in every if "/." not in str(path.relative_to(ROOT)))  # of others: installed peers
+    paths = [path for path in code_in(folder) if path != Path(__file__)]
     assert paths
     texts, found = folder in STOREYS, list[Found]()
     for path in paths:

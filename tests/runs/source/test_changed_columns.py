@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, run_and_die
 from tests.runs.landing import START, table
-from tests.runs.running import go, rebuild
+from tests.runs.running import Made, go, rebuild
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
@@ -57,7 +57,7 @@ KILLED = -9
 LATER = "id STRING, at STRING, got STRING, k STRING, who STRING, v BIGINT, w DOUBLE"
 
 
-def write(base: Path, name: str, schema: str, source: str = "") -> tuple[SpecFile, Settings]:
+def write(base: Path, name: str, schema: str, source: str = "") -> Made:
     path = base / f"{name}.yaml"
     path.write_text(SPEC.format(name=name, schema=schema, source=source))
     return read_spec(path), Settings(base / "warehouse", base, base / "home")
@@ -131,12 +131,18 @@ def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it
     assert {str(pq.read_schema(file).field("v").type) for file in files} == {"int64"}
 
 
-def test_what_cannot_go_on_is_refused_before_anything_is_written(
-    spark: SparkSession, tmp_path: Path, instance: DagsterInstance
-) -> None:
+def begun(tmp_path: Path, instance: DagsterInstance) -> Made:
+    """Return a pipeline that has read five records."""
     made = write(tmp_path, "kept", FIRST)
     land(tmp_path, "a.jsonl", 0, 5)
     go(made, instance)
+    return made
+
+
+def test_what_cannot_go_on_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path, instance: DagsterInstance
+) -> None:
+    made = begun(tmp_path, instance)
     for schema, said in (
         (FIRST.replace("v INT", "v STRING"), "`v` was INT, is STRING"),
         (LATER.replace("k STRING", "K STRING"), "the tables have it as `k`"),
@@ -150,9 +156,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
 def test_a_column_that_comes_back_has_the_name_and_type_that_it_had(
     spark: SparkSession, tmp_path: Path, instance: DagsterInstance
 ) -> None:
-    made = write(tmp_path, "kept", FIRST)
-    land(tmp_path, "a.jsonl", 0, 5)
-    go(made, instance)
+    made = begun(tmp_path, instance)
     without = write(tmp_path, "kept", FIRST.replace(", gone INT", ""))
     land(tmp_path, "b.jsonl", 5, 5)
     go(without, instance)
