@@ -100,14 +100,15 @@ class Opening:
         last = self.batches.last_commit()
         if lost := self._made_anew:
             raise self._half_made(lost)
-        self._ensure_log_is_not_older()
-        if last is None:
-            return
-        for table, version in self._committed.items():
-            self._ensure_version(table, version)
-        stored = _sizes_in(self.lake.root)
-        for table, version in self._committed.items():
-            self._ensure_files(table, self.base(table, version), stored)
+        with self.lake.settled():  # each table is looked up once
+            self._ensure_log_is_not_older()
+            if last is None:
+                return
+            for table, version in self._committed.items():
+                self._ensure_version(table, version)
+            stored = _sizes_in(self.lake.root)
+            for table, version in self._committed.items():
+                self._ensure_files(table, self.base(table, version), stored)
         self._ensure_files(BATCHES, self.lake.version(BATCHES), stored)
 
     def broken_tables(self) -> dict[str, LakeError]:
@@ -178,12 +179,15 @@ class Opening:
 
         To continue from an older log would take back all that was committed since, as if it had never been.
         """
-        lake = self.lake
+        lake, known = self.lake, self.batches.newest_attempt()
         for table, version in self.batches.base_versions(self.names).items():
             latest = lake.version(table, version) if lake.exists(table) else version
             entries = changes_since(lake.path(table), version, latest).left if latest > version else ()
             attempt = max((entry.attempt for entry in entries), default=0)
-            if attempt > self.batches.newest_attempt():  # looked up each time: a run may have begun meanwhile
+            if attempt > known:  # a run may have begun meanwhile
+                lake.newest(BATCHES, 0)
+                known = self.batches.newest_attempt()
+            if attempt > known:
                 found = f"`batches` is older than {lake.path(table)}: it knows no attempt {attempt}"
                 raise self._broken(f"{found}, which wrote that table", "a log of batches as new as the other tables")
 

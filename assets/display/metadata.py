@@ -19,6 +19,7 @@ from tidemark.assets.time_adjustment import Met, TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end
+from tidemark.resources.delta.columns import sql_types_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes
@@ -77,12 +78,13 @@ def partition_rows(rows: int) -> Metadata:
 
 def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
+    now = lake.opened.seen(name)
     fields = [
         TableColumn(name=column, type=kind, description=column_description(name, column))
-        for column, kind in lake.columns(name).items()
+        for column, kind in sql_types_of(now.schema).items()
     ]
     return {
-        "dagster/row_count": MetadataValue.int(lake.row_count(name)),
+        "dagster/row_count": MetadataValue.int(now.row_count()),
         "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
         "path": MetadataValue.path(str(lake.path(name))),
     }

@@ -211,11 +211,10 @@ class Shadow:
         """
         workspace = self.workspace
         ensure_can_begin(workspace, [window.name for window in self.chosen] if self.windows else [])
-        beside = self.tables
         if self._is_begun() and not self._goes_on():
             workspace.tell("what another rebuild has left, which did not end, is thrown away")
             self.discard()
-        create_tables(beside)
+        create_tables(self.tables)
         self._fit_log()
 
     def _is_begun(self) -> bool:

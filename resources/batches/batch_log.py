@@ -121,7 +121,7 @@ class BatchLog:
     @property
     def exists(self) -> bool:
         """Return whether the table has been made."""
-        return self._lake.exists(BATCHES)
+        return self._memory.known is not None or self._lake.exists(BATCHES)
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit in force, optionally of one kind; None before the first."""

@@ -360,15 +360,17 @@ class Opened:
 
         Args:
             table: The table.
-            since: A version that it has reached; in a store the table is then not opened to find out.
+            since: A version that it has reached; a table of a store is then not opened to find out, unless settled.
 
         Raises:
             LakeError: The table does not exist, or its log cannot be read.
         """
+        if not self._settled:
+            return self.newest(table, since)
         known = self._newest.get(table)
-        if self._settled and known is not None and known.version() >= (since or 0):
+        if known is not None and known.version() >= (since or 0):
             return int(known.version())
-        return self.newest(table, since)
+        return self.newest(table)  # which opens it, once
 
     def newest(self, table: str, since: int | None = None) -> int:
         """Return the newest version of a table, read from the log even if one is known."""

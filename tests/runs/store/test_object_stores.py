@@ -133,7 +133,7 @@ def test_sessions_and_a_flush_give_the_oracles_tables_in_a_store(
 
 
 SMALL_BATCH = 900
-"""Requests that a small batch may make: counted were up to 650, and 790 when all logs get a checkpoint."""
+"""Requests that a small batch may make: counted were up to 740, and 880 when all logs get a checkpoint."""
 
 
 @pytest.mark.long
