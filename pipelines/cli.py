@@ -21,12 +21,14 @@ from tidemark.pipelines.command_line import (
     MOST_NAMED,
     dagster_instance,
     each_spec,
+    is_verbose,
     known_settings,
     more_than_named,
     overrides_option,
     put,
     read_specs,
     say,
+    say_error,
     says_errors,
     sentence,
     settings_of,
@@ -214,8 +216,7 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
                 say(f"Not run: {', '.join(rest)}. What stops {file.spec.name} would stop them as well:")
             raise
         except TidemarkError as error:
-            failures.add(BAD_SPEC if isinstance(error, SpecError) else FAILED)
-            say(f"{file.spec.name}: {error}" if len(files) > 1 else str(error))
+            failures.add(say_error(error, of=file.spec.name if len(files) > 1 else "", verbose=is_verbose()))
     return min(failures, default=0)
 
 

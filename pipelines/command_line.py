@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from tidemark.resources.machine import ensure_not_stopped, listening, stop_signal
-from tidemark.timeops.errors import SpecError, TidemarkError, first_line
+from tidemark.timeops.errors import SpecError, TidemarkError, UnexpectedError, first_line
 from tidemark.timeops.printable import printable
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
                 sys.exit(_say_stopped())
             if isinstance(error, click.ClickException) or not isinstance(error, Exception):
                 raise  # click says it by itself
-            sys.exit(_say_error(error, verbose=verbose))
+            sys.exit(say_error(error, verbose=verbose))
 
 
 def _say_stopped() -> int:
@@ -180,21 +180,23 @@ def _say_stopped() -> int:
     return 128 + by
 
 
-def _say_error(error: Exception, *, verbose: bool) -> int:
-    """Say an error in a sentence; return the exit code."""
+def is_verbose() -> bool:
+    """Return whether the command at work was given --verbose."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.params.get("verbose"))
+
+
+def say_error(error: Exception, *, of: str = "", verbose: bool) -> int:
+    """Say an error in a sentence, after the name of its pipeline if there are several; return the exit code."""
     from tidemark.resources.machine import machine_failure
 
-    if isinstance(error, TidemarkError):
-        say(str(error))
-        return BAD_SPEC if isinstance(error, SpecError) else FAILED
-    if verbose:
-        say("".join(traceback.format_exception(error)))
-    if known := machine_failure(str(error), type(error).__name__):
-        say(str(known))
-        return FAILED
-    more = "" if verbose else " `--verbose` shows where it happened."
-    say(f"Unexpected {type(error).__name__}: {first_line(error)}. Readers stay at the last commit.{more}")
-    return FAILED
+    if not isinstance(error, TidemarkError):
+        name, stack = type(error).__name__, "".join(traceback.format_exception(error))
+        error = machine_failure(str(error), name) or UnexpectedError(name, first_line(error), stack)
+    if verbose and isinstance(error, UnexpectedError):
+        say(error.stack)
+    say(f"{of}: {error}" if of else str(error))
+    return BAD_SPEC if isinstance(error, SpecError) else FAILED
 
 
 def _print_errors_of_libraries() -> None:

@@ -51,7 +51,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_session
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Acceptance, SpecFile, Workspace, silent
-from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError, UnexpectedError
 from tidemark.timeops.spec import Spec
 
 QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
@@ -319,7 +319,7 @@ def _was_interrupted(error: Any) -> bool:
 
 
 def _as_ours(error: Any) -> TidemarkError:
-    """Return the error of ours among an error and its causes; else the last of them, which says most."""
+    """Return the error of ours among an error and its causes; else the last of them as unexpected: it says most."""
     causes = [error]
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)
@@ -328,8 +328,10 @@ def _as_ours(error: Any) -> TidemarkError:
             return known
     ours = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
     cause = next((one for one in causes if one.cls_name in ours), causes[-1])
-    message = cause.message.split(": ", 1)[-1].strip() if ": " in cause.message else cause.message.strip()
-    return ours.get(cause.cls_name, TidemarkError)(message)
+    said = cause.message.partition(": ")[2].strip()  # after the name of its class
+    if cause.cls_name in ours:
+        return ours[cause.cls_name](said)
+    return UnexpectedError(cause.cls_name, said, error.to_string())
 
 
 def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:

@@ -60,6 +60,24 @@ class UnfitFilesError(InputError):
         TidemarkError.__init__(self, found)  # of several lines
 
 
+class UnexpectedError(TidemarkError):
+    """A stage failed of an error that is none of these.
+
+    Args:
+        name: The class of the error.
+        said: Its message.
+        stack: Where it happened, as a traceback.
+    """
+
+    def __init__(self, name: str, said: str, stack: str) -> None:
+        self.stack = printable(stack, keep="\n\t")
+        super().__init__(
+            f"Unexpected {name}{': ' if said else ''}{said}",
+            expected="no such failure; readers stay at the last commit",
+            remedy="Run again. If it fails again, report it with what `--verbose` shows.",
+        )
+
+
 class MachineError(TidemarkError):
     """This machine lacks what every pipeline needs, such as Java, Spark, or room on the disk."""
 

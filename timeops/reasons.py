@@ -36,26 +36,26 @@ class Reason(StrEnum):
         made.stage, made.by_watermark, made.sentence = stage, by_watermark, sentence
         return made
 
-    # `extract` in events/event_time.py
+    # `extract` in timeops/events/event_time.py; of MALFORMED, the source's reader decides: column `_malformed`
     MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
-    BAD_EXPRESSION = (  # of a window: `unfit` in windows/membership.py
+    BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py
         *("bad_expression", Stage.TIME, False),
         "the event time cannot be computed from the record, or an aggregate of a window",
     )
     BAD_TIMESTAMP = ("bad_timestamp", Stage.TIME, False, "what should be the event time is no time")
     NO_TIMESTAMP = ("no_timestamp", Stage.TIME, False, "the record has no event time")
-    # rule 0: `with_duplicates` in events/duplicates.py
+    # rule 0: `with_duplicates` in timeops/events/duplicates.py
     DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record is of the same event")
-    # rules 1 and 2: `judge_arrival` in events/adjustment.py
+    # rules 1 and 2: `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
-    # rule 3: `_judge_order` in watermark/fold.py
+    # rule 3: `_judge_order` in timeops/watermark/fold.py
     OUT_OF_ORDER = (
         *("out_of_order", Stage.TIME, True),
         "it came behind the watermark: results for its time were final",
     )
-    # `late_for_windows` in windows/results.py
+    # `late_for_windows` in timeops/windows/results.py
     WINDOW_CLOSED = (
         *("window_closed", Stage.WINDOW, True),
         "all windows of the event had closed; the event itself was accepted",

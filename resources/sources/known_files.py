@@ -385,13 +385,13 @@ def look_into(
 
 def _opened(source: FilesSource, borders: tuple[int, ...], looks: ParquetLooks, file: Candidate) -> Looked:
     known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
-    is_text = source.format != "parquet"
-    content = _content(file.path, file.size, file.modified_us, file.changed_ns, known_bytes, borders, is_text)
+    of_now = file.path, file.size, file.modified_us, file.changed_ns
+    content = _content(*of_now, known_bytes, borders, source.is_text)
     looked = Looked(file, content, None)
     if not file.size or looked.is_as_known:
         return looked
     try:
-        if is_text:
+        if source.is_text:
             check_compression(file.path)
         return replace(looked, unknown=check_fits(file.path, source, looks, known_bytes))
     except InputError as error:
@@ -413,7 +413,7 @@ def _content(
 
 def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
     """Return whether a file begins with the read part of another, or has its text."""
-    is_text, own = source.format != "parquet", file.known
+    is_text, own = source.is_text, file.known
     if own is not None and (own.size, own.modified_us) == (file.size, file.modified_us) and own.digest == read.digest:
         return True
     size, digest = read.text
@@ -553,7 +553,7 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
 
 def _has_lines(source: FilesSource) -> bool:
     """Return whether a record is a line, so that the lines after the read ones are the new records."""
-    return source.format != "parquet" and not source.options.get("multiLine", False)
+    return source.is_text and not source.options.get("multiLine", False)
 
 
 def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputError:
@@ -584,8 +584,8 @@ def _continued(file: Candidate, read: FileState) -> InputError:
 
 
 def _kind_that_cannot_grow(source: FilesSource, path: str) -> str:
-    if source.format == "parquet":
-        return "parquet"
+    if not source.is_text:
+        return source.format
     if is_compressed(path):
         return "compressed"
     return "" if _has_lines(source) else "multiLine"

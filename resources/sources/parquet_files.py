@@ -262,7 +262,7 @@ def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "fi
 def read_parquet(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read parquet files: the columns of `schema`, and the columns that every reader adds (see files.py).
+    """Read parquet files: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
 
     Raises:
         UnfitFilesError: In some files a column is missing, or has a type that cannot be read as the one of the spec
@@ -420,7 +420,7 @@ class FilePiece:
 
 
 def _ensure_small(batch: pa.RecordBatch) -> None:
-    """Refuse records whose values exceed the size of a record, see `large_values.too_large`."""
+    """Refuse records whose values exceed the size of a record, see `too_large` in records.py."""
     texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]
     if sizes and int(np.sum(sizes, axis=0).max(initial=0)) > LONGEST_LINE:

@@ -116,7 +116,7 @@ class Layout:
 def read_csv(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read CSV files: the columns of `schema`, and the columns that every reader adds (see files.py).
+    """Read CSV files: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
 
     With a header the columns of `schema` are found by name, without one by position. A record is malformed if
     it has too few or too many fields, a value that does not fit its column exactly, or a quote that is not closed.
@@ -326,7 +326,7 @@ _BARE = r"[:\[,]\s*[+-]?Infinity\b"
 def read_json(
     spark: SparkSession, source: FilesSource, schema: StructType, ranges: Sequence[FileRange], time_zone: str
 ) -> Numbered:
-    """Read JSON lines: the columns of `schema`, and the columns that every reader adds (see files.py).
+    """Read JSON lines: the columns of `schema`, and what every reader adds (`SourceRead` in reader.py).
 
     A missing key is null. A line is malformed if it is not one JSON object, or has a key twice or two names of one
     column. So it is if a value does not fit its column exactly, such as a number that is too large.

@@ -365,7 +365,7 @@ def test_accept_refuses_an_ingestion_which_no_check_stops(folder: Path) -> None:
         (SpecError("f", expected="e", remedy="r"), 2, "f\nExpected: e\nTo do: r\n"),
         (LakeError("f", remedy="r"), 1, "f\nTo do: r\n"),
         (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
-        (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0. "),
+        (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0\n"),
         (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process of Spark ended"),
         (
             OSError(30, "Read-only file system: '/mnt/home'"),
@@ -390,7 +390,7 @@ def test_verbose_adds_the_traceback_of_an_unexpected_error_only(capsys: pytest.C
         raise ZeroDivisionError("by 0")
     shown = capsys.readouterr().err
     assert "Traceback" in shown
-    assert "Unexpected ZeroDivisionError: by 0" in shown
+    assert "\nUnexpected ZeroDivisionError: by 0\n" in shown
     with pytest.raises(SystemExit), in_words(verbose=True):
         raise LakeError("f")
     assert capsys.readouterr().err == "f\n"

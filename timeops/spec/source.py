@@ -366,8 +366,8 @@ class FilesSource(StoredSource):
     )
     format: Annotated[
         Literal["csv", "json", "parquet"],
-        one_of("csv", "json", "parquet", aliases=FORMAT_ALIASES),
-        WithJsonSchema({"enum": ["csv", "json", "parquet", *FORMAT_ALIASES]}),
+        one_of(*READER_OPTIONS, aliases=FORMAT_ALIASES),
+        WithJsonSchema({"enum": [*READER_OPTIONS, *FORMAT_ALIASES]}),
     ] = Field(description="Format of the files: csv, json (one object a line) or parquet.")
     options: Annotated[
         Mapping[str, OptionValue],
@@ -409,8 +409,8 @@ class FilesSource(StoredSource):
 
     @property
     def is_text(self) -> bool:
-        """True unless the files are parquet."""
-        return self.format != "parquet"
+        """True if the files are text: their records are found by reading them."""
+        return self.format in {"csv", "json"}
 
     @property
     def reader_options(self) -> Mapping[str, bool | int | str]:

@@ -494,7 +494,8 @@ class Sessions:
         if not self.window.revises:  # only the keys are asked for again
             rows = rows.select(dict.fromkeys([*keys, *({TIMELINE} & set(rows.column_names))]))
         found = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
-        closing, late = self._closing(rows, found, segment), int(((found.session < 0) & ~came.is_known).sum())
+        closing = self._closing_watermark(rows, found, segment)
+        late = int(((found.session < 0) & ~came.is_known).sum())
         return PlacedInSessions(rows, keys, found, closing, late, segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
@@ -607,7 +608,7 @@ class Sessions:
                 rows, group = rows.take(pa.array(order)), group[order]
         return rows, group, closed_by_flush
 
-    def _closing(self, rows: pa.Table, found: FoundSessions, segment: WindowSegment) -> Array:
+    def _closing_watermark(self, rows: pa.Table, found: FoundSessions, segment: WindowSegment) -> Array:
         """Return by event the watermark just after the item that closed its session."""
         own = np.flatnonzero(found.session == np.arange(len(rows)))
         one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(ONE_TIMELINE)])

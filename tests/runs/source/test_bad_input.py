@@ -1,6 +1,7 @@
 """Bad input through the command: a clear error before anything is written, or a dead letter; nothing is lost."""
 
 import gzip
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
+from tidemark.assets import live
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
@@ -108,6 +110,26 @@ def test_records_that_cannot_be_parsed_or_dated_are_dead_letters_that_say_why(fo
         ("no_timestamp", '{"at":null,"got":"2026-01-01T00:01:05Z","v":1}'),
     ]
     assert all(row["detail"] for row in letters)
+
+
+def test_an_error_of_a_stage_that_nobody_expected_names_its_kind_and_with_verbose_its_place(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "in" / "a.csv").write_text("at,got,v\n" + GOOD.format(second=1) + "\n")
+    with monkeypatch.context() as patched:
+        patched.setattr(live, "ingest", broken)
+        done = tidemark(folder)
+        told = CliRunner().invoke(main, ["run", "tills.yaml", "--verbose"], catch_exceptions=False).stderr
+    assert done.exit_code == 1
+    assert "Unexpected AssertionError\nExpected: no such failure; readers stay at the last commit\n" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert re.search(r"test_bad_input\.py.*in broken(.|\n)*Unexpected AssertionError", told), told
+    assert records(folder) == 0
+
+
+def broken(*_: object, **__: object) -> None:
+    """Fail as a fault of the code does."""
+    raise AssertionError
 
 
 def test_parquet_of_another_type_or_of_another_kind_is_an_error_that_names_the_file(folder: Path) -> None:
