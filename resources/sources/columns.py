@@ -1,7 +1,7 @@
 """The columns of input before it is read: does a file fit its source, and which columns does `schema` not name.
 
-Here: checks that need no Spark and open one file: its first bytes, its header or footer, the first lines of JSON; the
-layout of a table; how long an unfinished last line waits. Not here: types of parquet columns (parquet_files.py),
+Here: checks that need no Spark and open one file: its first bytes, its header, the first lines of JSON; the
+layout of a table; how long an unfinished last line waits. Not here: parquet files (parquet_files.py),
 faults that only reading shows (files.py), the report of unknown columns (assets/unknown_columns.py).
 """
 
@@ -16,7 +16,6 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
-from tidemark.resources.sources.footers import Footer, ParquetLooks
 from tidemark.resources.sources.local_files import is_compressed, open_bytes
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
@@ -114,7 +113,6 @@ _MAGIC = (
 )
 _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MOST_CONTROLS = 0.02  # of the bytes: text has hardly any, random bytes have a tenth
-_CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 
 
 @dataclass(frozen=True)
@@ -270,37 +268,27 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
     }
 
 
-def check_fits(path: str, source: FilesSource, looks: ParquetLooks, known_bytes: int = 0) -> Columns:
-    """Refuse a file, which is not empty, that does not fit its source.
+def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
+    """Check a file of JSON lines, see `FileFormat.check`."""
+    _check_text(path, "json")
+    return unknown_of(source, columns_of_json(_text_from(path, known_bytes)))
 
-    Args:
-        path: The file.
-        source: The source.
-        looks: Reads the ends of parquet files.
-        known_bytes: Number of bytes that were read before.
 
-    Returns:
-        The columns that it has and the source does not name, as far as its beginning shows.
+def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
+    """Check a file of CSV, see `FileFormat.check`: only a header names its columns."""
+    _check_text(path, "csv")
+    if not source.options.get("header", False):
+        return ()
+    header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
+    if not header.line:
+        return ()
+    found_columns(path, source, wanted_columns(source), header.names, "the header")
+    return unknown_of(source, [(name, "STRING") for name in header.names])
 
-    Raises:
-        InputError: The file is not text, not UTF-8, not parquet, or lacks a column by its header or footer.
-        SpecError: An option of the source is wrong.
-        OSError: The file cannot be read.
-    """
-    wanted = list(names_in_files(top_level_names(source.columns), source.rename).values())
-    if source.format == "parquet":
-        footer = looks.footer(path)
-        _check_parquet(path, source, wanted, footer)
-        return unknown_of(source, footer.types)
-    _check_text(path, source.format)
-    if source.format == "json":
-        return unknown_of(source, columns_of_json(_text_from(path, known_bytes)))
-    if source.options.get("header", False):
-        header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
-        if header.line:
-            found_columns(path, source, wanted, header.names, "the header")
-            return unknown_of(source, [(name, "STRING") for name in header.names])
-    return ()
+
+def wanted_columns(source: FilesSource) -> list[str]:
+    """Return the names in files of the columns of `schema`: of each the first."""
+    return list(names_in_files(top_level_names(source.columns), source.rename).values())
 
 
 def _text_from(path: str, start: int) -> bytes:
@@ -424,13 +412,3 @@ def _zeros_of(head: bytes) -> str:
     sides = [head[side::2] for side in (0, 1)]
     shares = sorted(side.count(0) / len(side) for side in sides if side)
     return "UTF-16" if len(shares) == 2 and shares[0] < 0.05 and shares[1] > 0.4 else ""
-
-
-def _check_parquet(path: str, source: FilesSource, wanted: list[str], footer: Footer) -> None:
-    columns_in_file(path, source, wanted, footer.names)
-    for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
-        raise InputError(
-            f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
-            expected="snappy, zstd, gzip, lz4 or no compression",
-            remedy="rewrite the file with one of these",
-        )

@@ -21,11 +21,11 @@ from pyspark.sql.types import (
 )
 
 from tidemark.resources.places.place import Place, RemotePath
-from tidemark.resources.sources.columns import Columns
-from tidemark.resources.sources.footers import parquet_looks
+from tidemark.resources.sources.columns import Columns, check_csv, check_json
 from tidemark.resources.sources.known_files import (
     NOT_READ_YET,
     Candidate,
+    Check,
     FileRange,
     FileState,
     KnownFiles,
@@ -49,7 +49,7 @@ from tidemark.resources.sources.local_files import (
     matching_paths,
     name_of,
 )
-from tidemark.resources.sources.parquet_files import read_parquet
+from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
 from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
 from tidemark.resources.sources.records import (
     SPARK_FAILURES,
@@ -62,7 +62,7 @@ from tidemark.resources.sources.records import (
 )
 from tidemark.resources.sources.text_files import read_csv, read_json
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
+from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
 
@@ -279,7 +279,7 @@ class _Examination:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
         borders = () if self.known is None else sorted(self.known.sizes)
-        look = partial(look_into, self.source, borders, parquet_looks())
+        look = partial(look_into, self.source, borders, FORMATS[self.source.format].check)
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
                 queue = queue[len(batch) :]
@@ -368,11 +368,29 @@ def _in_interval(source: FilesSource, span_us: int) -> bool:
     return source.alignment is None or span_us <= source.alignment.update_interval_us
 
 
-_READERS: Mapping[str, Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]] = {
-    "csv": read_csv,
-    "json": read_json,
-    "parquet": read_parquet,
+@dataclass(frozen=True)
+class FileFormat:
+    """The parts that read one format of files.
+
+    Attributes:
+        check: Refuses a file, not empty, that does not fit its source. Takes its path, the source, how many of its
+            bytes were read before; returns the columns that it has and the source does not name, as far as its
+            beginning shows. Needs no Spark. Raises InputError, SpecError for an option of the source, OSError.
+        read: Reads the records of files, see `read_files`.
+        fault: Names the damage of a file that Spark could not read to its end; empty if it finds none.
+    """
+
+    check: Check
+    read: Callable[[SparkSession, FilesSource, StructType, Sequence[FileRange], str], Numbered]
+    fault: Callable[[str], str] = lambda _path: ""
+
+
+FORMATS: Mapping[str, FileFormat] = {
+    "csv": FileFormat(check_csv, read_csv),
+    "json": FileFormat(check_json, read_json),
+    "parquet": FileFormat(check_parquet, read_parquet, fault_of_parquet),
 }
+"""By `format` of a source."""
 
 
 @dataclass(frozen=True)
@@ -439,7 +457,7 @@ def read_files(
     filled = [file for file in ranges if file.size]
     counts: Mapping[str, int] = {}
     if filled:
-        numbered = _READERS[source.format](spark, source, schema, filled, source.time_zone or time_zone)
+        numbered = FORMATS[source.format].read(spark, source, schema, filled, source.time_zone or time_zone)
         records, counts = numbered.records, numbered.counts
     else:
         records = no_records(spark, source)
@@ -481,15 +499,9 @@ def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRan
 
 
 def _error(path: str, source: FilesSource, error: Exception) -> InputError:
-    why = _fault_of_parquet(path) if source.format == "parquet" else ""
+    why = FORMATS[source.format].fault(path)
     return InputError(
         f"{path}: the file cannot be read to its end: {why or cause_of(error)}",
         expected="a file that is whole and undamaged; nothing of it was ingested",
         remedy="land the whole file again; it is tried again when its size or modification time changes",
     )
-
-
-def _fault_of_parquet(path: str) -> str:
-    """Return the first damaged part by the report of another reader; empty if it finds none."""
-    first = first_line(parquet_looks().fault(path))
-    return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")

@@ -11,7 +11,7 @@ names remember absolute paths.
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import lru_cache
@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from tidemark.resources.places.place import Place, RemotePath, place_of, without_wildcards
-from tidemark.resources.sources.columns import WITH_A_HALF, Columns, check_fits, patience_with
-from tidemark.resources.sources.footers import ParquetLooks
+from tidemark.resources.sources.columns import WITH_A_HALF, Columns, patience_with
 from tidemark.resources.sources.local_files import (
     Content,
     check_compression,
@@ -36,6 +35,8 @@ from tidemark.timeops.spec import FilesSource
 if TYPE_CHECKING:
     from tidemark.resources.places.stores import Stored
 
+Check = Callable[[str, FilesSource, int], Columns]
+"""Says whether a file fits its source, see `check` of `FileFormat` in files.py."""
 NOT_READ_YET = -1
 """Value for `records` of a file: the same number as the file with the same bytes is going to have."""
 
@@ -356,15 +357,13 @@ class Looked:
         return known is not None and self.content.digests.get(known.size) == known.digest
 
 
-def look_into(
-    source: FilesSource, borders: Sequence[int], looks: ParquetLooks, file: Candidate
-) -> Looked | InputError:
+def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: Candidate) -> Looked | InputError:
     """Open a file and read it once.
 
     Args:
         source: Its source.
         borders: Numbers of bytes whose digest is wanted, in order; only plain lines begin as another file.
-        looks: Reads the ends of parquet files.
+        check: Says whether a file fits the source, see `Check`.
         file: The file.
     """
     try:
@@ -372,7 +371,7 @@ def look_into(
             borders = ()
         elif not is_compressed(file.path):
             borders = borders[: bisect_left(borders, file.size)]
-        return _opened(source, tuple(borders), looks, file)
+        return _opened(source, tuple(borders), check, file)
     except InputError as error:
         return error
     except OSError as error:
@@ -383,7 +382,7 @@ def look_into(
         )
 
 
-def _opened(source: FilesSource, borders: tuple[int, ...], looks: ParquetLooks, file: Candidate) -> Looked:
+def _opened(source: FilesSource, borders: tuple[int, ...], check: Check, file: Candidate) -> Looked:
     known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
     of_now = file.path, file.size, file.modified_us, file.changed_ns
     content = _content(*of_now, known_bytes, borders, source.is_text)
@@ -393,7 +392,7 @@ def _opened(source: FilesSource, borders: tuple[int, ...], looks: ParquetLooks, 
     try:
         if source.is_text:
             check_compression(file.path)
-        return replace(looked, unknown=check_fits(file.path, source, looks, known_bytes))
+        return replace(looked, unknown=check(file.path, source, known_bytes))
     except InputError as error:
         return replace(looked, unfit=error)
 

@@ -22,13 +22,14 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
-from tidemark.resources.sources.columns import columns_in_file
+from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
+from tidemark.resources.sources.footers import parquet_looks
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, open_raw, path_of_url, spark_path
 from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, too_large
 from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops import columns as c
-from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import FilesSource
@@ -38,6 +39,7 @@ from tidemark.timeops.utc import LAST_US, is_instant
 MOST_FILES = 64
 """Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
 
+_CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 _FIRST_US = -2_208_988_800_000_000  # 1900: older instants may be of another calendar, which Spark translates
 _US = {"us": 1, "ms": 1_000}
 
@@ -257,6 +259,25 @@ def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "fi
         expected=f"{wanted}, or a type that converts to it without loss",
         remedy=f"correct the type in `schema` or in the {of}{nanoseconds}",
     )
+
+
+def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
+    """Check a parquet file by its footer, see `FileFormat.check`."""
+    footer = parquet_looks().footer(path)
+    columns_in_file(path, source, wanted_columns(source), footer.names)
+    for codec in sorted(footer.codecs.intersection(_CODECS_OF_NO_SPARK)):
+        raise InputError(
+            f"{path}: columns are compressed with {codec.lower()}, which Spark cannot read",
+            expected="snappy, zstd, gzip, lz4 or no compression",
+            remedy="rewrite the file with one of these",
+        )
+    return unknown_of(source, footer.types)
+
+
+def fault_of_parquet(path: str) -> str:
+    """Return the first damaged part by the report of another reader; empty if it finds none."""
+    first = first_line(parquet_looks().fault(path))
+    return "".join(sign for sign in first if sign.isprintable()).rstrip(" :")
 
 
 def read_parquet(
