@@ -100,7 +100,7 @@ class Opening:
         last = self.batches.last_commit()
         if lost := self._made_anew:
             raise self._half_made(lost)
-        with self.lake.settled():  # each table is looked up once
+        with self.lake.settled():
             self._ensure_log_is_not_older()
             if last is None:
                 return

@@ -61,7 +61,7 @@ class UnfitFilesError(InputError):
 
 
 class UnexpectedError(TidemarkError):
-    """A stage failed of an error that is none of these.
+    """A stage or a command failed with an error that is none of the others here.
 
     Args:
         name: The class of the error.

@@ -130,7 +130,7 @@ class Lake:
         return self.opened.open(table, version)
 
     def settled(self) -> AbstractContextManager[None]:
-        """Do not look up the newest versions again during the block, see `Opened.settled`."""
+        """Look up the newest version of each table once at most during the block, see `Opened.settled`."""
         return self.opened.settled()
 
     def version(self, table: str, since: int | None = None) -> int:

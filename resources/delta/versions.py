@@ -342,7 +342,10 @@ class Opened:
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Trust the known versions to be the newest during the block: only this process writes."""
+        """Look up each table once at most during the block, and trust what is known of it then.
+
+        Where others may write meanwhile, ask for `newest`.
+        """
         self._settled += 1
         try:
             yield
