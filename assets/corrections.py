@@ -128,11 +128,9 @@ def _told_apart(records: DataFrame, columns: Sequence[str], identity: Sequence[s
 
 def _text_of(columns: Sequence[str], records: DataFrame) -> Column:
     """Return a STRING of values of columns, equal if these are; a malformed record has only its text."""
-    values = [
-        (F.col(quoted(name)) if name in records.columns else F.lit(None)).alias(name)
-        for name in (*columns, MALFORMED)
-    ]
-    return as_json(*values)
+    here = records.columns
+    values = [f"{quoted(name) if name in here else 'NULL'} AS {quoted(name)}" for name in (*columns, MALFORMED)]
+    return F.expr(as_json(*values))
 
 
 def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> DataFrame:

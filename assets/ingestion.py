@@ -297,7 +297,7 @@ def _write_log(
             rows = log.frame.withColumns(
                 {
                     c.ARRIVAL: c.to_instant(_A),
-                    c.CLOCK: c.to_instant(_clock(log, before_us, clock_us, by_arrival=by_arrival)),
+                    c.CLOCK: F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival)),
                     c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
             ).select(*payload.names, *c.LOG_COLUMNS)
@@ -395,7 +395,7 @@ def _numbered(
             ),
             start=plan.first_seq,
             name=c.SEQ,
-            instant_us=F.col(came) if order == "arrival_time" else None,
+            instant_us=came if order == "arrival_time" else None,
             measure=F.col(_A),
             is_costly=any(source.is_text for source in spec.sources),
         )

@@ -53,7 +53,7 @@ def judged_windows(
 
 def write_in_order(released: Released, out: Path) -> None:
     """Write the released events, numbered, and the held ones."""
-    order, at = [F.col(TIMESTAMP), F.col(SEQ)], F.unix_micros(TIMESTAMP)
+    order, at = [F.col(TIMESTAMP), F.col(SEQ)], f"unix_micros({TIMESTAMP})"
     with numbered(released.sequence, order, start=0, name=RELEASE_SEQ, instant_us=at) as sequence:
         written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")
     written(released.held.select(*PAYLOAD, TIMESTAMP, SEQ), out / "held_events")

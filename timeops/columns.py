@@ -4,8 +4,6 @@ Here: constants and the smallest conversions between instants and microseconds. 
 """
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
-from operator import and_
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -48,20 +46,19 @@ MIN_US, MAX_US = FIRST_US, LAST_US
 ONE_TIMELINE = "[]"
 
 
-def to_us(instant: Column | str) -> Column:
-    """Return the microseconds since the epoch of a TIMESTAMP column."""
-    return F.unix_micros(instant)
+def to_us(instant: str) -> Column:
+    """Return the microseconds since the epoch of SQL of a TIMESTAMP."""
+    return F.expr(f"unix_micros({instant})")
 
 
-def to_instant(us: Column | str) -> Column:
-    """Return the TIMESTAMP of a column of microseconds since the epoch."""
-    return F.timestamp_micros(us)
+def to_instant(us: str) -> Column:
+    """Return the TIMESTAMP of SQL of microseconds since the epoch."""
+    return F.expr(f"timestamp_micros({us})")
 
 
 def same_in(left: str, right: str, names: Iterable[str]) -> Column:
     """Return BOOLEAN, never null: two aliased frames of a join have the same in these columns, or both null."""
-    each = [F.col(f"{left}.`{name}`").eqNullSafe(F.col(f"{right}.`{name}`")) for name in names]
-    return reduce(and_, each, F.lit(True))
+    return F.expr(" AND ".join(f"{left}.`{name}` <=> {right}.`{name}`" for name in names) or "true")
 
 
 def named(name: Column | str, names: Mapping[str, str]) -> Column:
@@ -70,8 +67,11 @@ def named(name: Column | str, names: Mapping[str, str]) -> Column:
     return F.coalesce(*[F.when(value == old, F.lit(new)) for old, new in names.items()], value)
 
 
-def floor_to(value: Column, step_us: int, offset_us: int = 0) -> Column:
-    """Return the largest `offset + k * step` that is at most `value` (microseconds, floor towards minus infinity)."""
-    if step_us == 1:
-        return value
-    return value - F.pmod(value - F.lit(offset_us), F.lit(step_us))
+def floor_to(value: str, step_us: int, offset_us: int = 0) -> str:
+    """Return SQL of the largest `offset + k * step` at most `value` (microseconds, floor towards minus infinity)."""
+    return value if step_us == 1 else f"({value} - pmod({shifted(value, -offset_us)}, {step_us}L))"
+
+
+def shifted(instant_us: str, by_us: int) -> str:
+    """Return SQL of an instant, microseconds, that is some later than that of SQL, or earlier below zero."""
+    return f"({instant_us} {'-' if by_us < 0 else '+'} {abs(by_us)}L)" if by_us else instant_us

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.engine import Outcome
@@ -208,7 +208,7 @@ def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
     found = {name: accepted if name.endswith(".in_windows") else 0 for name in names}
     if conditions:
         numbered = {f"n{number}": name for number, name in enumerate(conditions)}
-        sums = [F.count_if(conditions[name]).alias(n) for n, name in numbered.items()]
+        sums = [F.expr(f"count_if({conditions[name]}) AS {n}") for n, name in numbered.items()]
         found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
     for name, late in outcome.late_for_sessions().items():
         found[f"{name}.in_windows"] -= late
@@ -216,12 +216,12 @@ def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
     return found
 
 
-def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataFrame, dict[str, Column]]:
+def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataFrame, dict[str, str]]:
     """Return the events with what the conditions of counts need, and the conditions by count.
 
     A window whose events all count has no condition.
     """
-    counts: dict[str, Column] = {}
+    counts: dict[str, str] = {}
     placed = accepted = outcome.judged.accepted
     some_are_kept = outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
     for number, window in enumerate(windows):
@@ -234,11 +234,11 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
         found = _of_window(names)
-        found[Reason.BAD_EXPRESSION] = F.lit(False)
+        found[Reason.BAD_EXPRESSION] = "false"
         if fails is not None:
             own = f"__tm_unfit{number}"
-            placed = placed.withColumn(own, fails)
-            found |= {Reason.BAD_EXPRESSION: F.col(own), "filtered": found["filtered"] & ~F.col(own)}
+            placed = placed.withColumn(own, F.expr(fails))
+            found |= {Reason.BAD_EXPRESSION: own, "filtered": f"{found['filtered']} AND NOT {own}"}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     return placed, counts
 
@@ -248,13 +248,13 @@ def _has_gaps(window: WindowSpec) -> bool:
     return window.kind == "hopping" and window.end_step_us > window.size_us
 
 
-def _of_window(names: dict[str, str]) -> dict[str, Column]:
-    inside, missed = F.size(names[ENDS]) > 0, F.size(names[MISSED]) > 0
-    filtered = F.col(names[FILTERED])
+def _of_window(names: dict[str, str]) -> dict[str, str]:
+    """Return by count SQL of a BOOLEAN, of the columns that `WindowKind.place` adds, by their names here."""
+    ends, missed, filtered = (names[name] for name in (ENDS, MISSED, FILTERED))
     return {
-        "in_windows": inside,
-        "in_gap": ~filtered & ~inside & ~missed,
+        "in_windows": f"size({ends}) > 0",
+        "in_gap": f"NOT {filtered} AND size({ends}) = 0 AND size({missed}) = 0",
         "filtered": filtered,
-        Reason.WINDOW_CLOSED: missed & ~inside,
-        "missed_some": missed & inside,
+        Reason.WINDOW_CLOSED: f"size({missed}) > 0 AND size({ends}) = 0",
+        "missed_some": f"size({missed}) > 0 AND size({ends}) > 0",
     }

@@ -6,9 +6,8 @@ windows).
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
@@ -27,12 +26,11 @@ from tidemark.timeops.columns import (
     W_SET_BY,
     WATERMARK,
     T,
-    to_instant,
 )
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.expressions.aggregates import on_rows
-from tidemark.timeops.expressions.tokens import mentions
+from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
 from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
@@ -47,8 +45,12 @@ LONG_LINE = r"… \(the line has [\d,]+ bytes\)$"
 """The end of the text of a malformed record that is cut off, as its line was too long."""
 LARGE_VALUE = r"… \(the value of `(.*)` has [\d,]+ bytes\)$"
 """The end of such a text where a value was too large."""
+_BETWEEN_OBJECTS = r"\}\s*[,;]?\s*\{"
+_BETWEEN_FIELDS, _AROUND_FIELDS = r"[,;|\t]", " \"'"  # of a line of csv
 _IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
+_FROM_LOG = (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION)
+_PLACE = f"concat('record ', {POSITION}, ' of ', coalesce({FILE}, {SOURCE}))"
 _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
 
 
@@ -60,20 +62,20 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
         payload: Names of the payload columns.
         rules: The rules of time, for the sentences.
     """
-    ingest = F.col(REASON).isin(*AT_INGESTION)
-    behind = F.col(REASON) == Reason.OUT_OF_ORDER
-    told = refused.withColumn(TIMELINE, F.when(~ingest, F.col(TIMELINE)))  # what was not read belongs to none
-    return told.select(
-        *_where_from(),
-        F.when(ingest, Stage.INGEST).otherwise(Stage.TIME).alias("stage"),
-        F.col(REASON).alias("reason"),
-        _time_detail(rules, refused).alias("detail"),
-        F.lit(None).cast("string").alias("window_name"),
-        F.lit(None).cast(_SPANS).alias("missed_windows"),
-        F.col(EVENT_TIME),
-        to_instant(F.when(behind, F.col(W_BEFORE))).alias(WATERMARK),
-        F.col(LATENESS).alias("lateness_us"),
-        F.when(behind, F.col(W_SET_BY)).alias("watermark_set_by"),
+    ingest = f"{REASON} IN ({literals(AT_INGESTION)})"
+    is_behind = f"{REASON} = '{Reason.OUT_OF_ORDER}'"
+    return refused.selectExpr(
+        *_FROM_LOG,
+        f"IF({ingest}, NULL, {TIMELINE}) AS {TIMELINE}",  # what was not read belongs to none
+        f"IF({ingest}, '{Stage.INGEST}', '{Stage.TIME}') AS stage",
+        f"{REASON} AS reason",
+        f"{_time_detail(rules, refused)} AS detail",
+        "CAST(NULL AS STRING) AS window_name",
+        f"CAST(NULL AS {_SPANS}) AS missed_windows",
+        EVENT_TIME,
+        f"timestamp_micros(IF({is_behind}, {W_BEFORE}, NULL)) AS {WATERMARK}",
+        f"{LATENESS} AS lateness_us",
+        f"IF({is_behind}, {W_SET_BY}, NULL) AS watermark_set_by",
         _payload(payload),
     )
 
@@ -86,32 +88,28 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         payload: Names of the payload columns.
         window: The window.
     """
-    kind = kind_of(window)
-
-    def start(end: Column) -> Column:
-        return F.col(MISSED_FROM) if MISSED_FROM in late.columns else kind.start_of(end)
-
-    spans = F.transform(
-        MISSED,
-        lambda end: F.struct(to_instant(start(end)).alias("start"), to_instant(end).alias("end")),
-    )
+    kind, columns = kind_of(window), late.columns
+    start = MISSED_FROM if MISSED_FROM in columns else kind.start_of("__tm_e")
+    span = f"struct(timestamp_micros({start}) AS start, timestamp_micros(__tm_e) AS `end`)"
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
-    by_events = F.concat(F.lit(f"{closed}: an allowed lateness of "), _in_seconds(F.col(LATENESS)), F.lit(more))
-    by_clock = F.lit(f"{closed}: the clock had raised the watermark past it")
-    otherwise = F.when(F.col(BY_FLUSH), F.lit(f"{closed}: {FLUSH_HAD_CLOSED}")).otherwise(by_clock)
-    return late.select(
-        *_where_from(),
-        F.lit(Stage.WINDOW).alias("stage"),
-        F.lit(Reason.WINDOW_CLOSED).alias("reason"),
-        F.coalesce(by_events, otherwise if BY_FLUSH in late.columns else by_clock).alias("detail"),
-        F.lit(window.name).alias("window_name"),
-        spans.cast(_SPANS).alias("missed_windows"),
-        F.col(EVENT_TIME),
-        to_instant(W_BEFORE).alias(WATERMARK),
-        F.col(LATENESS).alias("lateness_us"),
-        F.col(W_SET_BY).alias("watermark_set_by"),
+    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(LATENESS)}, {literal(more)}"
+    otherwise = literal(f"{closed}: the clock had raised the watermark past it")
+    if BY_FLUSH in columns:
+        otherwise = f"IF({BY_FLUSH}, {literal(f'{closed}: {FLUSH_HAD_CLOSED}')}, {otherwise})"
+    return late.selectExpr(
+        *_FROM_LOG,
+        TIMELINE,
+        f"'{Stage.WINDOW}' AS stage",
+        f"'{Reason.WINDOW_CLOSED}' AS reason",
+        f"coalesce(concat({by_events}), {otherwise}) AS detail",
+        f"{literal(window.name)} AS window_name",
+        f"CAST(transform({MISSED}, __tm_e -> {span}) AS {_SPANS}) AS missed_windows",
+        EVENT_TIME,
+        f"timestamp_micros({W_BEFORE}) AS {WATERMARK}",
+        f"{LATENESS} AS lateness_us",
+        f"{W_SET_BY} AS watermark_set_by",
         _payload(payload),
     )
 
@@ -127,28 +125,27 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
     fails = unfit(events, window)
     if fails is None:
         return None
-    record = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
-    place = record if window.input is None else F.lit(f"a result of {window.input}")
-    detail = F.lit(None).cast("string")
+    place = _PLACE if window.input is None else literal(f"a result of {window.input}")
+    details = []
     for name, text in window.aggregates.items():
         own = any_fails(events, on_rows([text]))
         if own is not None:
             named = [column for column in payload if mentions(text, column)]
-            value = [F.lit(" on "), as_json(*[F.col(f"`{column}`") for column in named])] if named else []
-            sentence = F.concat(place, F.lit(f": the aggregate `{name}` of {window.name}, `{text}`, fails"), *value)
-            detail = F.coalesce(detail, F.when(own, sentence))
-    nothing = F.lit(None)
-    return events.where(fails).select(
-        *_where_from(),
-        F.lit(Stage.WINDOW).alias("stage"),
-        F.lit(Reason.BAD_EXPRESSION).alias("reason"),
-        detail.alias("detail"),
-        F.lit(window.name).alias("window_name"),
-        nothing.cast(_SPANS).alias("missed_windows"),
-        F.col(EVENT_TIME),
-        nothing.cast("timestamp").alias(WATERMARK),
-        nothing.cast("bigint").alias("lateness_us"),
-        nothing.cast("bigint").alias("watermark_set_by"),
+            value = ["' on '", as_json(*map(quoted, named))] if named else []
+            sentence = literal(f": the aggregate `{name}` of {window.name}, `{text}`, fails")
+            details.append(f"WHEN {own} THEN concat({', '.join([place, sentence, *value])})")
+    return events.where(fails).selectExpr(
+        *_FROM_LOG,
+        TIMELINE,
+        f"'{Stage.WINDOW}' AS stage",
+        f"'{Reason.BAD_EXPRESSION}' AS reason",
+        f"CASE {' '.join(details)} END AS detail",
+        f"{literal(window.name)} AS window_name",
+        f"CAST(NULL AS {_SPANS}) AS missed_windows",
+        EVENT_TIME,
+        f"CAST(NULL AS TIMESTAMP) AS {WATERMARK}",
+        "CAST(NULL AS BIGINT) AS lateness_us",
+        "CAST(NULL AS BIGINT) AS watermark_set_by",
         _payload(payload),
     )
 
@@ -167,19 +164,16 @@ def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
     return unfit_letters(results.withColumns(known), payload, window)
 
 
-def _where_from() -> list[Column]:
-    return [F.col(name) for name in (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION, TIMELINE)]
+def _payload(payload: Sequence[str]) -> str:
+    return f"coalesce({MALFORMED}, {as_json(*map(quoted, payload))}) AS payload"
 
 
-def _payload(payload: Sequence[str]) -> Column:
-    return F.coalesce(MALFORMED, as_json(*[F.col(f"`{name}`") for name in payload])).alias("payload")
+def _in_seconds(us: str) -> str:
+    return f"CAST({us} / 1000000 AS DECIMAL(30, 6)), ' s'"
 
 
-def _in_seconds(us: Column) -> Column:
-    return F.concat((us / F.lit(1_000_000)).cast("decimal(30,6)").cast("string"), F.lit(" s"))
-
-
-def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
+def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
+    """Return SQL of the sentence that says why a record was refused."""
     time = rules.time
     rule = _by_source(
         rules, lambda source: f"timestamp_by `{source.timestamp_by}`", f"timestamp_by `{time.timestamp_by}`"
@@ -187,108 +181,82 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> Column:
     tolerance = _by_source(
         rules, lambda source: _length(source.out_of_orderness_us), _length(time.out_of_orderness_us)
     )
-    place = F.concat(F.lit("record "), F.col(POSITION), F.lit(" of "), F.coalesce(FILE, SOURCE))
-    by = _in_seconds(F.col(LATENESS))
-    whose = F.when(F.col(LATENESS).isNull(), ", which the clock had raised").otherwise("")
-    behind = F.concat(
-        F.lit("the event is "),
-        _in_seconds(F.col(W_BEFORE) - F.col(T)),
-        F.lit(" behind the watermark"),
-        whose,
-        F.lit("; out_of_orderness is "),
-        tolerance,
-    )
-    first = F.col(FIRST) if time.deduplicate_by else F.lit("")
-    apart = f": they have one key, and event times at most {_length(time.within_us)} apart"
-    early = format_duration(time.early.tolerance) if time.early else ""
-    late = format_duration(time.late.tolerance) if time.late else ""
-    sentences = {
-        Reason.MALFORMED: F.concat(place, _misfit(rules), F.lit(": "), _shortened(F.col(MALFORMED))),
-        Reason.NO_ARRIVAL_TIME: F.concat(F.lit("there is no arrival time of the years 0001 to 9999 for "), place),
-        Reason.NO_TIMESTAMP: F.concat(rule, F.lit(" is null")),
-        Reason.BAD_TIMESTAMP: F.concat(
-            rule,
-            F.lit(" is '"),
-            _shortened(_event_text(rules, refused)),
-            F.lit("', which is not a time from year 0001 to 9999"),
-        ),
-        Reason.BAD_EXPRESSION: F.concat(rule, F.lit(" fails on this record")),
-        Reason.DUPLICATE: F.concat(
-            F.lit("the event is a duplicate of the one with _arrival_seq "), first, F.lit(apart)
-        ),
-        Reason.EARLY: F.concat(F.lit("the event is "), by, F.lit(f" more than {early} ahead of its arrival")),
-        Reason.LATE_ARRIVAL: F.concat(F.lit("the event arrived "), by, F.lit(f" more than {late} after its time")),
-        Reason.OUT_OF_ORDER: behind,
+    by, behind = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
+    whose = f"IF({LATENESS} IS NULL, ', which the clock had raised', '')"
+    first = FIRST if time.deduplicate_by else "''"
+    apart = literal(f": they have one key, and event times at most {_length(time.within_us)} apart")
+    early = literal(f" more than {format_duration(time.early.tolerance) if time.early else ''} ahead of its arrival")
+    late = literal(f" more than {format_duration(time.late.tolerance) if time.late else ''} after its time")
+    is_text, no_time = literal(" is '"), literal("', which is not a time from year 0001 to 9999")
+    parts = {
+        Reason.MALFORMED: f"{_PLACE}, {_misfit(rules)}, ': ', {_shortened(MALFORMED)}",
+        Reason.NO_ARRIVAL_TIME: f"'there is no arrival time of the years 0001 to 9999 for ', {_PLACE}",
+        Reason.NO_TIMESTAMP: f"{rule}, ' is null'",
+        Reason.BAD_TIMESTAMP: f"{rule}, {is_text}, {_shortened(_event_text(rules, refused))}, {no_time}",
+        Reason.BAD_EXPRESSION: f"{rule}, ' fails on this record'",
+        Reason.DUPLICATE: f"'the event is a duplicate of the one with _arrival_seq ', {first}, {apart}",
+        Reason.EARLY: f"'the event is ', {by}, {early}",
+        Reason.LATE_ARRIVAL: f"'the event arrived ', {by}, {late}",
+        Reason.OUT_OF_ORDER: f"'the event is ', {behind}, ' behind the watermark', {whose}, "
+        f"'; out_of_orderness is ', {tolerance}",
     }
-    detail = F.lit(None).cast("string")
-    for reason, sentence in sentences.items():
-        detail = F.when(F.col(REASON) == reason, sentence).otherwise(detail)
-    return detail
+    cases = " ".join(f"WHEN '{reason}' THEN concat({sentence})" for reason, sentence in parts.items())
+    return f"CASE {REASON} {cases} END"
 
 
-def _misfit(rules: TimeRules) -> Column:
+def _misfit(rules: TimeRules) -> str:
     """Return what is wrong with a malformed record, as far as its text says more than that it does not fit."""
-    text = F.trim(MALFORMED)
-    shape = "array<struct<`__tm_nothing`: int>>"
-    apart = F.regexp_replace(text, r"\}\s*[,;]?\s*\{", "},{")
-    objects = F.size(F.from_json(F.concat(F.lit("["), apart, F.lit("]")), shape))
-    element = F.size(F.from_json(F.concat(F.lit("["), F.rtrim(text, F.lit(",")), F.lit("]")), shape))
-    in_array = text.isin("[", "]", "],") | (F.endswith(text, F.lit(",")) & (element == 1))
-    fits = [
-        (text.rlike(LONG_LINE), F.lit(" is longer than a line may be")),
-        (
-            text.rlike(LARGE_VALUE),
-            F.concat(F.lit(" has too large a `"), F.regexp_extract(text, LARGE_VALUE, 1), F.lit("`")),
-        ),
-        (
-            F.startswith(text, F.lit("{")) & (objects > 1),
-            F.lit(" holds several JSON objects, and a line is one record"),
-        ),
-        (in_array | F.from_json(text, "array<variant>").isNotNull(), F.lit(_IN_ARRAY)),
-        (_repeats_header(text, rules), F.lit(" repeats the header of its file")),
-    ]
-    found = F.lit(" does not fit the schema of the source")
-    for is_so, sentence in reversed(fits):
-        found = F.when(F.coalesce(is_so, F.lit(False)), sentence).otherwise(found)
-    return found
+    text = f"trim({MALFORMED})"
+    shape = "'array<struct<`__tm_nothing`: int>>'"
+    apart = f"regexp_replace({text}, {literal(_BETWEEN_OBJECTS)}, '}},{{')"
+    objects = f"size(from_json(concat('[', {apart}, ']'), {shape}))"
+    element = f"size(from_json(concat('[', trim(TRAILING ',' FROM {text}), ']'), {shape}))"
+    in_array = f"{text} IN ('[', ']', '],') OR (endswith({text}, ',') AND {element} = 1)"
+    large = f"regexp_extract({text}, {literal(LARGE_VALUE)}, 1)"
+    return (
+        f"CASE WHEN {text} RLIKE {literal(LONG_LINE)} THEN ' is longer than a line may be' "
+        f"WHEN {text} RLIKE {literal(LARGE_VALUE)} THEN concat(' has too large a `', {large}, '`') "
+        f"WHEN startswith({text}, '{{') AND {objects} > 1 "
+        "THEN ' holds several JSON objects, and a line is one record' "
+        f"WHEN {in_array} OR from_json({text}, 'array<variant>') IS NOT NULL THEN {literal(_IN_ARRAY)} "
+        f"WHEN {_repeats_header(text, rules)} THEN ' repeats the header of its file' "
+        "ELSE ' does not fit the schema of the source' END"
+    )
 
 
-def _repeats_header(text: Column, rules: TimeRules) -> Column:
-    """Return whether a line of csv has the names of columns for values."""
-    fields = F.transform(F.split(text, r"[,;|\t]"), lambda one: F.trim(one, F.lit(" \"'")))
-    found = F.lit(False)
+def _repeats_header(text: str, rules: TimeRules) -> str:
+    """Return SQL of a BOOLEAN: a line of csv has the names of columns for values."""
+    bare = f"trim(BOTH {literal(_AROUND_FIELDS)} FROM __tm_v)"
+    fields = f"transform(split({text}, {literal(_BETWEEN_FIELDS)}), __tm_v -> {bare})"
+    found = "false"
     for source, header in rules.headers.items():
-        named = [F.arrays_overlap(fields, F.array(*map(F.lit, names))).cast("int") for names in header]
-        is_header = reduce(Column.__add__, named) >= min(2, len(named))
-        found = F.when(F.col(SOURCE) == source, is_header).otherwise(found)
+        named = [f"CAST(arrays_overlap({fields}, array({literals(names)})) AS INT)" for names in header]
+        is_header = f"{' + '.join(named)} >= {min(2, len(named))}"
+        found = f"IF({SOURCE} = {literal(source)}, {is_header}, {found})"
     return found
 
 
-def _event_text(rules: TimeRules, refused: DataFrame) -> Column:
+def _event_text(rules: TimeRules, refused: DataFrame) -> str:
     """Return the text of the value of `timestamp_by`."""
-    found = F.lit("")
+    found = "''"
     for one in rules.event_times:
         if one.timestamp_by is not None:
-            is_own = F.col(SOURCE).isin(*one.sources) if one.sources else F.lit(True)
-            found = F.when(is_own, text_of(refused, one.timestamp_by)).otherwise(found)
-    return F.coalesce(found, F.lit(""))
+            is_own = f"{SOURCE} IN ({literals(one.sources)})" if one.sources else "true"
+            found = f"IF({is_own}, {text_of(refused, one.timestamp_by)}, {found})"
+    return f"coalesce({found}, '')"
 
 
-def _shortened(text: Column) -> Column:
-    return F.when(F.length(text) > _MOST_SHOWN, F.concat(F.substring(text, 1, _MOST_SHOWN), F.lit("…"))).otherwise(
-        text
-    )
+def _shortened(text: str) -> str:
+    return f"IF(length({text}) > {_MOST_SHOWN}, concat(substring({text}, 1, {_MOST_SHOWN}), '…'), {text})"
 
 
-def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str) -> Column:
+def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str) -> str:
     """Return a text that may differ by source."""
     texts = {source.name: text(source) for source in rules.sources}
     if len(set(texts.values())) <= 1:
-        return F.lit(next(iter(texts.values()), default))
-    found = F.lit(default)
-    for name, one in texts.items():
-        found = F.when(F.col(SOURCE) == name, F.lit(one)).otherwise(found)
-    return found
+        return literal(next(iter(texts.values()), default))
+    cases = " ".join(f"WHEN {literal(name)} THEN {literal(one)}" for name, one in texts.items())
+    return f"CASE {SOURCE} {cases} ELSE {literal(default)} END"
 
 
 def _length(us: int) -> str:

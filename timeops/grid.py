@@ -1,6 +1,6 @@
 """Windows that depend on nothing but an instant: which of them hold it, where they end, when they close.
 
-Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; as columns for
+Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; as SQL for
 rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time, and
 the end of the last one that an event alone makes. Not here: what windows hold (windows/).
 
@@ -12,10 +12,8 @@ outside. What is said for plans may say that too little closes, goes or stays, n
 from datetime import date
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
-from tidemark.timeops.columns import floor_to, to_instant, to_us
+from tidemark.timeops.columns import floor_to, shifted
+from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import instant_of
 
@@ -23,67 +21,65 @@ LONGEST_MONTH_US = 32 * 86_400_000_000
 LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of the date line
 
 
-def ends_of(timestamp_us: Column, window: WindowSpec) -> Column:
+def ends_of(timestamp_us: str, window: WindowSpec) -> str:
     """Return ARRAY<BIGINT>: ends of the windows of a grid that hold an instant, earliest first; empty in a gap."""
-    within = timestamp_us - F.lit(window.ends_inside_us)
-    if window.kind == "cumulative":
-        return F.sequence(end_after(within, window), _full_end(within, window), F.lit(window.end_step_us))
-    if window.kind != "hopping":
-        return F.array(end_after(within, window))
+    within = shifted(timestamp_us, -window.ends_inside_us)
     first = end_after(within, window)
+    if window.kind == "cumulative":
+        return f"sequence({first}, {_full_end(within, window)}, {window.end_step_us}L)"
+    if window.kind != "hopping":
+        return f"array({first})"
     most = -(-window.size_us // window.end_step_us)
-    steps = F.sequence(F.lit(0), F.lit(most - 1))
-    ends = F.transform(steps, lambda step: first + step.cast("bigint") * F.lit(window.end_step_us))
-    return F.filter(ends, lambda end: end - F.lit(window.size_us) <= within)
+    ends = f"transform(sequence(0L, {most - 1}L), __tm_step -> {first} + __tm_step * {window.end_step_us}L)"
+    return f"filter({ends}, __tm_e -> __tm_e - {window.size_us}L <= {within})"
 
 
-def start_of(end_us: Column, window: WindowSpec) -> Column:
+def start_of(end_us: str, window: WindowSpec) -> str:
     """Return the start of the window of a grid with this end."""
     if window.calendar is not None:
-        return _local_first(end_us - F.lit(1), window)
+        return _local_first(shifted(end_us, -1), window)
     if window.kind == "cumulative":
-        return floor_to(end_us - F.lit(1), window.size_us, window.offset_us)
-    return end_us if window.kind == "snapshot" else end_us - F.lit(window.size_us)
+        return floor_to(shifted(end_us, -1), window.size_us, window.offset_us)
+    return end_us if window.kind == "snapshot" else shifted(end_us, -window.size_us)
 
 
-def last_end_of(timestamp_us: Column, window: WindowSpec) -> Column:
+def last_end_of(timestamp_us: str, window: WindowSpec) -> str:
     """Return the end of the last window that an event needs; null in a gap.
 
     Of sliding windows this is where it is gone, which makes a result of the events that stay; of sessions where its
     own would end.
     """
     if window.is_linked:
-        return timestamp_us + F.lit(window.reach_us)
-    within = timestamp_us - F.lit(window.ends_inside_us)
+        return shifted(timestamp_us, window.reach_us)
+    within = shifted(timestamp_us, -window.ends_inside_us)
     if window.kind == "cumulative":
         return _full_end(within, window)
     if window.kind != "hopping":
         return end_after(within, window)
-    end = floor_to(within, window.end_step_us, window.offset_us) + F.lit(window.size_us)
-    return F.when(within < end, end)
+    end = shifted(floor_to(within, window.end_step_us, window.offset_us), window.size_us)
+    return f"IF({within} < {end}, {end}, NULL)"
 
 
-def close_time(end_us: Column, window: WindowSpec) -> Column:
+def close_time(end_us: str, window: WindowSpec) -> str:
     """Return the lowest watermark at which a window is closed: its end and allowed lateness (M), or just after."""
-    return end_us + F.lit(window.allowed_lateness_us + window.ends_inside_us)
+    return shifted(end_us, window.allowed_lateness_us + window.ends_inside_us)
 
 
-def close_asked(timestamp_us: Column, window: WindowSpec, unit_us: int) -> Column:
+def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
     """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap.
 
     Where the end is inside, a window closes only after its end and lateness: the next watermark of the clock, which
     is a whole number of units, is one unit later.
     """
-    after_us = window.allowed_lateness_us + window.ends_inside_us * unit_us
-    return last_end_of(timestamp_us, window) + F.lit(after_us)
+    return shifted(last_end_of(timestamp_us, window), window.allowed_lateness_us + window.ends_inside_us * unit_us)
 
 
-def last_closed(watermark_us: Column, window: WindowSpec) -> Column:
+def last_closed(watermark_us: str, window: WindowSpec) -> str:
     """Return the end of the last window of the grid that is closed at a watermark."""
-    return last_end(watermark_us - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
+    return last_end(shifted(watermark_us, -window.allowed_lateness_us - window.ends_inside_us), window)
 
 
-def last_end(limit_us: Column, window: WindowSpec) -> Column:
+def last_end(limit_us: str, window: WindowSpec) -> str:
     """Return the latest end on the grid that is at most a limit."""
     if window.calendar is not None:
         return _local_first(limit_us, window)
@@ -92,14 +88,15 @@ def last_end(limit_us: Column, window: WindowSpec) -> Column:
     return floor_to(limit_us, window.end_step_us, window.offset_us + window.size_us)
 
 
-def end_after(limit_us: Column, window: WindowSpec) -> Column:
+def end_after(limit_us: str, window: WindowSpec) -> str:
     """Return the first end on the grid after a limit."""
     if window.calendar is not None:
-        return _local_first_after(limit_us, window)
-    return last_end(limit_us, window) + F.lit(window.end_step_us)
+        following = _local_midnight(limit_us, window, 1)
+        return f"IF({following} > {limit_us}, {following}, {_local_midnight(limit_us, window, 2)})"
+    return shifted(last_end(limit_us, window), window.end_step_us)
 
 
-def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+def ends_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
     """Return ARRAY<BIGINT>: the ends on the grid after one limit and at most another, earliest first; null for none.
 
     There may be very many: see `count_between`.
@@ -107,22 +104,22 @@ def ends_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Colu
     if window.calendar is not None:
         return _local_firsts(after_us, limit_us, window)
     first, last = end_after(after_us, window), last_end(limit_us, window)
-    return F.when(first <= last, F.sequence(first, last, F.lit(window.end_step_us)))
+    return f"IF({first} <= {last}, sequence({first}, {last}, {window.end_step_us}L), NULL)"
 
 
-def count_between(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+def count_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
     """Return BIGINT: how many ends on the grid are after one limit and are at most another; below zero for none.
 
     Days that a zone left out, in the whole of history a few, count as well.
     """
     first, last = last_end(after_us, window), last_end(limit_us, window)
     if window.calendar is None:
-        return ((last - first) / F.lit(window.end_step_us)).cast("bigint")
-    days = [F.to_date(_local(limit, window)) for limit in (first, last)]
+        return f"CAST(({last} - {first}) / {window.end_step_us}L AS BIGINT)"
+    days = [f"to_date({_local(limit, window)})" for limit in (first, last)]
     if window.calendar[0] == "day":
-        return F.datediff(days[1], days[0]).cast("bigint")
-    months = [F.year(day) * 12 + F.month(day) for day in days]
-    return (months[1] - months[0]).cast("bigint")
+        return f"CAST(datediff({days[1]}, {days[0]}) AS BIGINT)"
+    months = [f"year({day}) * 12 + month({day})" for day in days]
+    return f"CAST({months[1]} - ({months[0]}) AS BIGINT)"
 
 
 def may_close_between(before_us: int | None, after_us: int | None, window: WindowSpec) -> bool:
@@ -163,47 +160,47 @@ def closed_from(before_us: int, window: WindowSpec) -> int:
     return before_us - 1 + longest_us + window.allowed_lateness_us + window.ends_inside_us
 
 
-def _full_end(within: Column, window: WindowSpec) -> Column:
+def _full_end(within: str, window: WindowSpec) -> str:
     """Return the end of the longest cumulative window around an instant."""
-    return floor_to(within, window.size_us, window.offset_us) + F.lit(window.size_us)
+    return shifted(floor_to(within, window.size_us, window.offset_us), window.size_us)
 
 
-def _local_first(limit_us: Column, window: WindowSpec) -> Column:
+def _local_first(limit_us: str, window: WindowSpec) -> str:
     """Return the latest local midnight, of any day or of the first of a month, that is at most a limit.
 
     A midnight that the clocks skip is when they are moved. Of one that comes twice the first counts: where the clocks
     go back over it, the local date may be that of the day before.
     """
     following = _local_midnight(limit_us, window, 1)
-    return F.when(following <= limit_us, following).otherwise(_local_midnight(limit_us, window, 0))
+    return f"IF({following} <= {limit_us}, {following}, {_local_midnight(limit_us, window, 0)})"
 
 
-def _local_first_after(limit_us: Column, window: WindowSpec) -> Column:
-    following = _local_midnight(limit_us, window, 1)
-    return F.when(following > limit_us, following).otherwise(_local_midnight(limit_us, window, 2))
-
-
-def _local_firsts(after_us: Column, limit_us: Column, window: WindowSpec) -> Column:
+def _local_firsts(after_us: str, limit_us: str, window: WindowSpec) -> str:
     """Return the midnights after one limit and at most another; a day that a zone left out has that of the next."""
-    unit, zone = window.calendar or ("day", "UTC")
-    first, last = (F.date_trunc(unit, _local(limit, window)) for limit in (after_us, limit_us))
-    step = F.expr(f"INTERVAL 1 {unit}")  # one more than asked for, as the clocks may go back over midnight
-    days = F.when(first <= last, F.sequence(first, last + step, step))
-    midnights = F.array_distinct(F.transform(days, lambda day: to_us(F.to_utc_timestamp(day, zone))))
-    return F.filter(midnights, lambda end: (end > after_us) & (end <= limit_us))
+    unit, zone = _calendar(window)
+    first, last = (f"date_trunc('{unit}', {_local(limit, window)})" for limit in (after_us, limit_us))
+    # One more than asked for, as the clocks may go back over midnight.
+    days = f"IF({first} <= {last}, sequence({first}, {last} + INTERVAL 1 {unit}, INTERVAL 1 {unit}), NULL)"
+    midnights = f"array_distinct(transform({days}, __tm_day -> unix_micros(to_utc_timestamp(__tm_day, {zone}))))"
+    return f"filter({midnights}, __tm_e -> __tm_e > {after_us} AND __tm_e <= {limit_us})"
 
 
-def _local(instant_us: Column, window: WindowSpec) -> Column:
+def _local(instant_us: str, window: WindowSpec) -> str:
     """Return an instant as the clocks of the window's zone show it."""
-    return F.from_utc_timestamp(to_instant(instant_us), (window.calendar or ("day", "UTC"))[1])
+    return f"from_utc_timestamp(timestamp_micros({instant_us}), {_calendar(window)[1]})"
 
 
-def _local_midnight(limit_us: Column, window: WindowSpec, later: int) -> Column:
+def _local_midnight(limit_us: str, window: WindowSpec, later: int) -> str:
     """Return the midnight with which the local day or month of a limit begins, or a later one."""
+    unit, zone = _calendar(window)
+    first = f"date_trunc('{unit}', {_local(limit_us, window)})"
+    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, {zone}))"
+
+
+def _calendar(window: WindowSpec) -> tuple[str, str]:
+    """Return the unit of a window's calendar, and its zone as a literal."""
     unit, zone = window.calendar or ("day", "UTC")
-    first = F.date_trunc(unit, _local(limit_us, window))
-    shifted = first + F.expr(f"INTERVAL {later} {unit}")
-    return to_us(F.to_utc_timestamp(shifted, zone))
+    return unit, literal(zone)
 
 
 def _local_day(instant_us: int, zone: str) -> date | None:

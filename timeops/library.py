@@ -114,7 +114,7 @@ def _with_arrival(events: DataFrame, time: TimeSpec, arrival_time: str | None) -
         return events
     if keys := keys_by_arrival(time):
         raise no_arrival(keys)
-    return events.withColumn(c.ARRIVAL, c.to_instant(F.lit(0).cast("bigint")))
+    return events.withColumn(c.ARRIVAL, c.to_instant("0L"))
 
 
 def _expression(arrival_time: str) -> str:

@@ -12,6 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, same_in
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import as_json, without_minus_zero
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.watermark.fold import NONE, Array
@@ -37,8 +38,8 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     ends = [*seqs[PIECE::PIECE], None]
     pieces = []
     for start, end in zip([None, *ends], ends, strict=False):
-        own = narrow if start is None else narrow.where(F.col(SEQ) >= start)
-        piece = (own if end is None else own.where(F.coalesce(F.col(SEQ) < end, F.lit(True)))).toArrow()
+        own = narrow if start is None else narrow.where(f"{SEQ} >= {start}")
+        piece = (own if end is None else own.where(f"coalesce({SEQ} < {end}, true)")).toArrow()
         pieces.append(piece.combine_chunks())  # copied, as what Spark sends together is freed together
     return pa.concat_tables(pieces)
 
@@ -46,9 +47,9 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
 def as_flat(frame: DataFrame, name: str) -> Column:
     """Return a column whose values are equal for Arrow where a group of Spark takes them for one: nested as text."""
     kind = frame.schema[name].dataType
-    value = without_minus_zero(F.col(name), kind)
+    value = without_minus_zero(quoted(name), kind)
     is_nested = kind.typeName() in ("array", "struct", "map", "variant")
-    return (as_json(value.alias(name)) if is_nested else value).alias(name)
+    return F.expr(as_json(f"{value} AS {quoted(name)}") if is_nested else value).alias(name)
 
 
 def integers(column: pa.ChunkedArray) -> Array:
@@ -98,11 +99,11 @@ def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "in
             *[F.col(f"`{name}`") for name in rows.columns], *[F.get(n, place).alias(n) for n in names]
         )
         return known.where(F.col(names[0]).isNotNull()) if how == "inner" else known
-    frame = to_join(rows.sparkSession, found)
+    same = same_in("row", "found", keys)
     if set(keys) <= {SEQ, TIMELINE}:  # they are never null
-        return rows.join(frame, list(keys), how).select(*[F.col(f"`{name}`") for name in rows.columns], *names)
-    both = rows.alias("row").join(frame.alias("found"), same_in("row", "found", keys), how)
-    return both.select("row.*", *[F.col(f"found.`{name}`") for name in names])
+        same = F.expr(" AND ".join(f"row.{name} = found.{name}" for name in keys))
+    both = rows.alias("row").join(to_join(rows.sparkSession, found).alias("found"), same, how)
+    return both.selectExpr("row.*", *[f"found.{quoted(name)}" for name in names])
 
 
 def _is_dense(found: pa.Table) -> bool:

@@ -152,7 +152,7 @@ def _closed_on_all_timelines(
     the next of them. So the checkpoint may be later than necessary, never earlier.
     """
     rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
-    has_reached = F.col("watermark") >= c.to_instant(F.lit(watermark_us))
+    has_reached = F.col("watermark") >= c.to_instant(f"{watermark_us}L")
     first = rows.groupBy(c.TIMELINE).agg(F.min(F.when(has_reached, F.col(c.BATCH))).alias("batch_id"))
     found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
     all_of_them = found.collect()[0]

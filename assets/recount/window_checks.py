@@ -7,7 +7,7 @@ of other tables (../checks.py).
 from collections.abc import Sequence
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
@@ -19,6 +19,7 @@ from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of
+from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
@@ -129,12 +130,12 @@ def _undecided(batch: Batch, window: WindowSpec) -> DataFrame | None:
     """Return the results of a batch on which `having` fails; None if it cannot fail."""
     rows = batch.written(tables.window_table(window.name))
     fails = having_fails(rows, window)
-    return None if fails is None else rows.where(fails).select(*_named(window, "window_start", "window_end"))
+    return None if fails is None else rows.where(fails).selectExpr(*_named(window, "window_start", "window_end"))
 
 
-def _named(window: WindowSpec, *columns: str) -> list[Column]:
-    """Return the columns of a window and group that a sample shows."""
-    return [F.lit(window.name).alias("window_name"), *map(F.col, columns), group_values(window.group_columns)]
+def _named(window: WindowSpec, *columns: str) -> list[str]:
+    """Return the columns, in SQL, of a window and group that a sample shows."""
+    return [f"{literal(window.name)} AS window_name", *columns, group_values(window.group_columns)]
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
@@ -149,7 +150,7 @@ def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
     rows = _since(workspace, tables.window_table(window.name), look)
     keys = [F.col(f"`{name}`") for name in window.key_columns]  # with the end: sessions may share their start
     doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_rows")).where("__tm_rows > 1")
-    return doubled.select(*_named(window, "window_start"), F.col("__tm_rows").alias("rows"))
+    return doubled.selectExpr(*_named(window, "window_start"), "__tm_rows AS rows")
 
 
 def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look) -> DataFrame:
@@ -165,8 +166,7 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") + 1
     gap = ~F.coalesce(all_there & (F.col("__tm_highest") == F.col("__tm_last")), F.lit(False))
     shown = both.where(gap).select("now.*", "__tm_n")
-    counts = (F.col("__tm_last").alias("last"), F.col("__tm_n").alias("n"))
-    return shown.select(*_named(window, "window_start", "window_end"), *counts)
+    return shown.selectExpr(*_named(window, "window_start", "window_end"), "__tm_last AS last", "__tm_n AS n")
 
 
 def _since(workspace: Workspace, table: str, look: Look) -> DataFrame:

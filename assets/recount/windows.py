@@ -53,7 +53,7 @@ from tidemark.timeops.expressions.aggregates import (
     without_overflow,
 )
 from tidemark.timeops.expressions.tokens import calls, literal, mentions, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import any_fails, as_json, null_if_it_fails
+from tidemark.timeops.expressions.try_expression import any_fails, as_json, guarded_sql
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
@@ -347,20 +347,19 @@ def can_recount(window: WindowSpec) -> bool:
     return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
 
 
-def _too_large(window: WindowSpec, events: DataFrame) -> Column:
-    """Return an ARRAY<STRING> aggregate: the names of the aggregates in which a sum or an average does not fit."""
+def _too_large(window: WindowSpec, events: DataFrame) -> str:
+    """Return SQL of an ARRAY<STRING> aggregate: the aggregates in which a sum or an average does not fit."""
     overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
-    which = [F.when(F.expr(text), F.lit(name)) for name, text in overflows.items() if text is not None]
-    return F.array_compact(F.array(*which)) if which else F.array().cast("array<string>")
+    which = [f"IF({text}\n, {literal(name)}, NULL)" for name, text in overflows.items() if text is not None]
+    return f"array_compact(array({', '.join(which)}))" if which else "CAST(array() AS ARRAY<STRING>)"
 
 
-def group_values(names: Sequence[str]) -> Column:
-    """Return `group_values`: group columns as JSON, so that definitions with other groups have one shape.
+def group_values(names: Sequence[str]) -> str:
+    """Return SQL of `group_values`: group columns as JSON, so that definitions with other groups have one shape.
 
     It is for people to read: other values may have the same text.
     """
-    values = as_json(*[F.col(f"`{name}`") for name in names])
-    return (values if names else F.lit("{}")).alias("group_values")
+    return f"{as_json(*map(quoted, names)) if names else literal('{}')} AS group_values"
 
 
 @dataclass(frozen=True)
@@ -398,7 +397,7 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
         rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
     own = f"named_struct('0', unix_micros({_START}), '1', unix_micros({_END}))"
     written = rows.where("_is_final").where(f"array_contains({_listed(spans)}, {own})")
-    old = written.select(*map(quoted, [*names, *window.aggregates]), F.lit(True).alias(_HERE))
+    old = written.selectExpr(*map(quoted, [*names, *window.aggregates]), f"true AS {_HERE}")
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
     is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
     differs = [f"({known} AND NOT {_is_same(name, moved[name], rows)})" for name, known in is_known.items()]
@@ -420,13 +419,13 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
         f"coalesce(sum(IF({in_both}, size({_TOO_LARGE}), NULL)), 0L) AS too_large",
         f"map({', '.join(left_out)}) AS left_out",
     )
-    keys = [F.coalesce(f"old.`{name}`", f"again.`{name}`").alias(name) for name in names]
-    shown = [F.expr(named), F.col(_START), F.col(_END), group_values(window.group_columns)]
-    too_large = both.where(in_both).select(*keys, F.explode(_TOO_LARGE).alias("__tm_aggregate"))
+    keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in names]
+    shown = [named, _START, _END, group_values(window.group_columns)]
+    too_large = both.where(in_both).selectExpr(*keys, f"explode({_TOO_LARGE}) AS __tm_aggregate")
     return Compared(
         counts,
-        both.where(wrong).select(*keys).select(*shown),
-        too_large.select(*shown, F.col("__tm_aggregate").alias("aggregate")),
+        both.where(wrong).selectExpr(*keys).selectExpr(*shown),
+        too_large.selectExpr(*shown, "__tm_aggregate AS aggregate"),
     )
 
 
@@ -446,32 +445,32 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
 
     if window.input is not None:
         results = within(tables.window_table(window.input), _END).where("_is_final")
-        return results.withColumns({"__tm_at": F.col(_END), "__tm_met": F.lit(None).cast("timestamp")})
+        return results.selectExpr("*", f"{_END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
     ordered, held = within(tables.ORDERED_EVENTS, c.TIMESTAMP), within(tables.HELD_EVENTS, c.TIMESTAMP)
     both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
-    met = F.when(F.array_contains(c.ADJUSTED_BY, KEPT), F.col(c.WATERMARK))
-    return both.withColumns({"__tm_at": F.col(c.TIMESTAMP), "__tm_met": met})
+    met = f"IF(array_contains({c.ADJUSTED_BY}, '{KEPT}'), {c.WATERMARK}, NULL)"
+    return both.selectExpr("*", f"{c.TIMESTAMP} AS __tm_at", f"{met} AS __tm_met")
 
 
 def _again(events: DataFrame, spans: Sequence[Span], window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
     """Compute the windows that are asked for from the events in them, also with their sums moved."""
     passing = events
     if window.where is not None:
-        passing = passing.where(F.coalesce(null_if_it_fails(events, window.where), F.lit(False)))
+        passing = passing.where(guarded_sql(events, window.where))
     if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
-        passing = passing.where(~fails)
-    groups = {f"__tm_of_{name}": null_if_it_fails(events, text) for name, text in window.group_expressions}
-    each = F.expr(f"inline({_listed(spans)})").alias(_FROM, _TO)
-    beside_each = passing.select("*", *[value.alias(name) for name, value in groups.items()], each)
-    instants = {name: c.to_instant(name) for name in (_FROM, _TO)}
-    placed = beside_each.withColumns(instants).where(_is_in(window))
-    named = [F.col(f"`{of}`").alias(name) for of, name in zip(groups, window.group_columns, strict=True)]
+        passing = passing.where(f"NOT {fails}")
+    groups = {f"__tm_of_{name}": guarded_sql(events, text) for name, text in window.group_expressions}
+    each = f"inline({_listed(spans)}) AS ({_FROM}, {_TO})"
+    beside_each = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()], each)
+    placed = beside_each.withColumns({name: c.to_instant(name) for name in (_FROM, _TO)}).where(_is_in(window))
+    both = zip(groups, window.group_columns, strict=True)
+    named = [F.expr(f"{quoted(of)} AS {quoted(name)}") for of, name in both]
     texts = dict(window.aggregates)
     texts |= {_moved(name, i): text for name, others in moved.items() for i, text in enumerate(others or ())}
     texts = {name: without_overflow(text, events, in_decimals=True) for name, text in texts.items()}
-    more = (_too_large(window, events).alias(_TOO_LARGE), F.bool_or(_may_overlap(window)).alias(_UNSURE))
-    groups_of = placed.groupBy(F.col(_FROM).alias(_START), F.col(_TO).alias(_END), *named)
-    found = with_aggregates(groups_of, texts, *more)
+    more = (f"{_too_large(window, events)} AS {_TOO_LARGE}", f"bool_or({_may_overlap(window)}) AS {_UNSURE}")
+    groups_of = placed.groupBy(F.expr(f"{_FROM} AS {_START}"), F.expr(f"{_TO} AS {_END}"), *named)
+    found = with_aggregates(groups_of, texts, *map(F.expr, more))
     passes, may_pass = _passes(found, window, moved)
     shown = found.withColumn(_MAY_PASS, may_pass).where(passes | F.col(_MAY_PASS) | F.col(_UNSURE))
     return shown.withColumn(_HERE, F.lit(True))
@@ -499,36 +498,37 @@ def _moved(name: str, number: int) -> str:
     return f"__tm_moved{number}_{name}"
 
 
-def _may_overlap(window: WindowSpec) -> Column:
-    """Return whether with this event in its time a session may overlap another one of its group: BOOLEAN, never null.
+def _may_overlap(window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: by this event's time a session may overlap another one of its group.
 
     An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
     That may extend the session over events of one that had closed before, or over a refused event: by their times
     these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start.
     """
     if window.kind != "session":
-        return F.lit(False)
-    lateness, gap = (F.expr(f"INTERVAL {us} MICROSECONDS") for us in (window.allowed_lateness_us, window.gap_us))
-    return F.coalesce(F.col("__tm_met") > F.greatest(F.col("__tm_at"), F.col(_FROM) + gap) + lateness, F.lit(False))
+        return "false"
+    lateness, gap = (f"INTERVAL {us} MICROSECONDS" for us in (window.allowed_lateness_us, window.gap_us))
+    return f"coalesce(__tm_met > greatest(__tm_at, {_FROM} + {gap}) + {lateness}, false)"
 
 
 def _not_flushed(again: DataFrame, flushed: DataFrame | None, window: WindowSpec) -> DataFrame:
     if flushed is None:
         return again
     groups = zip(group_names(window), window.group_columns, strict=True)
-    named = [F.col(of).alias(name) for of, name in groups]
-    keys = flushed.select(c.to_instant(START).alias(_START), c.to_instant(END).alias(_END), *named)
+    named = [f"{of} AS {quoted(name)}" for of, name in groups]
+    instants = [f"timestamp_micros({us}) AS {name}" for us, name in ((START, _START), (END, _END))]
+    keys = flushed.selectExpr(*instants, *named)
     same = c.same_in("again", "flushed", window.key_columns)
     return again.alias("again").join(keys.alias("flushed"), same, "left_anti")
 
 
-def _is_in(window: WindowSpec) -> Column:
-    """Return a BOOLEAN: an event is in a window by its time, and came before the window had closed."""
-    at, start, end = F.col("__tm_at"), F.col(_FROM), F.col(_TO)
-    inside = (at >= start if window.begins_inside else at > start) & (at <= end if window.ends_inside else at < end)
-    lasts = end + F.expr(f"INTERVAL {window.allowed_lateness_us} MICROSECONDS")
-    had_closed = F.col("__tm_met") > lasts if window.ends_inside else F.col("__tm_met") >= lasts
-    return inside & ~F.coalesce(had_closed, F.lit(False))
+def _is_in(window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN: an event is in a window by its time, and came before the window had closed."""
+    begins = f"__tm_at {'>=' if window.begins_inside else '>'} {_FROM}"
+    ends = f"__tm_at {'<=' if window.ends_inside else '<'} {_TO}"
+    lasts = f"{_TO} + INTERVAL {window.allowed_lateness_us} MICROSECONDS"
+    had_closed = f"__tm_met {'>' if window.ends_inside else '>='} {lasts}"
+    return f"{begins} AND {ends} AND NOT coalesce({had_closed}, false)"
 
 
 def _is_known(name: str, moved: Moved, rows: DataFrame) -> str:

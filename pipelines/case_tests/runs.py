@@ -50,6 +50,7 @@ from tidemark.timeops.cases import (
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.problems import Path, Problem, show
@@ -209,7 +210,7 @@ def _items(known: DataFrame, payload: StructType) -> DataFrame:
         *[F.col(f"`{name}`") for name in payload.names],
         c.SEQ,
         c.to_instant("__tm_arrival").alias(c.ARRIVAL),
-        c.to_instant(F.max(F.greatest("__tm_arrival", "__tm_ticked")).over(earlier)).alias(c.CLOCK),
+        F.timestamp_micros(F.max(F.greatest("__tm_arrival", "__tm_ticked")).over(earlier)).alias(c.CLOCK),
         c.SOURCE,
         c.SPLIT,
         F.col(c.SEQ).alias(c.POSITION),
@@ -541,7 +542,7 @@ def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
         F.lit(table).alias("table"),
         F.col(LOG).alias("log"),
         in_sequence.alias("in_sequence"),
-        as_json(*[F.col(f"`{name}`") for name in columns.names]).alias("row"),
+        F.expr(as_json(*map(quoted, columns.names))).alias("row"),
         (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
         replaced.alias("replaced"),
     )

@@ -388,8 +388,8 @@ def _comparable(field: "StructField") -> "Column":
 
     from tidemark.timeops.expressions.try_expression import as_json  # noqa: PLC0415
 
-    column = F.col(quoted(field.name))
-    return as_json(column) if "map<" in field.dataType.simpleString() else column
+    name = quoted(field.name)
+    return F.expr(as_json(name) if "map<" in field.dataType.simpleString() else name)
 
 
 FILE_BYTES = 64_000_000

@@ -362,7 +362,7 @@ def split_of(records: DataFrame, source: Source) -> Column:
     if source.split is None:
         return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
     try:
-        return text_of(records, source.split)
+        return F.expr(text_of(records, source.split))
     except AnalysisException as error:
         where = f"sources[{source.name}].split"
         raise told(problem_of(error, Asked(source.split, records.columns)), where) from None

@@ -72,7 +72,7 @@ def numbered(
     *,
     start: int,
     name: str,
-    instant_us: Column | None = None,
+    instant_us: str | None = None,
     measure: Column | None = None,
     is_costly: bool = False,
 ) -> Iterator[Numbered]:
@@ -87,13 +87,13 @@ def numbered(
         order: Sort expressions that order them totally.
         start: The first number.
         name: Name of the number column (BIGINT).
-        instant_us: If `order` begins with an instant, nulls last: that instant as BIGINT.
+        instant_us: If `order` begins with an instant, nulls last: SQL of that instant as BIGINT.
         measure: A BIGINT expression whose largest value by part, and smallest value, are wanted.
         is_costly: Whether computing the rows takes longer than writing them to disk and reading them again.
     """
     tasks = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
     if instant_us is not None and tasks > 1:
-        minute = floor_to(instant_us, _MINUTE_US)
+        minute = F.expr(floor_to(instant_us, _MINUTE_US))
         with _set_aside(frame) if is_costly else nullcontext(frame) as rows:
             parts = parts_of(_counts(rows, minute, measure), tasks)
             if parts is not None:

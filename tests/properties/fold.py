@@ -108,9 +108,8 @@ def _gather_letters(outcome: Outcome, out: Gathered) -> None:
         {
             "w": to_us("_watermark"),
             "event_us": to_us("_event_time"),
-            "missed": F.transform(
-                "missed_windows",
-                lambda span: F.struct(to_us(span["start"]).alias("s"), to_us(span["end"]).alias("e")),
+            "missed": F.expr(
+                "transform(missed_windows, x -> struct(unix_micros(x.start) AS s, unix_micros(x.`end`) AS e))"
             ),
         }
     )

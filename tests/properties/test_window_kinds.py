@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Column, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from tests.oracle.grids import calendar_window
 from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run
@@ -231,18 +230,18 @@ def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
     midnights = [(day.replace(tzinfo=ZoneInfo(zone)) - EPOCH) // timedelta(microseconds=1) for day in local]
     instants = spark.createDataFrame(pa.table({"t": [m + near for m in midnights[1:-40] for near in (-1, 0, 1)]}))
     day, month = window("day", kind="tumbling", size="1 day", time_zone=zone), _months(zone)
-    found = instants.select(
+    found = instants.selectExpr(
         "t",
-        *[ends_of(F.col("t"), kind).alias(kind.name) for kind in (day, month)],
-        *[start_of(ends_of(F.col("t"), kind)[0], kind).alias(f"{kind.name}_from") for kind in (day, month)],
+        *[f"{ends_of('t', kind)} AS {kind.name}" for kind in (day, month)],
+        *[f"{start_of(ends_of('t', kind) + '[0]', kind)} AS {kind.name}_from" for kind in (day, month)],
     ).collect()
     for row in found:
         for kind, unit in ((day, "day"), (month, "month")):
             assert [(row[f"{kind.name}_from"], *row[kind.name])] == [calendar_window(row["t"], unit, zone)], row
     days = sorted({(row["day_from"], row["day"][0]) for row in found})
     assert [end for _, end in days[:-1]] == [start for start, _ in days[1:]]
-    limits = [F.lit(days[place][0] - 1) for place in (3, -3)]
-    [between] = spark.range(1).select(*_between(day, limits), *_between(month, limits)).collect()
+    limits = [days[place][0] - 1 for place in (3, -3)]
+    [between] = spark.range(1).selectExpr(*_between(day, limits), *_between(month, limits)).collect()
     assert between["day_ends"] == [start for start, _ in days[3:-2]]
     assert between["month_ends"] == sorted({row["month_from"] for row in found} & set(between["day_ends"]))
     left_out = 1 if zone == "Pacific/Apia" else 0  # 2011-12-30
@@ -250,12 +249,10 @@ def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
     assert between["month_count"] == len(between["month_ends"])
 
 
-def _between(kind: WindowSpec, limits: Sequence[Column]) -> list[Column]:
-    ends = ends_between(limits[0], limits[1] + F.lit(1), kind)
-    return [
-        ends.alias(f"{kind.name}_ends"),
-        count_between(limits[0], limits[1] + F.lit(1), kind).alias(f"{kind.name}_count"),
-    ]
+def _between(kind: WindowSpec, limits: Sequence[int]) -> list[str]:
+    after, limit = f"{limits[0]}L", f"{limits[1] + 1}L"
+    ends, count = ends_between(after, limit, kind), count_between(after, limit, kind)
+    return [f"{ends} AS {kind.name}_ends", f"{count} AS {kind.name}_count"]
 
 
 def test_where_the_clocks_go_back_over_midnight_the_first_midnight_counts(spark: SparkSession) -> None:
@@ -265,7 +262,7 @@ def test_where_the_clocks_go_back_over_midnight_the_first_midnight_counts(spark:
     second = began + timedelta(minutes=31)  # 23:31 of the day before, on the clocks
     us = [(instant - EPOCH) // timedelta(microseconds=1) for instant in (began, second)]
     frame = spark.createDataFrame(pa.table({"t": us}))
-    rows = frame.select("t", ends_of(F.col("t"), kind)[0].alias("end"), last_end(F.col("t"), kind).alias("start"))
+    rows = frame.selectExpr("t", f"{ends_of('t', kind)}[0] AS `end`", f"{last_end('t', kind)} AS start")
     following = (datetime(2010, 11, 8, 3, 30, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
     assert {(row["start"], row["end"]) for row in rows.collect()} == {(us[0], following)}
 
@@ -309,10 +306,9 @@ def test_plans_never_say_too_little_of_local_days_and_months(spark: SparkSession
 
 def assert_plans_agree(spark: SparkSession, kind: WindowSpec, watermarks: Sequence[int]) -> None:
     rows = spark.createDataFrame(pa.table({"w": list(watermarks)}))
-    t = F.col("w")
-    closes = close_time(last_end_of(t, kind), kind)
-    found = rows.select(
-        "w", closes.alias("closes"), last_closed(t, kind).alias("closed"), end_after(t, kind)
+    closes = close_time(last_end_of("w", kind), kind)
+    found = rows.selectExpr(
+        "w", f"{closes} AS closes", f"{last_closed('w', kind)} AS closed", end_after("w", kind)
     ).collect()
     for before, after in pairwise(found):
         if kind.closes_on_grid and before["closed"] != after["closed"]:

@@ -38,7 +38,7 @@ def test_rows_are_numbered_as_if_sorted_in_one_list(
     minutes = 1 if by == "crowded minutes" else 40
     rows = [(dice.choice([None, *[dice.randrange(-minutes, minutes) * MINUTE] * 9]), number) for number in range(400)]
     frame = adaptive.createDataFrame(rows, "us BIGINT, id BIGINT").repartition(5)
-    instant = None if by == "a sample" else F.col("us")
+    instant = None if by == "a sample" else "us"
     order = [F.col("us").asc_nulls_last(), F.col("id")]
     with numbered(frame, order, start=100, name="n", instant_us=instant, measure=F.col("us")) as found:
         listed = [(row["us"], row["id"], row["n"]) for row in found.frame.drop(numbering.PART).collect()]
@@ -87,7 +87,7 @@ def test_instants_are_cut_into_parts_of_nearly_equal_size_and_those_of_one_insta
 
 def test_no_rows_are_numbered_too(spark: SparkSession) -> None:
     none = spark.createDataFrame([], "us BIGINT")
-    with numbered(none, [F.col("us")], start=5, name="n", instant_us=F.col("us"), measure=F.col("us")) as found:
+    with numbered(none, [F.col("us")], start=5, name="n", instant_us="us", measure=F.col("us")) as found:
         assert (found.rows, found.lowest, found.frame.count()) == (0, None, 0)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
@@ -35,12 +35,12 @@ from tidemark.timeops.columns import (
     W_START,
     T,
     floor_to,
-    to_instant,
-    to_us,
+    shifted,
 )
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, stored_times
+from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
@@ -262,7 +262,7 @@ def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: ra
         rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
     if rows is None:
         asked = _asked_by_counts(rules) if execution.counts else []
-        rows = fetched(judged.select(*_narrow(rules), *asked), seqs)
+        rows = fetched(judged.selectExpr(*_narrow(rules), *asked), seqs)
     return in_order(rows)
 
 
@@ -278,7 +278,7 @@ def _watermarks_of_log(
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
     """Let the loop judge a segment of several logs, one after the other."""
-    items = judged.select(*_narrow(rules)).toArrow()
+    items = judged.selectExpr(*_narrow(rules)).toArrow()
     log_of_item, log_of_timeline = (_logs(rows[TIMELINE], place) for rows in (items, state))
     by_log = []
     for name, own in place.places.items():
@@ -294,35 +294,35 @@ def _logs(timelines: pa.ChunkedArray, place: LogPlaces) -> pa.Array:
     return names.take(codes.indices)
 
 
-def _narrow(rules: TimeRules) -> list[Column]:
-    """Return the columns of a judged record that the loop asks for."""
-    role = F.when(F.col(REASON).isNull(), JUDGED)
-    if rules.follows_activity:  # an event that is refused still ends the silence of its timeline and split
-        role = role.when(~F.col(REASON).isin(*AT_INGESTION), ACTIVE)
-    found = [F.col(SEQ), F.col(T).alias(T_US), to_us(CLOCK).alias(CLOCK_US)]
-    found.append(role.otherwise(OUTSIDE).cast("tinyint").alias(ROLE))
+def _narrow(rules: TimeRules) -> list[str]:
+    """Return the columns, in SQL, of a judged record that the loop asks for."""
+    # An event that is refused still ends the silence of its timeline and split.
+    refused = (
+        f"IF({REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})" if rules.follows_activity else OUTSIDE
+    )
+    role = f"CAST(IF({REASON} IS NULL, {JUDGED}, {refused}) AS TINYINT) AS {ROLE}"
+    found = [SEQ, f"{T} AS {T_US}", f"unix_micros({CLOCK}) AS {CLOCK_US}", role]
     if rules.time.over:
-        found.append(F.col(TIMELINE))
+        found.append(TIMELINE)
     if rules.uses_splits:
-        found += [F.col(SOURCE), F.col(SPLIT)]
-    closes = [close_asked(F.col(T), window, rules.time.unit_us) for window in rules.windows_to_close]
-    return found + [column.alias(f"{CLOSE}{w}") for w, column in enumerate(closes)]
+        found += [SOURCE, SPLIT]
+    closes = [close_asked(T, window, rules.time.unit_us) for window in rules.windows_to_close]
+    return found + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
 
 
-def _asked_by_counts(rules: TimeRules) -> list[Column]:
-    """Return the columns of a judged record that counts and pictures ask for, see `Adjusted.told`."""
-    why = F.array_position(F.array(*map(F.lit, REASONS)), F.col(REASON))
-    found = [F.coalesce(why, F.lit(0)).cast("tinyint").alias(WHY)]
+def _asked_by_counts(rules: TimeRules) -> list[str]:
+    """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
+    why = f"coalesce(array_position(array({literals(REASONS)}), {REASON}), 0)"
+    found = [f"CAST({why} AS TINYINT) AS {WHY}"]
     if any(policy is not None and policy.policy == "adjust" for policy in (rules.time.early, rules.time.late)):
-        first = F.try_element_at(ADJUSTED_BY, F.lit(1))
-        moved_by = F.when(first == "early", 1).when(first == "late", 2).otherwise(0)
-        found.append(moved_by.cast("tinyint").alias(MOVED_BY))
+        moved_by = f"CASE try_element_at({ADJUSTED_BY}, 1) WHEN 'early' THEN 1 WHEN 'late' THEN 2 ELSE 0 END"
+        found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
-        place = F.array_position(F.array(*[F.lit(source.name) for source in rules.sources]), F.col(SOURCE)) - 1
-        known = F.when(place >= 0, place).otherwise(len(rules.sources))
-        found.append(known.cast("smallint").alias(SOURCE_PLACE))
+        place = f"array_position(array({literals(source.name for source in rules.sources)}), {SOURCE})"
+        known = f"IF({place} > 0, {place} - 1, {len(rules.sources)})"
+        found.append(f"CAST({known} AS SMALLINT) AS {SOURCE_PLACE}")
     if any(source.timestamp_by is not None for source in rules.sources):
-        found += [to_us(ARRIVAL).alias(ARRIVAL_US), to_us(EVENT_TIME).alias(EVENT_US)]
+        found += [f"unix_micros({ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({EVENT_TIME}) AS {EVENT_US}"]
     return found
 
 
@@ -357,7 +357,7 @@ def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
 def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
     """Return judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are in order."""
     if behind is None or not len(behind):
-        nothing = F.lit(None).cast("bigint")
+        nothing = F.expr("CAST(NULL AS BIGINT)")
         return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
     keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
     return judged.join(to_join(judged.sparkSession, behind), keys, "left")
@@ -365,23 +365,21 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
     """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or kept."""
-    policy, behind = rules.time.out_of_order, F.col(W_BEFORE).isNotNull()
-    final, more = F.col(T), dict[str, Column]()
+    policy, in_order = rules.time.out_of_order, f"{W_BEFORE} IS NULL"
+    final = f"IF({in_order}, {T}, {W_BEFORE})" if policy == "adjust" else T
+    more = {T_FINAL: final, TIMESTAMP: f"timestamp_micros({final})"}
     if policy == "drop":
-        late = F.col(W_BEFORE) - F.col(T)
+        late = f"{W_BEFORE} - {T}"
         if rules.clock_moves:  # no tolerance lets in what the clock has passed
-            late = F.when(F.col(W_SET_BY).isNotNull(), late)
-        more = {
-            REASON: F.when(behind, Reason.OUT_OF_ORDER).otherwise(F.col(REASON)),
-            LATENESS: F.when(behind, late).otherwise(F.col(LATENESS)),
-        }
+            late = f"IF({W_SET_BY} IS NULL, NULL, {late})"
+        more[REASON] = f"IF({in_order}, {REASON}, '{Reason.OUT_OF_ORDER}')"
+        more[LATENESS] = f"IF({in_order}, {LATENESS}, {late})"
     else:
-        rule = F.array(F.lit("out_of_order" if policy == "adjust" else KEPT))
-        more = {ADJUSTED_BY: F.when(behind, F.concat(ADJUSTED_BY, rule)).otherwise(F.col(ADJUSTED_BY))}
+        rule = "out_of_order" if policy == "adjust" else KEPT
+        more[ADJUSTED_BY] = f"IF({in_order}, {ADJUSTED_BY}, concat({ADJUSTED_BY}, array('{rule}')))"
     if policy == "adjust":
-        final = F.when(behind, F.col(W_BEFORE)).otherwise(F.col(T))
-        more[W_SET_BY] = F.lit(None).cast("bigint")
-    return rows.withColumns({T_FINAL: final, TIMESTAMP: to_instant(final), **more})
+        more[W_SET_BY] = "CAST(NULL AS BIGINT)"
+    return rows.withColumns({name: F.expr(value) for name, value in more.items()})
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
@@ -398,43 +396,36 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the tolerance was too
         small.
     """
-    ahead = to_us(EVENT_TIME) - to_us(ARRIVAL)
-    is_early = _beyond(ahead, time.early.tolerance_us) if time.early else F.lit(False)
-    is_late = _beyond(-ahead, time.late.tolerance_us) if time.late else F.lit(False)
-    early_us = ahead - _early_limit(time)
-    late_us = -ahead - _late_limit(time)
-    drops_early = is_early if time.early and time.early.policy == "drop" else F.lit(False)
-    drops_late = is_late if time.late and time.late.policy == "drop" else F.lit(False)
-    reason = F.coalesce(REASON, F.when(drops_early, Reason.EARLY).when(drops_late, Reason.LATE_ARRIVAL))
-    moved = (
-        F.when(is_early, floor_to(to_us(ARRIVAL) + _early_limit(time), time.unit_us))
-        .when(is_late, F.greatest(F.lit(MIN_US), floor_to(to_us(ARRIVAL) - _late_limit(time), time.unit_us)))
-        .otherwise(F.col(T))
-    )
-    no_names = F.array().cast("array<string>")
-    adjusted_by = F.when(is_early, F.array(F.lit("early"))).when(is_late, F.array(F.lit("late")))
-    return events.withColumns(
-        {
-            LATENESS: F.when(F.col(REASON).isNull(), F.when(drops_early, early_us).when(drops_late, late_us)),
-            REASON: reason,
-            T: F.when(reason.isNull(), moved),
-            ADJUSTED_BY: F.when(reason.isNull(), F.coalesce(adjusted_by, no_names)).otherwise(no_names),
-        }
-    )
+    arrival, ahead = f"unix_micros({ARRIVAL})", f"(unix_micros({EVENT_TIME}) - unix_micros({ARRIVAL}))"
+    refused, lateness, moved, names = "", "", "", ""
+    if time.early is not None:
+        beyond = shifted(ahead, -time.early.tolerance_us)
+        if time.early.policy == "drop":
+            refused += f" WHEN {beyond} > 0 THEN '{Reason.EARLY}'"
+            lateness += f" WHEN {beyond} > 0 THEN {beyond}"
+        moved += f" WHEN {beyond} > 0 THEN {floor_to(shifted(arrival, time.early.tolerance_us), time.unit_us)}"
+        names += f" WHEN {beyond} > 0 THEN array('early')"
+    if time.late is not None:
+        beyond = shifted(f"(-{ahead})", -time.late.tolerance_us)
+        if time.late.policy == "drop":
+            refused += f" WHEN {beyond} > 0 THEN '{Reason.LATE_ARRIVAL}'"
+            lateness += f" WHEN {beyond} > 0 THEN {beyond}"
+        latest = floor_to(shifted(arrival, -time.late.tolerance_us), time.unit_us)
+        moved += f" WHEN {beyond} > 0 THEN greatest({MIN_US}L, {latest})"
+        names += f" WHEN {beyond} > 0 THEN array('late')"
+    reason = f"coalesce({REASON}, {_case(refused, 'CAST(NULL AS STRING)')})"
+    no_names = "CAST(array() AS ARRAY<STRING>)"
+    judged = {
+        LATENESS: f"IF({REASON} IS NULL, {_case(lateness, 'CAST(NULL AS BIGINT)')}, NULL)",
+        REASON: reason,
+        T: f"IF({reason} IS NULL, {_case(moved, T)}, NULL)",
+        ADJUSTED_BY: f"IF({reason} IS NULL, {_case(names, no_names)}, {no_names})",
+    }
+    return events.withColumns({name: F.expr(value) for name, value in judged.items()})
 
 
-def _early_limit(time: TimeSpec) -> Column:
-    """Return the tolerance of the early policy in microseconds, 0 without one."""
-    return F.lit(time.early.tolerance_us if time.early else 0)
-
-
-def _late_limit(time: TimeSpec) -> Column:
-    """Return the tolerance of the late policy in microseconds, 0 without one."""
-    return F.lit(time.late.tolerance_us if time.late else 0)
-
-
-def _beyond(difference_us: Column, tolerance_us: int) -> Column:
-    return F.coalesce(difference_us > F.lit(tolerance_us), F.lit(False))
+def _case(branches: str, otherwise: str) -> str:
+    return f"CASE{branches} ELSE {otherwise} END" if branches else otherwise
 
 
 def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Released:
@@ -449,10 +440,11 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
         flushed: The end of input was reached and the spec (or the operator) flushes.
     """
     # Under another policy there is none: a search is not needed.
-    kept_late = F.array_contains(ADJUSTED_BY, KEPT) if adjusted.rules.time.out_of_order == "keep" else F.lit(False)
+    passed = f" WHEN array_contains({ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"
+    kept_late = passed if adjusted.rules.time.out_of_order == "keep" else ""
     known = with_end(accepted, adjusted)
-    out = F.lit(True) if flushed else F.coalesce(to_us(TIMESTAMP) < F.col(W_END), F.lit(False))
-    fate = F.when(kept_late, PASSED).when(out, IN_SEQUENCE).otherwise(HELD)
+    is_out = "true" if flushed else f"unix_micros({TIMESTAMP}) < {W_END}"
+    fate = F.expr(f"CASE{kept_late} WHEN {is_out} THEN '{IN_SEQUENCE}' ELSE '{HELD}' END")
     return Released(known.withColumn(FATE, fate).drop(W_END))
 
 

@@ -72,11 +72,11 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
     Raises:
         SpecError: An expression of `deduplicate_by` does not fit the columns.
     """
-    key = F.when(F.col(REASON).isNull(), key_of(events, time.deduplicate_by))
+    key = F.expr(f"IF({REASON} IS NULL, {key_of(events, time.deduplicate_by)}, NULL)")
     rows = events.withColumn(KEY, key).withColumns(
         {
-            _EVENT_US: F.when(F.col(KEY).isNotNull(), to_us(EVENT_TIME)),
-            _ALONE: F.when(F.col(KEY).isNull(), F.col(SEQ)),
+            _EVENT_US: F.expr(f"IF({KEY} IS NULL, NULL, unix_micros({EVENT_TIME}))"),
+            _ALONE: F.expr(f"IF({KEY} IS NULL, {SEQ}, NULL)"),
             _IS_KNOWN: F.lit(False),
         }
     )
@@ -92,17 +92,16 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
     return judged.drop(_EVENT_US, _CHAIN, _IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
-def key_of(events: DataFrame, expressions: Sequence[str]) -> Column:
-    """Return the values of `deduplicate_by` as a JSON array of strings; null where one of them is null or fails.
+def key_of(events: DataFrame, expressions: Sequence[str]) -> str:
+    """Return SQL of the values of `deduplicate_by`, a JSON array of strings; null where one is null or fails.
 
     Raises:
         SpecError: An expression does not fit the columns, or is not a plain value.
     """
     for position, expression in enumerate(expressions):
         _check(events, expression, f"time.deduplicate_by[{position}]")
-    values = [text_of(events, expression) for expression in expressions]
-    lacks_one = F.exists(F.array(*values), lambda value: value.isNull())
-    return F.when(~lacks_one, F.to_json(F.array(*values)))
+    values = f"array({', '.join(text_of(events, expression) for expression in expressions)})"
+    return f"IF(exists({values}, __tm_v -> __tm_v IS NULL), NULL, to_json({values}))"
 
 
 def first_times(accepted: DataFrame, refused: DataFrame) -> DataFrame:

@@ -51,25 +51,24 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    reason = (
-        F.when(F.col(MALFORMED).isNotNull(), Reason.MALFORMED)
-        .when(F.col(ARRIVAL).isNull(), Reason.NO_ARRIVAL_TIME)
-        .when(F.col(FAILED), Reason.BAD_EXPRESSION)
-        .when(F.col(BAD), Reason.BAD_TIMESTAMP)
-        .when(F.col(US).isNull(), Reason.NO_TIMESTAMP)
+    reason = F.expr(
+        f"CASE WHEN {MALFORMED} IS NOT NULL THEN '{Reason.MALFORMED}' "
+        f"WHEN {ARRIVAL} IS NULL THEN '{Reason.NO_ARRIVAL_TIME}' "
+        f"WHEN {FAILED} THEN '{Reason.BAD_EXPRESSION}' "
+        f"WHEN {BAD} THEN '{Reason.BAD_TIMESTAMP}' "
+        f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
     timed = _with_event_time(items, rules).withColumns({REASON: reason, TIMELINE: timeline(items, rules.time.over)})
-    usable = F.when(F.col(REASON).isNull(), F.col(US))
-    return timed.withColumns({EVENT_TIME: to_instant(usable), T: floor_to(usable, rules.time.unit_us)}).drop(
-        US, FAILED, BAD
-    )
+    usable = f"IF({REASON} IS NULL, {US}, NULL)"
+    cut = F.expr(floor_to(usable, rules.time.unit_us))
+    return timed.withColumns({EVENT_TIME: to_instant(usable), T: cut}).drop(US, FAILED, BAD)
 
 
 def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
     """Return `_timeline`: the `over` values as a compact JSON array of strings or null; `[]` without it (A1)."""
     if not over:
         return F.lit(ONE_TIMELINE)
-    return F.to_json(F.array(*[text_of(items, e) for e in over]))
+    return F.expr(f"to_json(array({', '.join(text_of(items, e) for e in over)}))")
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
@@ -159,14 +158,14 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
         read = frame.withColumns({_TEXT: F.expr(expression), FAILED: F.lit(False)})
     else:
         read = with_attempt(frame, expression, _TEXT, FAILED, time_zone)
-    placed = read.withColumn(US, F.unix_micros(F.expr(instant_sql(_TEXT, time_zone))))
-    return placed.withColumn(BAD, F.col(_TEXT).isNotNull() & F.col(US).isNull()).drop(_TEXT)
+    placed = read.withColumn(US, F.expr(f"unix_micros({instant_sql(_TEXT, time_zone)})"))
+    return placed.withColumn(BAD, F.expr(f"{_TEXT} IS NOT NULL AND {US} IS NULL")).drop(_TEXT)
 
 
 def _bounded(frame: DataFrame) -> DataFrame:
-    inside = F.col(_RAW).between(MIN_US, MAX_US)
-    bad = F.col(_RAW).isNotNull() & ~inside
-    return frame.withColumns({US: F.when(inside, F.col(_RAW)), BAD: bad}).drop(_RAW)
+    inside = f"{_RAW} BETWEEN {MIN_US}L AND {MAX_US}L"
+    bad = F.expr(f"{_RAW} IS NOT NULL AND NOT {inside}")
+    return frame.withColumns({US: F.expr(f"IF({inside}, {_RAW}, NULL)"), BAD: bad}).drop(_RAW)
 
 
 def _local_to_utc(us: Column, time_zone: str) -> Column:

@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
 from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, plain_column, tokenize
-from tidemark.timeops.expressions.try_expression import holds_floats, type_of, without_minus_zero_sql
+from tidemark.timeops.expressions.try_expression import holds_floats, type_of, without_minus_zero
 
 _HALF = 20  # digits of the lower half
 _BASE = f"1{'0' * _HALF}BD"
@@ -347,7 +347,7 @@ def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
                 continue
             kind = _type_of(value, frame)
             if holds_floats(kind):
-                text += aggregate[copied : one[0].start] + without_minus_zero_sql(value, kind)
+                text += aggregate[copied : one[0].start] + without_minus_zero(value, kind)
                 copied = one[-1].end
     return text + aggregate[copied:]
 

@@ -5,7 +5,7 @@ Here: cutting text into words, strings and symbols; finding calls, names and ali
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -200,6 +200,11 @@ def literal(text: str) -> str:
     """Return a text as a literal of SQL, quotes and backslashes in it meaning nothing."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
+
+
+def literals(texts: Iterable[str]) -> str:
+    """Return texts as literals of SQL, with commas between them."""
+    return ", ".join(map(literal, texts))
 
 
 def split_alias(expression: str) -> tuple[str, str | None]:

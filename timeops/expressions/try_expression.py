@@ -115,13 +115,13 @@ def null_if_it_fails(frame: DataFrame, expression: str) -> Column:
     return F.expr(guarded_sql(frame, expression))
 
 
-def any_fails(frame: DataFrame, expressions: Sequence[str]) -> Column | None:
-    """Return BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none of them can."""
+def any_fails(frame: DataFrame, expressions: Sequence[str]) -> str | None:
+    """Return SQL of a BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none can."""
     risky = [expression for expression in dict.fromkeys(expressions) if not cannot_fail(frame, expression)]
     if not risky:
         return None
     fine = _has_value([_typed(frame, expression) for expression in risky])
-    return F.expr(f"size(filter(array(0), __tm_row -> {fine})) = 0")
+    return f"(size(filter(array(0), __tm_row -> {fine})) = 0)"
 
 
 def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, time_zone: str = "UTC") -> DataFrame:
@@ -130,7 +130,8 @@ def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, tim
     The steps are projections of their own, so that Spark evaluates the expression once.
     """
     tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression, time_zone)))
-    return tried.withColumns({value: F.get(_TRIED, F.lit(0)), failed: F.size(_TRIED) == 0}).drop(_TRIED)
+    parts = {value: F.expr(f"get({_TRIED}, 0)"), failed: F.expr(f"size({_TRIED}) = 0")}
+    return tried.withColumns(parts).drop(_TRIED)
 
 
 def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, DataType]:
@@ -191,37 +192,32 @@ def _has_hash(kind: DataType) -> bool:
     return not isinstance(kind, MapType | VariantType)
 
 
-def as_json(*columns: Column) -> Column:
-    """Return STRING: a JSON object of some columns, nulls and microseconds included."""
-    return F.to_json(F.struct(*columns), {**EVERY_MICROSECOND, "ignoreNullFields": "false"})
+def as_json(*fields: str) -> str:
+    """Return SQL of a STRING: a JSON object of some columns, nulls and microseconds included.
+
+    Args:
+        fields: Columns, or `expression AS name`.
+    """
+    options = {**EVERY_MICROSECOND, "ignoreNullFields": "false"}
+    given = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
+    return f"to_json(struct({', '.join(fields)}), map({given}))"
 
 
-def text_of(frame: DataFrame, expression: str) -> Column:
-    """Return STRING: an expression's value as text, the same for values that a group takes for one: -0.0 is 0.0.
+def text_of(frame: DataFrame, expression: str) -> str:
+    """Return SQL of a STRING: an expression's value as text, equal for values that a group takes for one.
 
     Null where the expression is null, or fails.
     """
-    return without_minus_zero(null_if_it_fails(frame, expression), type_of(frame, expression)).cast("string")
+    return f"CAST({without_minus_zero(guarded_sql(frame, expression), type_of(frame, expression))} AS STRING)"
 
 
-def without_minus_zero(value: Column, kind: DataType) -> Column:
-    """Return a value of a type with 0.0 for -0.0, also within it: groups take them for one."""
-    if isinstance(kind, DoubleType | FloatType):
-        return value + F.lit(0.0).cast(kind)  # the sum of the two zeros is 0.0
+def without_minus_zero(value: str, kind: DataType) -> str:
+    """Return SQL of a value of a type with 0.0 for -0.0, also within it; keys of maps aside.
+
+    Groups take the two for one.
+    """
     if not holds_floats(kind):
         return value
-    if isinstance(kind, ArrayType):
-        items = kind.elementType
-        return F.transform(value, lambda item: without_minus_zero(item, items))
-    if isinstance(kind, MapType):
-        return F.transform_values(value, lambda _, item: without_minus_zero(item, kind.valueType))
-    assert isinstance(kind, StructType)
-    fields = [without_minus_zero(value[field.name], field.dataType).alias(field.name) for field in kind]
-    return F.when(value.isNotNull(), F.struct(*fields))
-
-
-def without_minus_zero_sql(value: str, kind: DataType) -> str:
-    """Return SQL of a value of a type that holds floats, with 0.0 for each -0.0; keys of maps aside."""
     if isinstance(kind, DoubleType | FloatType):
         return _zero_sql(f"({value}{_END})", kind)
     return f"get(transform(array({value}{_END}), __tm_v -> {_zero_sql('__tm_v', kind)}), 0)"

@@ -16,10 +16,10 @@ from itertools import chain
 from math import gcd
 from typing import ClassVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, to_us
+from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.grid import close_time, end_after, ends_of, last_end_of, needed_from, start_of
 from tidemark.timeops.spec import WindowSpec
@@ -71,15 +71,16 @@ def sliced_results(
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
-    passing = with_groups(events.where(~left_out(events, window)), window)
-    first = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
-    in_all = F.coalesce(close_time(first, window) > F.col(W_BEFORE), F.lit(True))
+    passing = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
+    first = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
+    in_all = f"coalesce({close_time(first, window)} > {W_BEFORE}, true)"
     if FLUSHED_WINDOWS in passing.columns:
-        last = last_end_of(F.col(T_FINAL), window)
-        in_all = in_all & ~F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] >= first) & (one["end"] <= last))
-    by_slice = passing.where(in_all).withColumn(_SLICE, _slice_of(window)).groupBy(TIMELINE, _SLICE, *groups)
+        last = last_end_of(T_FINAL, window)
+        in_all += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` BETWEEN {first} AND {last})"
+    by_slice = passing.where(in_all).withColumn(_SLICE, F.expr(_slice_of(window))).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
-    late = place(passing.where(~in_all), ends_of(F.col(T_FINAL), window), window).withColumn(END, F.explode(ENDS))
+    late = place(passing.where(f"NOT ({in_all})"), ends_of(T_FINAL, window), window)
+    late = late.withColumn(END, F.explode(ENDS))
     of_windows = late.groupBy(*BY_END, *groups).agg(*parts)
     both = segment.closing(of_slices.unionByName(of_windows), window)
     wholes = [partial.whole.alias(name) for name, partial in partials.items()]
@@ -90,15 +91,15 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
     """Return the slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
     width = _width(window)
     if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
-        return of_slices.withColumn(END, F.explode(ends_of(F.col(_SLICE), window))).drop(_SLICE)
+        return of_slices.withColumn(END, F.expr(f"explode({ends_of(_SLICE, window)})")).drop(_SLICE)
     *steps, last = factors(window.size_us // width, MOST_JOINED)
     joined = [column.alias(name) for partial in partials.values() for name, column in partial.joined.items()]
     spans, groups = of_slices, (TIMELINE, _SLICE, *group_names(window))
     for count in steps:
-        in_spans = spans.withColumn(_SLICE, F.explode(_starts(F.col(_SLICE), count, width)))
+        in_spans = spans.withColumn(_SLICE, F.expr(f"explode({_starts(_SLICE, count, width)})"))
         spans, width = in_spans.groupBy(*groups).agg(*joined), count * width
-    last_end = F.col(_SLICE) + F.lit(window.size_us - window.ends_inside_us)
-    return spans.withColumn(END, F.explode(_starts(last_end, last, width))).drop(_SLICE)
+    last_end = shifted(_SLICE, window.size_us - window.ends_inside_us)
+    return spans.withColumn(END, F.expr(f"explode({_starts(last_end, last, width)})")).drop(_SLICE)
 
 
 def factors(count: int, most: int) -> list[int]:
@@ -111,20 +112,19 @@ def factors(count: int, most: int) -> list[int]:
     return found if rest == 1 else [*found, rest]
 
 
-def _starts(instant_us: Column, count: int, width_us: int) -> Column:
+def _starts(instant_us: str, count: int, width_us: int) -> str:
     """Return ARRAY<BIGINT>: where spans of so many widths begin that hold what begins at an instant."""
-    return F.array(*[instant_us - F.lit(number * width_us) for number in range(count)])
+    return f"array({', '.join(shifted(instant_us, -number * width_us) for number in range(count))})"
 
 
 def _width(window: WindowSpec) -> int:
     return gcd(window.size_us, window.end_step_us)
 
 
-def _slice_of(window: WindowSpec) -> Column:
+def _slice_of(window: WindowSpec) -> str:
     """Return an instant that is in the same windows as the event: the first of its slice."""
-    width = _width(window)
-    inside = F.lit(window.ends_inside_us)
-    return floor_to(F.col(T_FINAL) - inside, width, window.offset_us % width) + inside
+    width, inside = _width(window), window.ends_inside_us
+    return shifted(floor_to(shifted(T_FINAL, -inside), width, window.offset_us % width), inside)
 
 
 @dataclass(frozen=True)
@@ -138,17 +138,17 @@ class AlignedWindows:
     needs_after_flush: ClassVar[bool] = False
     reach_us: ClassVar[int] = 0
 
-    def start_of(self, end_us: Column) -> Column:
+    def start_of(self, end_us: str) -> str:
         """Return the start of the window with this end."""
         return start_of(end_us, self.window)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
         """Add `__tm_start` to rows with `__tm_end`."""
-        return rows.withColumn(START, self.start_of(F.col(END)))
+        return rows.withColumn(START, F.expr(self.start_of(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the windows that each event is in, and the windows that it missed: membership.place."""
-        return place(events, ends_of(F.col(T_FINAL), self.window), self.window)
+        return place(events, ends_of(T_FINAL, self.window), self.window)
 
     def placed(self, _segment: WindowSegment, /) -> None:
         """Return None: an event is placed as cheaply as it is read."""
@@ -177,9 +177,9 @@ class AlignedWindows:
         events = told_of(segment.fresh_and_known, segment.flushed_windows, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         known = with_both_ends(placed, segment.adjusted)
-        is_open = F.coalesce(close_time(F.col(END), self.window) > F.col(W_START), F.lit(True))
-        own = rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
-        return with_groups(known.where(is_open), self.window).withColumn(RANK, own)
+        is_open = f"coalesce({close_time(END, self.window)} > {W_START}, true)"
+        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
+        return with_groups(known.where(is_open), self.window).withColumn(RANK, F.expr(own))
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events for which every window had closed when they came."""
@@ -188,9 +188,9 @@ class AlignedWindows:
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: some window that holds the event's time is not closed after the segment."""
-        closes_at = close_time(last_end_of(F.col(T_FINAL), self.window), self.window)
-        is_open = closes_at.isNotNull() & F.coalesce(closes_at > F.col(W_END), F.lit(True))
-        return with_end_once(events, segment.adjusted).withColumn(into, is_open)
+        closes_at = close_time(last_end_of(T_FINAL, self.window), self.window)
+        is_open = f"{closes_at} IS NOT NULL AND coalesce({closes_at} > {W_END}, true)"
+        return with_end_once(events, segment.adjusted).withColumn(into, F.expr(is_open))
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
@@ -200,7 +200,7 @@ class AlignedWindows:
         """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
         if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        passing = events.where(~left_out(events, self.window))
-        passing = passing.withColumn(END, last_end_of(F.col(T_FINAL), self.window))
-        is_open = F.coalesce(close_time(F.col(END), self.window) > F.col(W_BEFORE), F.lit(True))
-        return passing.where(F.col(END).isNotNull() & is_open)
+        passing = events.where(f"NOT {left_out(events, self.window)}")
+        passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
+        is_open = f"coalesce({close_time(END, self.window)} > {W_BEFORE}, true)"
+        return passing.where(f"{END} IS NOT NULL AND {is_open}")

@@ -17,9 +17,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, same_in, to_instant
+from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, same_in, shifted
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.grid import (
     LONGEST_MONTH_US,
@@ -70,11 +71,11 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
         The events with the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the
         windows that each reaches: the ones that it is in and that had not closed.
     """
-    earliest = end_after(F.col(T_FINAL) - F.lit(window.ends_inside_us), window)
-    still_open = end_after(F.col(W_BEFORE) - F.lit(window.allowed_lateness_us + window.ends_inside_us), window)
-    ends = {FIRST_END: F.greatest(earliest, still_open), LAST_END: last_end_of(F.col(T_FINAL), window)}
-    placed = with_groups(events.where(~left_out(events, window)), window).withColumns(ends)
-    return placed.where(F.col(FIRST_END) <= F.col(LAST_END))
+    earliest = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
+    still_open = end_after(shifted(W_BEFORE, -window.allowed_lateness_us - window.ends_inside_us), window)
+    ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(T_FINAL, window)}
+    placed = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
+    return placed.withColumns({name: F.expr(end) for name, end in ends.items()}).where(f"{FIRST_END} <= {LAST_END}")
 
 
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
@@ -101,9 +102,7 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
     """Return the groups of a segment that the rows of earlier ones lack, or say less of."""
     keys = [TIMELINE, *group_names(window)]
     new, old = fresh.alias("new"), before.alias("old")
-    says_it = (F.col(f"old.{FIRST_END}") <= F.col(f"new.{FIRST_END}")) & (
-        F.col(f"old.{LAST_END}") >= F.col(f"new.{LAST_END}")
-    )
+    says_it = F.expr(f"old.{FIRST_END} <= new.{FIRST_END} AND old.{LAST_END} >= new.{LAST_END}")
     return new.join(old, same_in("new", "old", keys) & says_it, "left_anti")
 
 
@@ -117,10 +116,10 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
     """
     reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
     known = with_end(seen.join(reach, TIMELINE), adjusted)
-    first = F.greatest(F.col(FIRST_END) - F.lit(1), last_closed(F.col(W_END), window))
-    spans = known.withColumn("__tm_after", first).where(F.col("__tm_after") < F.col("__tm_reach"))
-    ends = F.explode(ends_between(F.col("__tm_after"), F.col("__tm_reach"), window)).alias(END)
-    each = spans.select(TIMELINE, *group_names(window), ends).withColumn(START, start_of(F.col(END), window))
+    first = F.expr(f"greatest({FIRST_END} - 1L, {last_closed(W_END, window)})")
+    spans = known.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
+    ends = f"explode({ends_between(_BEHIND, '__tm_reach', window)}) AS {END}"
+    each = spans.selectExpr(TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
     return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
@@ -168,8 +167,7 @@ def given_watermark(window: WindowSpec) -> Column:
 
     Where an event came into this or a later window after that item, it is the one just after that event.
     """
-    was_closed = F.col(REACHED_W) >= close_time(F.col(END), window)
-    return F.when(was_closed, F.col(REACHED_W)).otherwise(F.col(WATERMARK))
+    return F.expr(f"IF({REACHED_W} >= {close_time(END, window)}, {REACHED_W}, {WATERMARK})")
 
 
 def _owed(
@@ -201,8 +199,8 @@ def _owed(
         longest_us = LONGEST_MONTH_US if window.calendar else window.size_us
         last_us = F.least(_UPTO, F.lit(only[1] + longest_us))
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
-    ends = F.explode(ends_between(F.col(_BEHIND), F.col(_UPTO), window)).alias(END)
-    each = spans.where(F.col(_BEHIND) < F.col(_UPTO)).select(*keys, ends)
+    ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
+    each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)
     return each.alias("each").join(given.alias("held"), same_in("each", "held", [*BY_END, *groups]), "left_anti")
 
 
@@ -220,10 +218,10 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
     )
     reach = both.groupBy(TIMELINE).agg(*[F.max(name).alias(name) for name in (_REACH_BEFORE, _REACH_AFTER)])
     known = with_both_ends(reach, segment.adjusted)
-    before, after = last_closed(F.col(W_START), window), last_closed(F.col(W_END), window)
-    given = F.when(F.col(_REACH_BEFORE).isNotNull() & before.isNotNull(), F.least(before, _REACH_BEFORE))
-    upto = F.col(_REACH_AFTER) if segment.flushed else F.when(after.isNotNull(), F.least(after, _REACH_AFTER))
-    return known.select(TIMELINE, given.alias(_BEHIND), upto.alias(_UPTO))
+    before, after = last_closed(W_START, window), last_closed(W_END, window)
+    given = f"IF({_REACH_BEFORE} IS NOT NULL AND {before} IS NOT NULL, least({before}, {_REACH_BEFORE}), NULL)"
+    upto = _REACH_AFTER if segment.flushed else f"IF({after} IS NOT NULL, least({after}, {_REACH_AFTER}), NULL)"
+    return known.selectExpr(TIMELINE, f"{given} AS {_BEHIND}", f"{upto} AS {_UPTO}")
 
 
 def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
@@ -247,22 +245,18 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
 
 def _unless_too_many(window: WindowSpec) -> Column:
     """Return `__tm_upto`; where a group would be owed too many rows, computing it fails, before there are any."""
-    count = count_between(F.col(_BEHIND), F.col(_UPTO), window) - F.col(_HELD)
-    groups = [F.col(of).alias(name) for of, name in zip(group_names(window), window.group_columns, strict=True)]
-    group = [F.lit(" to the group "), as_json(*groups)] if groups else []
-    sentence = F.concat(
-        F.lit(f"The window `{window.name}` adds"),
-        *group,
-        F.lit(" "),
-        count.cast("string"),
-        F.lit(f" {_OWED}, {window.empty_max}, in one batch: they end from "),
-        to_instant(end_after(F.col(_BEHIND), window)).cast("string"),
-        F.lit(" to "),
-        to_instant(_UPTO).cast("string"),
-        F.lit(" (UTC)."),
+    count = f"({count_between(_BEHIND, _UPTO, window)} - {_HELD})"
+    names = zip(group_names(window), window.group_columns, strict=True)
+    groups = [f"{of} AS {quoted(name)}" for of, name in names]
+    sentence = (
+        literal(f"The window `{window.name}` adds"),
+        *((literal(" to the group "), as_json(*groups)) if groups else ()),
+        f"' ', {count}",
+        literal(f" {_OWED}, {window.empty_max}, in one batch: they end from "),
+        f"timestamp_micros({end_after(_BEHIND, window)}), ' to ', timestamp_micros({_UPTO}), ' (UTC).'",
     )
-    refused = F.raise_error(sentence).cast("bigint")
-    return F.when(count > F.lit(window.empty_max), refused).otherwise(F.col(_UPTO))
+    refused = f"CAST(raise_error(concat({', '.join(sentence)})) AS BIGINT)"
+    return F.expr(f"IF({count} > {window.empty_max}L, {refused}, {_UPTO})")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ once or in revisions (results.py), which is another choice than the kind.
 
 from typing import Protocol
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aligned import AlignedWindows
@@ -34,8 +34,8 @@ class WindowKind(Protocol):
 
     # Which windows there are.
 
-    def start_of(self, end_us: Column) -> Column:
-        """Return the start of the window with this end; of a session, that of one event."""
+    def start_of(self, end_us: str) -> str:
+        """Return SQL of the start of the window with this end; of a session, that of one event."""
 
     def with_start(self, rows: DataFrame) -> DataFrame:
         """Add `__tm_start` to rows by `keys`, unless it is one of them."""

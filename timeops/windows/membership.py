@@ -7,12 +7,13 @@ sessions.py, sliding.py).
 
 from collections.abc import Callable
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE
 from tidemark.timeops.expressions.aggregates import on_rows
-from tidemark.timeops.expressions.try_expression import any_fails, null_if_it_fails
+from tidemark.timeops.expressions.tokens import literal
+from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql, null_if_it_fails
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
@@ -36,9 +37,9 @@ MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the ses
 FRESH = "__tm_fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
 RANK = "__tm_rank"
 """BIGINT: orders the moments at which a window that revises its results has one, see revisions.py."""
-Rank = Callable[[Column, Column, Column], Column]
-"""The first moment after an event of a row with END, by the clock, the watermark that it met, and its place in the
-log."""
+Rank = Callable[[str, str, str], str]
+"""SQL of the first moment after an event of a row with END, by the clock, the watermark that it met, and its place in
+the log."""
 CHANGED_BY = "__tm_changed_by"
 """Of bounds of a session the event of the segment that changed them, an EVENT; null where they last."""
 EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean>"
@@ -46,33 +47,35 @@ EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean
 _ALL = "__tm_all"
 
 
-def filtered(frame: DataFrame, window: WindowSpec) -> Column:
-    """Return BOOLEAN, never null: the window's `where` is not true."""
+def filtered(frame: DataFrame, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: the window's `where` is not true."""
     if window.where is None:
-        return F.lit(False)
-    return ~F.coalesce(null_if_it_fails(frame, window.where), F.lit(False))
+        return "false"
+    return f"(NOT coalesce({guarded_sql(frame, window.where)}, false))"
 
 
-def unfit(frame: DataFrame, window: WindowSpec) -> Column | None:
-    """Return BOOLEAN, never null: the event passes the filter, and an aggregate fails on it; None where none can.
+def unfit(frame: DataFrame, window: WindowSpec) -> str | None:
+    """Return SQL of a BOOLEAN, never null: the event passes the filter, and an aggregate fails on it.
 
-    It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them.
+    It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them. None
+    where no aggregate can fail.
     """
     fails = any_fails(frame, on_rows(window.aggregates.values()))
-    return None if fails is None else ~filtered(frame, window) & fails
+    return None if fails is None else f"(NOT {filtered(frame, window)} AND {fails})"
 
 
-def left_out(frame: DataFrame, window: WindowSpec) -> Column:
-    """Return BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
+def left_out(frame: DataFrame, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
     fails = any_fails(frame, on_rows(window.aggregates.values()))
-    return filtered(frame, window) if fails is None else filtered(frame, window) | fails
+    return filtered(frame, window) if fails is None else f"({filtered(frame, window)} OR {fails})"
 
 
-def takes_part(events: DataFrame, window: WindowSpec) -> Column:
-    """Return BOOLEAN, never null: the event is not left out, or earlier segments kept it for this window."""
+def takes_part(events: DataFrame, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: the event is not left out, or earlier segments kept it for this window."""
+    fits = f"NOT {left_out(events, window)}"
     if OPEN_IN not in events.columns:  # none was kept
-        return ~left_out(events, window)
-    return F.coalesce(F.array_contains(OPEN_IN, window.name), ~left_out(events, window))
+        return f"({fits})"
+    return f"coalesce(array_contains({OPEN_IN}, {literal(window.name)}), {fits})"
 
 
 def group_names(window: WindowSpec) -> list[str]:
@@ -88,48 +91,46 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     return frame.withColumns(columns) if columns else frame  # Spark Connect refuses none
 
 
-def no_ends() -> Column:
-    """Return an empty ARRAY<BIGINT>."""
-    return F.array().cast("array<bigint>")
+NO_ENDS = "CAST(array() AS ARRAY<BIGINT>)"
 
 
-def flushed_at(events: DataFrame, end_us: Column) -> Column:
-    """Return BOOLEAN, never null: an earlier flush closed the window of the event's group that has this end."""
+def flushed_at(events: DataFrame, end_us: str) -> str:
+    """Return SQL of a BOOLEAN, never null: an earlier flush closed the window of the event's group with this end."""
     if FLUSHED_WINDOWS not in events.columns:
-        return F.lit(False)
-    return F.exists(FLUSHED_WINDOWS, lambda window: window["end"] == end_us)
+        return "false"
+    return f"exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {end_us})"
 
 
-def closed_to(events: DataFrame, end_us: Column, window: WindowSpec) -> Column:
-    """Return BOOLEAN, never null: the window with this end had closed when the event came, by watermark or flush."""
-    by_watermark = F.coalesce(close_time(end_us, window) <= F.col(W_BEFORE), F.lit(False))
-    return by_watermark | flushed_at(events, end_us)
+def closed_to(events: DataFrame, end_us: str, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: the window with this end had closed, by watermark or flush.
+
+    It had when the event came.
+    """
+    by_watermark = f"coalesce({close_time(end_us, window)} <= {W_BEFORE}, false)"
+    return f"({by_watermark} OR {flushed_at(events, end_us)})"
 
 
-def place(events: DataFrame, ends_us: Column, window: WindowSpec) -> DataFrame:
+def place(events: DataFrame, ends_us: str, window: WindowSpec) -> DataFrame:
     """Add the windows that each event is in, and the windows that it missed.
 
     Args:
         events: Events with `__tm_w_before` (microseconds; null: on time for certain), and where the pipeline was
             reopened with `__tm_flushed_windows`.
-        ends_us: ARRAY<BIGINT>: the ends of the windows that hold its time.
+        ends_us: SQL of an ARRAY<BIGINT>: the ends of the windows that hold its time.
         window: The window.
 
     Returns:
         `events` with `__tm_filtered` BOOLEAN (the window leaves the event out), `__tm_ends` and `__tm_missed`
         ARRAY<BIGINT>, ends of windows (both empty when filtered, or in a gap).
     """
-    placed = events.withColumn(FILTERED, left_out(events, window))
-    placed = placed.withColumn(_ALL, F.when(F.col(FILTERED), no_ends()).otherwise(ends_us))
-    missed = F.filter(_ALL, lambda end: closed_to(events, end, window))
-    is_open = F.filter(_ALL, lambda end: ~closed_to(events, end, window))
-    if FLUSHED_WINDOWS in events.columns:
-        return placed.withColumns({MISSED: missed, ENDS: is_open}).drop(_ALL)
-    may_be_late = F.col(W_BEFORE).isNotNull()
-    ends = {MISSED: F.when(may_be_late, missed), ENDS: F.when(may_be_late, is_open)}
-    return placed.withColumns(
-        {MISSED: ends[MISSED].otherwise(no_ends()), ENDS: ends[ENDS].otherwise(F.col(_ALL))}
-    ).drop(_ALL)
+    placed = events.withColumn(FILTERED, F.expr(left_out(events, window)))
+    placed = placed.withColumn(_ALL, F.expr(f"IF({FILTERED}, {NO_ENDS}, {ends_us})"))
+    is_closed = closed_to(events, "__tm_e", window)
+    ends = {MISSED: f"filter({_ALL}, __tm_e -> {is_closed})", ENDS: f"filter({_ALL}, __tm_e -> NOT {is_closed})"}
+    if FLUSHED_WINDOWS not in events.columns:  # most events are on time for certain
+        on_time = {MISSED: NO_ENDS, ENDS: _ALL}
+        ends = {name: f"IF({W_BEFORE} IS NULL, {on_time[name]}, {late})" for name, late in ends.items()}
+    return placed.withColumns({name: F.expr(text) for name, text in ends.items()}).drop(_ALL)
 
 
 def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
@@ -138,10 +139,10 @@ def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
     Where they have `__tm_flushed_windows`, also `__tm_by_flush`: the watermark had not closed the last of them, so
     `__tm_lateness_us` is null.
     """
-    late = placed.where((F.size(MISSED) > 0) & (F.size(ENDS) == 0))
-    last = close_time(F.element_at(MISSED, -1), window)
-    late = late.withColumn(LATENESS, F.col(W_BEFORE) - last + F.lit(1))
+    late = placed.where(f"size({MISSED}) > 0 AND size({ENDS}) = 0")
+    last = close_time(f"element_at({MISSED}, -1)", window)
+    lateness = f"{W_BEFORE} - {last} + 1L"
     if FLUSHED_WINDOWS not in placed.columns:
-        return late
-    by_flush = F.coalesce(last > F.col(W_BEFORE), F.lit(True))
-    return late.withColumns({BY_FLUSH: by_flush, LATENESS: F.when(~by_flush, F.col(LATENESS))})
+        return late.withColumn(LATENESS, F.expr(lateness))
+    by_flush = f"coalesce({last} > {W_BEFORE}, true)"
+    return late.withColumns({BY_FLUSH: F.expr(by_flush), LATENESS: F.expr(f"IF({by_flush}, NULL, {lateness})")})

@@ -6,13 +6,12 @@ needs. Not here: who is in a window and when it closed, which differs by kind (k
 """
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import or_
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in, to_instant
+from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
@@ -102,15 +101,16 @@ def _final(dated: DataFrame, window: WindowSpec) -> DataFrame:
 
 def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *more: str) -> DataFrame:
     start_us = segment.adjusted.rules.time.start_us
-    whole = results if start_us is None else results.where(F.col(START) >= F.lit(start_us))
-    return whole.select(
-        to_instant(START).alias("window_start"),
-        to_instant(END).alias("window_end"),
-        *[F.col(value).alias(name) for value, name in zip(group_names(window), window.group_columns, strict=True)],
-        *window.aggregates,
-        F.col(REVISION).alias("_revision"),
-        F.col(IS_FINAL).alias("_is_final"),
-        to_instant(WATERMARK).alias(WATERMARK),
+    whole = results if start_us is None else results.where(f"{START} >= {start_us}L")
+    named = zip(group_names(window), window.group_columns, strict=True)
+    return whole.selectExpr(
+        f"timestamp_micros({START}) AS window_start",
+        f"timestamp_micros({END}) AS window_end",
+        *[f"{value} AS {quoted(name)}" for value, name in named],
+        *map(quoted, window.aggregates),
+        f"{REVISION} AS _revision",
+        f"{IS_FINAL} AS _is_final",
+        f"timestamp_micros({WATERMARK}) AS {WATERMARK}",
         *more,
     )
 
@@ -128,13 +128,13 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     if not window.revises:
         return results
     found = with_next_revision(results.drop(LATE_EVENTS), window, "_revision", _NEXT)
-    return found.where(F.col(_NEXT).isNull()).drop(_NEXT)
+    return found.where(f"{_NEXT} IS NULL").drop(_NEXT)
 
 
 def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: str) -> DataFrame:
     """Add a column of the next revision of each result, which replaces it; null where none does."""
-    keys = [F.col(f"`{key}`") for key in window.key_columns]
-    return results.withColumn(into, F.lead(name).over(Window.partitionBy(*keys).orderBy("_revision")))
+    keys = ", ".join(map(quoted, window.key_columns))
+    return results.withColumn(into, F.expr(f"lead({name}) OVER (PARTITION BY {keys} ORDER BY _revision)"))
 
 
 def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
@@ -152,11 +152,11 @@ def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     late = kind_of(window).late_events(segment)
     if segment.flushed_windows is not None:
         by_flush = met_by(late.where(BY_FLUSH), segment.adjusted)
-        late = late.where(~F.col(BY_FLUSH)).unionByName(by_flush)
+        late = late.where(f"NOT {BY_FLUSH}").unionByName(by_flush)
     if not segment.adjusted.rules.clock_moves:
         return late
-    by_events = F.when(F.col(W_SET_BY).isNotNull(), F.col(LATENESS))  # no lateness lets in what the clock has passed
-    return late.withColumn(LATENESS, by_events)
+    # No lateness lets in what the clock has passed.
+    return late.withColumn(LATENESS, F.expr(f"IF({W_SET_BY} IS NULL, NULL, {LATENESS})"))
 
 
 def still_needed(
@@ -175,10 +175,11 @@ def still_needed(
     marked = events
     for flag, (window, segment) in zip(flags, segments, strict=True):
         marked = kind_of(window).with_needed(marked, segment, flag)
-    needed = marked.where(reduce(or_, [F.col(flag) for flag in flags], F.lit(False))).drop(W_END)
+    needed = marked.where(" OR ".join(flags) or "false").drop(W_END)
     if named:
-        names = [F.when(F.col(flag), F.lit(window.name)) for flag, (window, _) in zip(flags, segments, strict=True)]
-        needed = needed.withColumn(OPEN_IN, F.array_compact(F.array(*names)).cast("array<string>"))
+        by_flag = zip(flags, segments, strict=True)
+        names = ", ".join(f"IF({flag}, {literal(window.name)}, NULL)" for flag, (window, _) in by_flag)
+        needed = needed.withColumn(OPEN_IN, F.expr(f"CAST(array_compact(array({names})) AS ARRAY<STRING>)"))
     return needed.drop(*flags)
 
 

@@ -20,10 +20,11 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, floor_to, same_in
+from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, floor_to, same_in, shifted
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
@@ -226,12 +227,11 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
     moment = to_join(rows.sparkSession, found).alias("moment")
     same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
-    so_far = F.col(f"event.{RANK}") <= F.col(f"moment.{RANK}")
+    so_far = F.expr(f"event.{RANK} <= moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
-    has_ended = _reached(F.col(W_BEFORE), kind.window, F.col(f"event.{END}"))
-    is_new = (F.col(f"event.{RANK}") > F.col(_PREVIOUS)) & has_ended
-    cause = F.when(F.col(IS_TAKEN_BACK), F.col(_CHANGED_BY)).when(is_new, F.col(SEQ)).alias(CAUSE)
-    return event.join(moment, same & so_far).select("event.*", *more, cause)
+    is_new = f"event.{RANK} > {_PREVIOUS} AND {_reached(W_BEFORE, kind.window, f'event.{END}')}"
+    cause = f"CASE WHEN {IS_TAKEN_BACK} THEN {_CHANGED_BY} WHEN {is_new} THEN {SEQ} END AS {CAUSE}"
+    return event.join(moment, same & so_far).selectExpr("event.*", *more, cause)
 
 
 def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
@@ -246,19 +246,18 @@ def _ranked(segment: WindowSegment, kind: WindowKind) -> DataFrame:
     return rows.join(to_join(rows.sparkSession, clocks), TIMELINE, "left")
 
 
-def _rank(window: WindowSpec, clock_us: Column, watermark_us: Column, seq: Column) -> Column:
+def _rank(window: WindowSpec, clock_us: str, watermark_us: str, seq: str) -> str:
     """Return the first moment after an event, by the clock, the watermark that it met, and its place in the log."""
     if window.early_every_us is not None:
-        return floor_to(clock_us, window.early_every_us) + F.lit(window.early_every_us)
+        return shifted(floor_to(clock_us, window.early_every_us), window.early_every_us)
     every_us = window.revise_every_us
-    late = floor_to(clock_us, every_us) + F.lit(every_us) if every_us else seq
-    return F.when(_reached(watermark_us, window), late).otherwise(F.lit(ON_TIME))
+    late = shifted(floor_to(clock_us, every_us), every_us) if every_us else seq
+    return f"IF({_reached(watermark_us, window)}, {late}, {ON_TIME}L)"
 
 
-def _reached(watermark_us: Column, window: WindowSpec, end_us: Column | None = None) -> Column:
-    """Return BOOLEAN, never null: a watermark has passed the end of the window."""
-    end = F.col(END) if end_us is None else end_us
-    return F.coalesce(watermark_us >= end + F.lit(window.ends_inside_us), F.lit(False))
+def _reached(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
+    """Return SQL of a BOOLEAN, never null: a watermark has passed the end of the window."""
+    return f"coalesce({watermark_us} >= {shifted(end_us, window.ends_inside_us)}, false)"
 
 
 def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Table:
@@ -312,19 +311,18 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
     """
     keys = window.key_columns
     others = [name for name in results.columns if name not in (*keys, LATE_EVENTS, PASSES)]
-    columns = [F.col(f"`{name}`") for name in results.columns if name != PASSES]
+    columns = [quoted(name) for name in results.columns if name != PASSES]
     passes = F.col(PASSES) if PASSES in results.columns else F.lit(True)
     both = results.withColumns({PASSES: passes, _IS_KNOWN: F.lit(False)}).unionByName(
         known.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
     )
-    by_revision = Window.partitionBy(*[F.col(f"`{key}`") for key in keys]).orderBy("_revision")
-    shown = F.when(F.col(PASSES), F.struct(*[F.col(f"`{name}`") for name in others]))
-    found = both.withColumn(_REPLACED, F.lag(shown).over(by_revision)).where(~F.col(_IS_KNOWN))
-    was_shown = F.col(_REPLACED).isNotNull()
-    kind = F.when(was_shown, "update_postimage").otherwise("insert")
-    given = found.where(PASSES).select(*columns, kind.alias(CHANGE))
-    taken = F.when(F.col(PASSES), PREIMAGE).otherwise(DELETE)
-    cause = F.when(~F.col(PASSES), F.col(LATE_EVENTS)).alias(LATE_EVENTS)
-    of_keys = [F.col(f"`{key}`") for key in keys]
-    old = found.where(was_shown).select(*of_keys, f"{_REPLACED}.*", cause, taken.alias(CHANGE))
+    of_keys = [quoted(key) for key in keys]
+    shown = f"IF({PASSES}, struct({', '.join(map(quoted, others))}), NULL)"
+    before = F.expr(f"lag({shown}) OVER (PARTITION BY {', '.join(of_keys)} ORDER BY _revision)")
+    found = both.withColumn(_REPLACED, before).where(f"NOT {_IS_KNOWN}")
+    kind = f"IF({_REPLACED} IS NULL, 'insert', 'update_postimage') AS {CHANGE}"
+    given = found.where(PASSES).selectExpr(*columns, kind)
+    taken = f"IF({PASSES}, '{PREIMAGE}', '{DELETE}') AS {CHANGE}"
+    cause = f"IF({PASSES}, NULL, {LATE_EVENTS}) AS {LATE_EVENTS}"
+    old = found.where(f"{_REPLACED} IS NOT NULL").selectExpr(*of_keys, f"{_REPLACED}.*", cause, taken)
     return given.unionByName(old)

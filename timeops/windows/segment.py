@@ -34,6 +34,7 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.materialize import Materialize, as_it_is, from_driver
 from tidemark.timeops.spec import WindowSpec
@@ -71,7 +72,7 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
         found = adjusted.watermarks.reaching(rows[TIMELINE], _numbers(rows[_CLOSES_AT]))
         return {WATERMARK: found.watermark, REACHED: found.reached}
 
-    closed = wanted.withColumn(_CLOSES_AT, close_time(F.col(END), window))
+    closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
     return _answered(closed, adjusted, answer, (WATERMARK, REACHED)).drop(_CLOSES_AT)
 
 
@@ -159,8 +160,8 @@ def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> 
 
 def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
-    passed = close_time(F.col(END), window) < F.col(W_END)
-    return with_end(windows, adjusted).where(~F.coalesce(passed, F.lit(False))).drop(W_END)
+    is_ahead = f"NOT coalesce({close_time(END, window)} < {W_END}, false)"
+    return with_end(windows, adjusted).where(is_ahead).drop(W_END)
 
 
 def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
@@ -174,19 +175,19 @@ def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: Window
     if flushed_windows is None:
         return events
     groups = group_names(window)
-    one = F.struct(F.col(START).alias("start"), F.col(END).alias("end"), F.col(LAST_SEQ).alias("seq"))
-    lists = flushed_windows.groupBy(TIMELINE, *groups).agg(F.collect_list(one).alias(FLUSHED_WINDOWS))
+    one = f"struct({START} AS start, {END} AS `end`, {LAST_SEQ} AS seq)"
+    lists = flushed_windows.groupBy(TIMELINE, *groups).agg(F.expr(f"collect_list({one}) AS {FLUSHED_WINDOWS}"))
     same = same_in("event", "own", [TIMELINE, *groups])
     known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
-    kind = lists.schema[FLUSHED_WINDOWS].dataType
-    found = F.coalesce(f"own.{FLUSHED_WINDOWS}", F.array().cast(kind)).alias(FLUSHED_WINDOWS)
-    return known.select(*[F.col(f"event.`{name}`") for name in events.columns], found)
+    kind = lists.schema[FLUSHED_WINDOWS].dataType.simpleString()
+    found = f"coalesce(own.{FLUSHED_WINDOWS}, CAST(array() AS {kind})) AS {FLUSHED_WINDOWS}"
+    return known.selectExpr(*[f"event.{quoted(name)}" for name in events.columns], found)
 
 
 def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
     """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
     if flushed_windows is None:
-        return accepted.where(F.col(W_BEFORE).isNotNull())
+        return accepted.where(f"{W_BEFORE} IS NOT NULL")
     return told_of(accepted, flushed_windows, window)
 
 
@@ -225,7 +226,7 @@ class WindowSegment:
         """The accepted events of the segment and the known ones, which were on time: `__tm_w_before` is null."""
         if self.known is None:
             return self.adjusted.accepted
-        known = self.known.withColumn(W_BEFORE, F.lit(None).cast("bigint"))
+        known = self.known.withColumn(W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
         return known.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
@@ -246,10 +247,9 @@ class WindowSegment:
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
         """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
         known = with_both_ends(rows, self.adjusted)
-        closes_at = close_time(F.col(END), window)
-        not_before = F.coalesce(closes_at > F.col(W_START), F.lit(True))
-        by_now = F.lit(True) if self.flushed else closes_at <= F.col(W_END)
-        return known.where(not_before & by_now).drop(W_START, W_END)
+        closes_at = close_time(END, window)
+        by_now = "true" if self.flushed else f"{closes_at} <= {W_END}"
+        return known.where(f"coalesce({closes_at} > {W_START}, true) AND {by_now}").drop(W_START, W_END)
 
 
 def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -277,13 +277,13 @@ def as_events(
         `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__tm_timestamp`, and a null
         `__tm_w_before`: none is late.
     """
-    final = results.where("_is_final").select(*[F.col(f"`{name}`") for name in result_columns(window)])
+    final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window)))
     return final.withColumns(
         {
             TIMELINE: timeline(final, timeline_columns(window, windows, over)),
             TIMESTAMP: F.col("window_end"),
             T_FINAL: to_us("window_end"),
-            W_BEFORE: F.lit(None).cast("bigint"),
+            W_BEFORE: F.expr("CAST(NULL AS BIGINT)"),
         }
     )
 

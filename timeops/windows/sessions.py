@@ -35,6 +35,7 @@ from tidemark.timeops.columns import (
     TIMELINE,
     W_BEFORE,
     WATERMARK,
+    shifted,
     to_us,
 )
 from tidemark.timeops.events.adjustment import with_both_ends
@@ -52,12 +53,12 @@ from tidemark.timeops.windows.membership import (
     FRESH,
     MISSED,
     MISSED_FROM,
+    NO_ENDS,
     RANK,
     START,
     Rank,
     group_names,
     left_out,
-    no_ends,
     takes_part,
     with_groups,
 )
@@ -461,9 +462,9 @@ class Sessions:
         """A session of a longest duration may end sooner than a gap after an event, but not before its last one."""
         return self.window.gap_us if self.window.max_duration is None else 0
 
-    def start_of(self, end_us: Column) -> Column:
+    def start_of(self, end_us: str) -> str:
         """Return the start of the session of one event with this end."""
-        return end_us - F.lit(self.window.gap_us)
+        return shifted(end_us, -self.window.gap_us)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
         """Return the rows of sessions, which have their start."""
@@ -471,9 +472,9 @@ class Sessions:
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
-        own = F.array(F.col(T_FINAL) + F.lit(self.window.gap_us))
-        placed = events.withColumn(FILTERED, left_out(events, self.window))
-        return placed.withColumns({ENDS: F.when(F.col(FILTERED), no_ends()).otherwise(own), MISSED: no_ends()})
+        ends = f"IF({FILTERED}, {NO_ENDS}, array({shifted(T_FINAL, self.window.gap_us)}))"
+        placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
+        return placed.withColumns({ENDS: F.expr(ends), MISSED: F.expr(NO_ENDS)})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
         """Return the events that take part, on the driver, each with its session."""
@@ -521,16 +522,16 @@ class Sessions:
         own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
         events, bounds = self._beside(segment.fresh_and_known, own, placed.keys), _bounds(placed)
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
-        t, made = F.col(T_FINAL), F.col(_MADE_BY)
-        in_time = F.coalesce(F.col(SEQ) < F.col(CHANGED_BY)["seq"], F.lit(True))
-        held = both.where((F.col(_FIRST) <= t) & (t <= F.col(_LAST)) & in_time)
-        held = held.withColumns({START: F.col(_FIRST), END: F.col(_LAST) + F.lit(self.window.gap_us)})
-        by_maker = rank(made["clock"], made["w"], made["seq"])
+        in_time = f"coalesce({SEQ} < {CHANGED_BY}.seq, true)"
+        held = both.where(f"{T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
+        held = held.withColumns({START: F.col(_FIRST), END: F.expr(shifted(_LAST, self.window.gap_us))})
+        by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
         came = with_both_ends(held, segment.adjusted)
-        came = came.withColumn(RANK, F.greatest(rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ)), by_maker))
+        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
+        came = came.withColumn(RANK, F.expr(f"greatest({own}, {by_maker})"))
         # An event of the segment made the bounds, and the row is in a result since this came.
-        is_fresh = F.coalesce(made["fresh"] & (F.col(RANK) == by_maker), F.lit(False))
-        return came.withColumn(FRESH, F.col(FRESH) | is_fresh).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
+        is_fresh = f"{FRESH} OR coalesce({_MADE_BY}.fresh AND {RANK} = {by_maker}, false)"
+        return came.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return events that came when their session had closed, with `__tm_missed` (its end) and `__tm_lateness_us`.
@@ -543,10 +544,9 @@ class Sessions:
         by_flush = placed.found.session == FLUSHED
         own = {MISSED_FROM: placed.found.start, END: placed.found.end, BY_FLUSH: by_flush.astype(np.int64)}
         late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **own), placed.keys)
-        lateness = F.col(W_BEFORE) - F.col(END) - F.lit(window.allowed_lateness_us)
-        by_watermark = F.col(BY_FLUSH) == 0
-        told = {MISSED: F.array(END), LATENESS: F.when(by_watermark, lateness), BY_FLUSH: ~by_watermark}
-        late = late.withColumns(told).drop(END)
+        lateness = f"IF({BY_FLUSH} = 0, {W_BEFORE} - {shifted(END, window.allowed_lateness_us)}, NULL)"
+        told = {MISSED: f"array({END})", LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
+        late = late.withColumns({name: F.expr(value) for name, value in told.items()}).drop(END)
         return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -579,8 +579,8 @@ class Sessions:
         events = segment.fresh_and_known
         taking = with_groups(events.where(takes_part(events, window)), window)
         # Known events of a window that has one result are in open sessions, whatever they met.
-        met = F.col(W_BEFORE) if window.revises else F.when(F.col(FRESH), F.col(W_BEFORE))
-        more = [met.alias(W_BEFORE)] if keeps or window.revises else []
+        met = W_BEFORE if window.revises else f"IF({FRESH}, {W_BEFORE}, NULL)"
+        more = [F.expr(f"{met} AS {W_BEFORE}")] if keeps or window.revises else []
         more += [to_us(CLOCK).alias(CLOCK)] if window.revises else []
         named = dict.fromkeys([*keys, T_FINAL, FRESH, *timeline])
         narrow = taking.select(*named, *more, *_flat(taking, by_group))
@@ -588,7 +588,8 @@ class Sessions:
             narrow = narrow.distinct()
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
-            closed = segment.flushed_windows.select(F.col(START).alias(T_FINAL), F.col(END).alias(W_BEFORE), *flat)
+            own = (F.expr(f"{START} AS {T_FINAL}"), F.expr(f"{END} AS {W_BEFORE}"))
+            closed = segment.flushed_windows.select(*own, *flat)
             narrow = narrow.unionByName(closed, allowMissingColumns=True)
         rows = fetched(narrow, segment.adjusted.seqs)
         group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])

@@ -10,7 +10,7 @@ way. The windows of two instants overlap, so that an event is in as many results
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
@@ -24,7 +24,7 @@ from tidemark.timeops.columns import (
     WATERMARK,
     floor_to,
     same_in,
-    to_us,
+    shifted,
 )
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.spec import WindowSpec
@@ -37,6 +37,7 @@ from tidemark.timeops.windows.membership import (
     FLUSHED_WINDOWS,
     FRESH,
     MISSED,
+    NO_ENDS,
     RANK,
     START,
     Rank,
@@ -45,7 +46,6 @@ from tidemark.timeops.windows.membership import (
     group_names,
     late_of,
     left_out,
-    no_ends,
     place,
     takes_part,
     with_groups,
@@ -77,30 +77,32 @@ class SlidingWindows:
         """An event is in windows until it is a size old."""
         return self.window.size_us
 
-    def start_of(self, end_us: Column) -> Column:
+    def start_of(self, end_us: str) -> str:
         """Return the start of the window of an instant."""
-        return end_us - F.lit(self.window.size_us)
+        return shifted(end_us, -self.window.size_us)
 
     def with_start(self, rows: DataFrame) -> DataFrame:
         """Add `__tm_start` to rows with `__tm_end`, the instant."""
-        return rows.withColumn(START, self.start_of(F.col(END)))
+        return rows.withColumn(START, F.expr(self.start_of(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
         Others of the group make the instants in between, so the last possible one decides whether the event goes on.
         """
-        first, last = F.col(T_FINAL), F.col(T_FINAL) + F.lit(self.window.size_us - 1)
+        first, last = T_FINAL, shifted(T_FINAL, self.window.size_us - 1)
         if FLUSHED_WINDOWS not in events.columns:
-            return place(events, F.array(first, last), self.window)
-        placed = events.withColumn(FILTERED, left_out(events, self.window))
+            return place(events, f"array({first}, {last})", self.window)
+        placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
         is_closed = closed_to(placed, last, self.window)
-        between = F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] >= first) & (one["end"] <= last))
-        some = closed_to(placed, first, self.window) | between
-        goes_on = ~F.col(FILTERED) & ~is_closed
-        missed = F.when(~F.col(FILTERED) & is_closed, F.array(first, last)).when(goes_on & some, F.array(first))
-        ends = F.when(goes_on, F.array(last)).otherwise(no_ends())
-        return placed.withColumns({MISSED: missed.otherwise(no_ends()), ENDS: ends})
+        between = f"exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` BETWEEN {first} AND {last})"
+        some = f"({closed_to(placed, first, self.window)} OR {between})"
+        missed = (
+            f"CASE WHEN {FILTERED} THEN {NO_ENDS} WHEN {is_closed} THEN array({first}, {last}) "
+            f"WHEN {some} THEN array({first}) ELSE {NO_ENDS} END"
+        )
+        ends = f"IF({FILTERED} OR {is_closed}, {NO_ENDS}, array({last}))"
+        return placed.withColumns({MISSED: F.expr(missed), ENDS: F.expr(ends)})
 
     def placed(self, _segment: WindowSegment, /) -> None:
         """Return None: an event is in as many windows as its group has instants, too many to keep."""
@@ -126,32 +128,30 @@ class SlidingWindows:
         An instant that a late event makes holds events that came before there was any.
         """
         passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
-        own = rank(to_us(CLOCK), F.col(W_BEFORE), F.col(SEQ))
-        made = _made_by(passing, self.window, SEQ, CLOCK, FRESH).withColumn("moment", own)
-        first = F.min(F.struct("moment", F.col(FRESH).alias("fresh"))).alias(_MADE)
+        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
+        made = _made_by(passing, self.window, SEQ, CLOCK, FRESH).withColumn("moment", F.expr(own))
+        first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
         by_instant = made.groupBy(TIMELINE, *group_names(self.window), END).agg(first)
         instants = with_both_ends(by_instant, segment.adjusted)
-        is_open = _open_to(F.col(END), F.col(W_START), self.window)
+        is_open = _open_to(END, W_START, self.window)
         found = _with_cell(instants.where(is_open), self.window)
-        maker = F.col(_MADE)
         held = _held_at(found, passing, self.window, _MADE, W_START, W_END)
-        held = held.withColumn(RANK, F.greatest(own, maker["moment"]))
-        by_maker = maker["fresh"] & (F.col(RANK) == maker["moment"])
-        return held.withColumn(FRESH, F.col(FRESH) | by_maker).drop(_MADE)
+        held = held.withColumn(RANK, F.expr(f"greatest({own}, {_MADE}.moment)"))
+        is_fresh = f"{FRESH} OR ({_MADE}.fresh AND {RANK} = {_MADE}.moment)"
+        return held.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE)
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events that came after their last instant: alone they would have made the first."""
         events = may_be_late(segment.adjusted.accepted, segment.flushed_windows, self.window)
-        return late_of(self.place(events), self.window).withColumn(MISSED, F.slice(MISSED, 1, 1))
+        return late_of(self.place(events), self.window).withColumn(MISSED, F.expr(f"slice({MISSED}, 1, 1)"))
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
-        gone = F.col(T_FINAL) + F.lit(self.window.size_us)
-        is_open = _open_to(gone, F.col(W_END), self.window)
+        is_open = _open_to(shifted(T_FINAL, self.window.size_us), W_END, self.window)
         if self.needs_others:
             events = told_of(events, segment.flushed_windows, self.window)
-            is_open = _is_in_one(events, self.window) & is_open
-        return with_end_once(events, segment.adjusted).withColumn(into, is_open).drop(FLUSHED_WINDOWS)
+            is_open = f"{_is_in_one(events, self.window)} AND {is_open}"
+        return with_end_once(events, segment.adjusted).withColumn(into, F.expr(is_open)).drop(FLUSHED_WINDOWS)
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
@@ -163,13 +163,13 @@ class SlidingWindows:
         return segment.materialize(with_groups(events.where(_is_in_one(events, self.window)), self.window))
 
 
-def _is_in_one(events: DataFrame, window: WindowSpec) -> Column:
-    """Return BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
-    last = F.col(T_FINAL) + F.lit(window.size_us - 1)
-    is_open = _open_to(last, F.col(W_BEFORE), window)
+def _is_in_one(events: DataFrame, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
+    last = shifted(T_FINAL, window.size_us - 1)
+    is_in = f"{takes_part(events, window)} AND {_open_to(last, W_BEFORE, window)}"
     if FLUSHED_WINDOWS in events.columns:  # events that came before the flush stay in what it left open
-        is_open = is_open & ~F.exists(FLUSHED_WINDOWS, lambda one: (one["end"] == last) & (F.col(SEQ) > one["seq"]))
-    return takes_part(events, window) & is_open
+        is_in += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {last} AND {SEQ} > __tm_f.seq)"
+    return f"({is_in})"
 
 
 def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
@@ -177,31 +177,29 @@ def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
 
     What a flush closed before stays closed; its events still count at the instants of others after it.
     """
-    changes = F.explode(F.array(F.col(T_FINAL), F.col(T_FINAL) + F.lit(window.size_us)))
+    changes = f"explode(array({T_FINAL}, {shifted(T_FINAL, window.size_us)})) AS {END}"
     flushed = [FLUSHED_WINDOWS] if FLUSHED_WINDOWS in passing.columns else []
-    made = passing.select(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes.alias(END))
-    is_open = _open_to(F.col(END), F.col(W_BEFORE), window) & ~flushed_at(made, F.col(END))
+    made = passing.selectExpr(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes)
+    is_open = f"{_open_to(END, W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
     return made.where(is_open).drop(*flushed)
 
 
 def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
-    return instants.withColumn(_CELL, floor_to(F.col(END), window.size_us))
+    return instants.withColumn(_CELL, F.expr(floor_to(END, window.size_us)))
 
 
 def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
     """Return the events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
-    cell = floor_to(F.col(T_FINAL), window.size_us)
-    near = passing.withColumn(_CELL, F.explode(F.array(cell, cell + F.lit(window.size_us))))
-    at, event = instants.alias("at"), near.alias("event")
-    end, t = F.col(f"at.{END}"), F.col(f"event.{T_FINAL}")
-    same = same_in("at", "event", [TIMELINE, *group_names(window)])
-    inside = (F.col(f"at.{_CELL}") == F.col(f"event.{_CELL}")) & (t <= end) & (t > end - F.lit(window.size_us))
-    came = _open_to(end, F.col(f"event.{W_BEFORE}"), window)
-    joined = at.join(event, same & inside & came)
-    return joined.select("event.*", end, *[F.col(f"at.{name}") for name in more]).drop(_CELL)
+    cell = floor_to(T_FINAL, window.size_us)
+    near = passing.withColumn(_CELL, F.expr(f"explode(array({cell}, {shifted(cell, window.size_us)}))"))
+    end, t = f"at.{END}", f"event.{T_FINAL}"
+    same = same_in("at", "event", [TIMELINE, *group_names(window), _CELL])
+    inside = f"{t} <= {end} AND {t} > {shifted(end, -window.size_us)}"
+    came = _open_to(end, f"event.{W_BEFORE}", window)
+    joined = instants.alias("at").join(near.alias("event"), same & F.expr(f"{inside} AND {came}"))
+    return joined.selectExpr("event.*", end, *[f"at.{name}" for name in more]).drop(_CELL)
 
 
-def _open_to(end_us: Column, watermark_us: Column, window: WindowSpec) -> Column:
-    """Return BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
-    is_open = end_us + F.lit(window.allowed_lateness_us) >= watermark_us
-    return F.coalesce(is_open, F.lit(True))
+def _open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
+    return f"coalesce({shifted(end_us, window.allowed_lateness_us)} >= {watermark_us}, true)"
