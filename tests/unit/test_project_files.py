@@ -120,11 +120,12 @@ def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
     text = section(page, "Reasons") + section(page, "Columns")
     listed = re.findall(r"^\| `(\w+)` \| (ingest|time|window) \|", text, re.MULTILINE)
     assert sorted(listed) == sorted([*((one, one.stage) for one in Reason), (Reason.BAD_EXPRESSION, Stage.WINDOW)])
-    given = re.findall(r'\.alias\("(\w+)"\)', code)
-    carried = re.search(r"def _where_from.*?for name in \((.*?)\)", code, re.DOTALL)
+    given = re.findall(r' AS (\w+)"', code)
+    carried = re.search(r"_FROM_LOG = \((.*?)\)", code)
     assert carried is not None
-    given += [str(getattr(columns, name)) for name in [*re.split(r",\s*", carried[1]), "EVENT_TIME", "WATERMARK"]]
-    assert set(first_cells(text)) == {*Reason, *given} - {"start", "end"}
+    more = ("TIMELINE", "EVENT_TIME", "WATERMARK")
+    given += [str(getattr(columns, name)) for name in (*carried[1].split(", "), *more)]
+    assert set(first_cells(text)) == {*Reason, *given}
 
 
 DOCUMENTED = r"pyspark(\.errors|\.logger|\.sql(\.(functions|types|window|avro\.functions))?)?"
