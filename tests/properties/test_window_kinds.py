@@ -217,7 +217,7 @@ def test_windows_of_many_slices_are_joined_in_steps_of_few(count: int, found: li
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
-SOON = ("Europe/Berlin", "Australia/Lord_Howe")  # the latter moves its clocks by half an hour
+SOON = ("Australia/Lord_Howe",)  # it moves its clocks by half an hour
 
 
 @pytest.mark.parametrize(

@@ -85,20 +85,21 @@ def run(spec: Path, warehouse: Path, *words: str) -> Result:
     return done
 
 
-@pytest.mark.parametrize(
-    "archive", sorted((Path(__file__).parents[1] / "kept").glob("*.tar.gz")), ids=lambda one: one.name
-)
-def test_a_warehouse_of_a_released_version_opens_and_goes_on(
-    spark: SparkSession, tmp_path: Path, archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each was made by `tools/keep_warehouse.py` of its version."""
+@pytest.fixture(params=sorted((Path(__file__).parents[1] / "kept").glob("*.tar.gz")), ids=lambda one: one.name)
+def kept(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the archive of a warehouse, unpacked beside; `tools/keep_warehouse.py` of its version made it."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    archive: Path = request.param
     with tarfile.open(archive) as tar:
         tar.extractall(tmp_path, filter="data")
+    return archive
+
+
+def test_a_warehouse_of_a_released_version_opens(kept: Path, tmp_path: Path) -> None:
     path, warehouse = tmp_path / "shifts.yaml", tmp_path / "warehouse"
     file = read_spec(path)
     versions = {row["tidemark_version"] for row in table(warehouse, file.spec, "batches")}
-    assert versions == {archive.name.removesuffix(".tar.gz")}
+    assert versions == {kept.name.removesuffix(".tar.gz")}
     assert_tables_equal_the_oracle(warehouse, file.spec)
     told = []
     for command, *words in (["status", "--json"], ["plan", "--json"], ["show", "windows/visits"]):
@@ -109,6 +110,12 @@ def test_a_warehouse_of_a_released_version_opens_and_goes_on(
     assert json.loads(told[0])["wrong"] == []
     assert (json.loads(told[1])["changes"], json.loads(told[1])["run"]["files"]) == ([], 0)
 
+
+@pytest.mark.long
+@pytest.mark.usefixtures("kept")
+def test_a_warehouse_of_a_released_version_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    path, warehouse = tmp_path / "shifts.yaml", tmp_path / "warehouse"
+    file = read_spec(path)
     assert "nothing new" in run(path, warehouse).output, "all that is there was read by that version"
     newest = max(row["_arrival_time"] for row in table(warehouse, file.spec, "raw_events") if row["_arrival_time"])
     for folder in ("in", "gates"):

@@ -52,6 +52,7 @@ def materialize(made: tuple[SpecFile, Settings], instance: DagsterInstance, firs
     assert job.execute_in_process(instance=instance, asset_selection=[HOURLY], tags=tags).success
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:
     made = gaps(tmp_path, "2026-01-03", "2026-03-05")

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from dagster import AssetCheckEvaluation, AssetCheckKey, AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
@@ -13,6 +14,7 @@ from tidemark.pipelines.spec_files import read_spec
 ALERT = "alerts: {dead_letter_rate: {error: 80 %}}\n"
 
 
+@pytest.mark.long
 def test_a_device_that_loses_most_of_its_records_is_named_and_the_next_small_batch_turns_nothing_green(
     spark: SparkSession, tmp_path: Path
 ) -> None:

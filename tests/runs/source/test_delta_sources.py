@@ -174,6 +174,7 @@ def test_a_split_divides_a_table_as_it_does_files(spark: SparkSession, tmp_path:
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
+@pytest.mark.long
 def test_a_sensor_sees_new_versions_and_status_counts_them(spark: SparkSession, tmp_path: Path) -> None:
     assert spark
     commits(tmp_path, 1)

@@ -153,6 +153,7 @@ def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path
         assert (done.exit_code, said in done.output) == (2, True), (words, done.output)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: Path) -> None:
     made = pipeline(tmp_path, PLAIN)
