@@ -41,6 +41,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.session import is_local
 from tidemark.timeops.spec import Source, Spec
@@ -266,7 +267,8 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
     if reads_tables:
         came[PLACE] = F.col(PLACE) if PLACE in records.columns else F.lit(None).cast("bigint")
     whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
-    return whole.select(*payload.names, _A, *came, c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+    place = (c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
+    return whole.selectExpr(*map(quoted, payload.names), _A, *came, *place)
 
 
 def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int]:
@@ -300,7 +302,7 @@ def _write_log(
                     c.CLOCK: F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival)),
                     c.BATCH: BatchWriter(workspace, plan).stamp,
                 }
-            ).select(*payload.names, *c.LOG_COLUMNS)
+            ).selectExpr(*map(quoted, payload.names), *c.LOG_COLUMNS)
             if first_us is None:
                 lowest = F.min(c.to_us(c.CLOCK)).alias("lowest")
                 first_us = log.lowest if by_arrival else rows.agg(lowest).collect()[0]["lowest"]

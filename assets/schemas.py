@@ -184,10 +184,10 @@ def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: Window
     """
     if window.input is not None:
         columns = [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
-        return events.select(*map(quoted, columns))
+        return events.selectExpr(*map(quoted, columns))
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
     kept = [open_in_column(payload.names)] if kind_of(window).needs_others else []
-    return events.select(*map(quoted, [*open_columns(payload), *came, *kept]))
+    return events.selectExpr(*map(quoted, [*open_columns(payload), *came, *kept]))
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:

@@ -81,7 +81,7 @@ def _write_few(batch: Batch) -> int:
     """Write few events, which come into this process by one query; return how many got a `_release_seq`."""
     columns = held_columns(payload_of(batch.workspace))
     events = batch.outcome.released.events
-    rows = events.select(*map(quoted, columns), FATE).toArrow()
+    rows = events.selectExpr(*map(quoted, columns), FATE).toArrow()
     fate, rows = rows[FATE], rows.drop_columns(FATE)
     sequence, passed, held = (rows.filter(pc.equal(fate, one)) for one in (IN_SEQUENCE, PASSED, HELD))
     sequence = sequence.sort_by([(name, "ascending") for name in RELEASE_ORDER])

@@ -168,7 +168,7 @@ def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> N
     known = known.withColumn(EARLIER, F.lit(True))
     needed = stored_events(batch.outcome.needed_after(windows, known), payload)
     columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
-    found = needed.select(*map(quoted, columns), F.col(EARLIER)).toArrow()
+    found = needed.selectExpr(*map(quoted, columns), EARLIER).toArrow()
     is_known = pc.is_valid(found[EARLIER])
     fresh, needed_still = (found.filter(one).drop_columns(EARLIER) for one in (pc.invert(is_known), is_known))
     may_go = _matching(looked_at, where) if where is not None else looked_at.slice(0, 0)

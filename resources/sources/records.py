@@ -187,15 +187,15 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
         scan: A reader's DataFrame, untouched.
         parts: The part to read of each of its files.
     """
-    tagged = scan.select(
+    tagged = scan.selectExpr(
         "*",
-        F.col("_metadata.file_path").alias(_URL),
-        F.col("_metadata.file_block_start").alias(_BLOCK),
-        F.monotonically_increasing_id().alias(_ID),
+        f"_metadata.file_path AS {_URL}",
+        f"_metadata.file_block_start AS {_BLOCK}",
+        f"monotonically_increasing_id() AS {_ID}",
     )
     counted = (
         tagged.groupBy(_URL, _BLOCK)
-        .agg(F.count(F.lit(1)).alias("lines"), F.min(_ID).alias("lowest"))
+        .agg(F.expr("count(1) AS lines"), F.expr(f"min({_ID}) AS lowest"))
         .orderBy(_URL, _BLOCK)
         .collect()
     )
@@ -203,11 +203,11 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
     blocks = F.broadcast(frame_of(spark, table, _BLOCKS))
     records = (
         tagged.join(blocks, [_URL, _BLOCK], "left")
-        .withColumn(POSITION, _position())
+        .withColumn(POSITION, F.expr(_position()))
         # Rows of blocks that were not counted stay, otherwise the optimizer would drop them before they raise.
-        .where(F.col("__tm_lines").isNull() | _belongs())
-        .withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
-        .select(*scan.columns, FILE, POSITION, MODIFIED, GROUP)
+        .where(f"__tm_lines IS NULL OR ({_BELONGS})")
+        .withColumn(MODIFIED, F.expr("timestamp_micros(__tm_modified_us)"))
+        .selectExpr(*map(quoted, scan.columns), FILE, POSITION, MODIFIED, GROUP)
     )
     return Numbered(records, counts)
 
@@ -227,18 +227,16 @@ def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[lis
     return table, {part.file.path: before.get(path, 0) for path, part in parts.items()}
 
 
-def _position() -> Column:
+def _position() -> str:
     """Return lines of earlier blocks plus the place in the block; fail if the splits are not the counted ones."""
-    offset = F.col(_ID) - F.col("__tm_lowest")
-    overfull = ~F.col("__tm_is_last") & (offset >= F.col("__tm_lines"))
-    unknown = F.col("__tm_lowest").isNull() | (offset < 0) | overfull
-    error = F.concat(F.lit("The splits changed between counting and reading "), F.col(_URL))
-    return F.when(unknown, F.raise_error(error).cast("bigint")).otherwise(F.col("__tm_before") + offset + 1)
+    offset = f"({_ID} - __tm_lowest)"
+    is_unknown = f"__tm_lowest IS NULL OR {offset} < 0 OR (NOT __tm_is_last AND {offset} >= __tm_lines)"
+    error = f"concat('The splits changed between counting and reading ', {_URL})"
+    return f"IF({is_unknown}, CAST(raise_error({error}) AS BIGINT), __tm_before + {offset} + 1)"
 
 
-def _belongs() -> Column:
-    """Return whether a line belongs to this ingestion: neither read before nor added since the count."""
-    return (F.col(POSITION) > F.col("__tm_skip")) & (F.col(POSITION) <= F.col("__tm_before") + F.col("__tm_lines"))
+_BELONGS = f"{POSITION} > __tm_skip AND {POSITION} <= __tm_before + __tm_lines"
+"""A line belongs to this ingestion: it was neither read before nor added since the count."""
 
 
 def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:

@@ -159,9 +159,8 @@ def session_config(
             "spark.databricks.delta.snapshotPartitions": "1",
             **_INTERPRETED,
             "spark.sql.adaptive.enabled": "false",
-            # For the first minutes the JVM would optimize the code of Spark's planner rather than run it.
-            JAVA_OPTIONS: f"{java} -XX:Tier4InvocationThreshold=30000 "
-            "-XX:Tier4MinInvocationThreshold=5000 -XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=300000",
+            # Java's second compiler takes longer for code that runs for minutes only than it saves.
+            JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
         }
     return config
 

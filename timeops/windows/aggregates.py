@@ -14,8 +14,8 @@ from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, Lon
 
 from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
-from tidemark.timeops.expressions.tokens import calls, tokenize
-from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, null_if_it_fails
+from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
+from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, guarded_sql
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.membership import group_names
 
@@ -40,15 +40,15 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
         else:
             sums += [F.expr(bounded(text)).alias(of) for of, text in one.sums.items()]
     found = groups.agg(*sums, *more)
-    results = {name: null_if_it_fails(found, one.result) for name, one in cuts.items() if one.result is not None}
+    results = {name: guarded_sql(found, one.result) for name, one in cuts.items() if one.result is not None}
     if not results:
         return found
     working = {of for name in results for of in cuts[name].sums}
     others = [name for name in found.columns if name not in working]
     behind = others[len(others) - len(more) :] if more else []
     first = [name for name in others if name not in aggregates and name not in behind]
-    own = [results.get(name, F.col(f"`{name}`")).alias(name) for name in aggregates]
-    return found.select(*[F.col(f"`{name}`") for name in first], *own, *[F.col(f"`{name}`") for name in behind])
+    own = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
+    return found.selectExpr(*map(quoted, first), *own, *map(quoted, behind))
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
@@ -69,16 +69,16 @@ def passes_having(results: DataFrame, having: str | None) -> Column:
     if having is None:
         return F.lit(True)
     if cannot_fail(results, having):
-        return F.coalesce(F.expr(having), F.lit(False))
-    tried = F.expr(attempt_sql(results, having))
-    return (F.size(tried) == 0) | F.coalesce(F.get(tried, F.lit(0)), F.lit(False))
+        return F.expr(f"coalesce({having}\n, false)")
+    tried = attempt_sql(results, having)
+    return F.expr(f"size({tried}) = 0 OR coalesce(get({tried}, 0), false)")
 
 
 def having_fails(results: DataFrame, window: WindowSpec) -> Column | None:
     """Return BOOLEAN, never null: `having` cannot be computed on a result; None where that cannot be."""
     if window.having is None or cannot_fail(results, window.having):
         return None
-    return F.size(F.expr(attempt_sql(results, window.having))) == 0
+    return F.expr(f"size({attempt_sql(results, window.having)}) = 0")
 
 
 @dataclass(frozen=True)
