@@ -5,7 +5,7 @@ Here: constants and the smallest conversions between instants and microseconds. 
 
 from collections.abc import Iterable, Mapping
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.utc import FIRST_US, LAST_US
@@ -47,13 +47,18 @@ ONE_TIMELINE = "[]"
 
 
 def to_us(instant: str) -> Column:
-    """Return the microseconds since the epoch of SQL of a TIMESTAMP."""
+    """Return the microseconds since the epoch; `instant` is SQL of a TIMESTAMP."""
     return F.expr(f"unix_micros({instant})")
 
 
 def to_instant(us: str) -> Column:
-    """Return the TIMESTAMP of SQL of microseconds since the epoch."""
+    """Return the TIMESTAMP; `us` is SQL of the microseconds since the epoch."""
     return F.expr(f"timestamp_micros({us})")
+
+
+def with_sql(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
+    """Add columns to rows, or replace them; each name with its SQL."""
+    return rows.withColumns({name: F.expr(value) for name, value in columns.items()})
 
 
 def same_in(left: str, right: str, names: Iterable[str]) -> Column:
@@ -73,5 +78,5 @@ def floor_to(value: str, step_us: int, offset_us: int = 0) -> str:
 
 
 def shifted(instant_us: str, by_us: int) -> str:
-    """Return SQL of an instant, microseconds, that is some later than that of SQL, or earlier below zero."""
+    """Return SQL of an instant, moved by some microseconds: later, or earlier where they are below zero."""
     return f"({instant_us} {'-' if by_us < 0 else '+'} {abs(by_us)}L)" if by_us else instant_us

@@ -29,6 +29,7 @@ from tidemark.timeops.columns import (
 )
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicates import FIRST
+from tidemark.timeops.events.event_time import is_of
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
 from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
@@ -181,7 +182,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
     tolerance = _by_source(
         rules, lambda source: _length(source.out_of_orderness_us), _length(time.out_of_orderness_us)
     )
-    by, behind = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
+    by, after = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
     whose = f"IF({LATENESS} IS NULL, ', which the clock had raised', '')"
     first = FIRST if time.deduplicate_by else "''"
     apart = literal(f": they have one key, and event times at most {_length(time.within_us)} apart")
@@ -197,7 +198,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
         Reason.DUPLICATE: f"'the event is a duplicate of the one with _arrival_seq ', {first}, {apart}",
         Reason.EARLY: f"'the event is ', {by}, {early}",
         Reason.LATE_ARRIVAL: f"'the event arrived ', {by}, {late}",
-        Reason.OUT_OF_ORDER: f"'the event is ', {behind}, ' behind the watermark', {whose}, "
+        Reason.OUT_OF_ORDER: f"'the event is ', {after}, ' behind the watermark', {whose}, "
         f"'; out_of_orderness is ', {tolerance}",
     }
     cases = " ".join(f"WHEN '{reason}' THEN concat({sentence})" for reason, sentence in parts.items())
@@ -241,7 +242,7 @@ def _event_text(rules: TimeRules, refused: DataFrame) -> str:
     found = "''"
     for one in rules.event_times:
         if one.timestamp_by is not None:
-            is_own = f"{SOURCE} IN ({literals(one.sources)})" if one.sources else "true"
+            is_own = is_of(one.sources) if one.sources else "true"
             found = f"IF({is_own}, {text_of(refused, one.timestamp_by)}, {found})"
     return f"coalesce({found}, '')"
 

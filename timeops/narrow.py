@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, same_in
@@ -44,12 +44,12 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     return pa.concat_tables(pieces)
 
 
-def as_flat(frame: DataFrame, name: str) -> Column:
-    """Return a column whose values are equal for Arrow where a group of Spark takes them for one: nested as text."""
+def as_flat(frame: DataFrame, name: str) -> str:
+    """Return SQL of a column, a nested one as text: values are equal for Arrow where a group takes them for one."""
     kind = frame.schema[name].dataType
     value = without_minus_zero(quoted(name), kind)
     is_nested = kind.typeName() in ("array", "struct", "map", "variant")
-    return F.expr(as_json(f"{value} AS {quoted(name)}") if is_nested else value).alias(name)
+    return as_json(f"{value} AS {quoted(name)}") if is_nested else value
 
 
 def integers(column: pa.ChunkedArray) -> Array:
@@ -94,14 +94,13 @@ def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "in
     if len(found) > BROADCAST and list(keys) == [SEQ] and _is_dense(found):
         blocks = F.broadcast(from_driver(rows.sparkSession, _in_blocks(found, names)))
         near = rows.withColumn(_NUMBER, F.shiftright(SEQ, _BLOCK_BITS)).join(blocks, _NUMBER, how)
-        place = F.pmod(SEQ, F.lit(_BLOCK)).cast("int")
-        known = near.select(
-            *[F.col(f"`{name}`") for name in rows.columns], *[F.get(n, place).alias(n) for n in names]
-        )
+        own = [f"get({name}, CAST(pmod({SEQ}, {_BLOCK}) AS INT)) AS {name}" for name in names]
+        known = near.selectExpr(*map(quoted, rows.columns), *own)
         return known.where(F.col(names[0]).isNotNull()) if how == "inner" else known
-    same = same_in("row", "found", keys)
     if set(keys) <= {SEQ, TIMELINE}:  # they are never null
         same = F.expr(" AND ".join(f"row.{name} = found.{name}" for name in keys))
+    else:
+        same = same_in("row", "found", keys)
     both = rows.alias("row").join(to_join(rows.sparkSession, found).alias("found"), same, how)
     return both.selectExpr("row.*", *[f"found.{quoted(name)}" for name in names])
 

@@ -46,7 +46,7 @@ from tidemark.resources.spark.frames import Value, frame_of, small_frame
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
-from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
 from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import Source
@@ -507,8 +507,7 @@ class Reading:
             return value_sql(text, kind, self.time_zone)
         given = {option: self.options[option], "timeZone": self.time_zone}
         given |= {"locale": self.options["locale"]} if "locale" in self.options else {}
-        pairs = ", ".join(literal(part) for pair in given.items() for part in pair)
-        read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', map({pairs})).v"
+        read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', {literal_map(given)}).v"
         return inside_sql(read, kind)
 
 

@@ -73,7 +73,7 @@ def test_two_values_have_one_number_if_a_group_of_spark_takes_them_for_one(spark
     }[kind]
     each = ", ".join(f"(CAST({value} AS {kind}), {n}), (NULL, {n + 100})" for n, value in enumerate(values))
     rows = spark.sql(f"SELECT k, n, n % 2 AS parity FROM VALUES {each} AS (k, n)")
-    told = rows.select(as_flat(rows, "k"), "parity", "n").toArrow()
+    told = rows.selectExpr(f"{as_flat(rows, 'k')} AS k", "parity", "n").toArrow()
     by_number: dict[int, set[int]] = {}
     for number, n in zip(numbers(told, ["k", "parity"]), told["n"].to_pylist(), strict=True):
         by_number.setdefault(int(number), set()).add(n)

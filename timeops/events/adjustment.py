@@ -6,7 +6,7 @@ the watermark come back (rule 3, H, A2); rules 1 and 2 (A2), the rule of release
 the whole log.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,6 +36,7 @@ from tidemark.timeops.columns import (
     T,
     floor_to,
     shifted,
+    with_sql,
 )
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
@@ -379,7 +380,7 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
         more[ADJUSTED_BY] = f"IF({in_order}, {ADJUSTED_BY}, concat({ADJUSTED_BY}, array('{rule}')))"
     if policy == "adjust":
         more[W_SET_BY] = "CAST(NULL AS BIGINT)"
-    return rows.withColumns({name: F.expr(value) for name, value in more.items()})
+    return with_sql(rows, more)
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
@@ -397,35 +398,56 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         small.
     """
     arrival, ahead = f"unix_micros({ARRIVAL})", f"(unix_micros({EVENT_TIME}) - unix_micros({ARRIVAL}))"
-    refused, lateness, moved, names = "", "", "", ""
+    rules: list[_OfArrival] = []
     if time.early is not None:
-        beyond = shifted(ahead, -time.early.tolerance_us)
-        if time.early.policy == "drop":
-            refused += f" WHEN {beyond} > 0 THEN '{Reason.EARLY}'"
-            lateness += f" WHEN {beyond} > 0 THEN {beyond}"
-        moved += f" WHEN {beyond} > 0 THEN {floor_to(shifted(arrival, time.early.tolerance_us), time.unit_us)}"
-        names += f" WHEN {beyond} > 0 THEN array('early')"
+        limit = floor_to(shifted(arrival, time.early.tolerance_us), time.unit_us)
+        by = shifted(ahead, -time.early.tolerance_us)
+        rules.append(_OfArrival("early", Reason.EARLY, time.early.policy == "drop", by, limit))
     if time.late is not None:
-        beyond = shifted(f"(-{ahead})", -time.late.tolerance_us)
-        if time.late.policy == "drop":
-            refused += f" WHEN {beyond} > 0 THEN '{Reason.LATE_ARRIVAL}'"
-            lateness += f" WHEN {beyond} > 0 THEN {beyond}"
-        latest = floor_to(shifted(arrival, -time.late.tolerance_us), time.unit_us)
-        moved += f" WHEN {beyond} > 0 THEN greatest({MIN_US}L, {latest})"
-        names += f" WHEN {beyond} > 0 THEN array('late')"
-    reason = f"coalesce({REASON}, {_case(refused, 'CAST(NULL AS STRING)')})"
+        limit = f"greatest({MIN_US}L, {floor_to(shifted(arrival, -time.late.tolerance_us), time.unit_us)})"
+        by = shifted(f"(-{ahead})", -time.late.tolerance_us)
+        rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy == "drop", by, limit))
+    dropping = [rule for rule in rules if rule.drops]
+    found = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
+    lateness = _case([(rule.by, rule.by) for rule in dropping], "CAST(NULL AS BIGINT)")
+    moved = _case([(rule.by, rule.limit) for rule in rules], T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
-    judged = {
-        LATENESS: f"IF({REASON} IS NULL, {_case(lateness, 'CAST(NULL AS BIGINT)')}, NULL)",
-        REASON: reason,
-        T: f"IF({reason} IS NULL, {_case(moved, T)}, NULL)",
-        ADJUSTED_BY: f"IF({reason} IS NULL, {_case(names, no_names)}, {no_names})",
-    }
-    return events.withColumns({name: F.expr(value) for name, value in judged.items()})
+    names = _case([(rule.by, f"array('{rule.name}')") for rule in rules], no_names)
+    reason = f"coalesce({REASON}, {found})"
+    return with_sql(
+        events,
+        {
+            LATENESS: f"IF({REASON} IS NULL, {lateness}, NULL)",
+            REASON: reason,
+            T: f"IF({reason} IS NULL, {moved}, NULL)",
+            ADJUSTED_BY: f"IF({reason} IS NULL, {names}, {no_names})",
+        },
+    )
 
 
-def _case(branches: str, otherwise: str) -> str:
-    return f"CASE{branches} ELSE {otherwise} END" if branches else otherwise
+@dataclass(frozen=True)
+class _OfArrival:
+    """Rule 1 or 2 of a spec.
+
+    Attributes:
+        name: Its name in `_adjusted_by`.
+        reason: Why it refuses.
+        drops: Whether it refuses an event, or else moves it.
+        by: SQL of by how much an event is beyond its tolerance, microseconds; the rule applies above zero.
+        limit: SQL of the event time, microseconds, to which it moves an event.
+    """
+
+    name: str
+    reason: Reason
+    drops: bool
+    by: str
+    limit: str
+
+
+def _case(branches: Sequence[tuple[str, str]], otherwise: str) -> str:
+    """Return SQL of the first value whose number of microseconds is above zero; or else another one."""
+    cases = "".join(f" WHEN {by} > 0 THEN {value}" for by, value in branches)
+    return f"CASE{cases} ELSE {otherwise} END" if cases else otherwise
 
 
 def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Released:

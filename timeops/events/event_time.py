@@ -21,12 +21,13 @@ from tidemark.timeops.columns import (
     TIMELINE,
     T,
     floor_to,
-    to_instant,
     to_us,
+    with_sql,
 )
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
+from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, types_of, with_attempt
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.reasons import Reason
@@ -60,8 +61,8 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
     )
     timed = _with_event_time(items, rules).withColumns({REASON: reason, TIMELINE: timeline(items, rules.time.over)})
     usable = f"IF({REASON} IS NULL, {US}, NULL)"
-    cut = F.expr(floor_to(usable, rules.time.unit_us))
-    return timed.withColumns({EVENT_TIME: to_instant(usable), T: cut}).drop(US, FAILED, BAD)
+    times = {EVENT_TIME: f"timestamp_micros({usable})", T: floor_to(usable, rules.time.unit_us)}
+    return with_sql(timed, times).drop(US, FAILED, BAD)
 
 
 def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
@@ -77,20 +78,20 @@ def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
         return _of_expression(items, expressions[0].timestamp_by, expressions[0].time_zone)
     found = items
     parts = (US, FAILED, BAD)
-    chosen: dict[str, Column] = {name: F.lit(None) for name in parts}
+    chosen = dict.fromkeys(parts, "NULL")
     for number, one in enumerate(expressions):
-        own = F.col(SOURCE).isin(*one.sources)
+        own = is_of(one.sources)
         # The expression of one source must not be asked of another's records.
-        by = None if one.timestamp_by is None else f"CASE WHEN {_is_of(one.sources)} THEN ({one.timestamp_by}) END"
+        by = None if one.timestamp_by is None else f"CASE WHEN {own} THEN ({one.timestamp_by}) END"
         names = {name: f"{name}{number}" for name in parts}
         found = _of_expression(found, by, one.time_zone).withColumnsRenamed(names)
-        chosen = {name: F.when(own, F.col(names[name])).otherwise(chosen[name]) for name in parts}
-    return found.withColumns(chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
+        chosen = {name: f"IF({own}, {names[name]}, {chosen[name]})" for name in parts}
+    return with_sql(found, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
 
 
-def _is_of(sources: tuple[str, ...]) -> str:
-    """Return SQL of a BOOLEAN: the record is of one of these sources, whose names are plain words."""
-    return f"{SOURCE} IN ({', '.join(repr(name) for name in sources)})"
+def is_of(sources: tuple[str, ...]) -> str:
+    """Return SQL of a BOOLEAN: the record is of one of these sources."""
+    return f"{SOURCE} IN ({literals(sources)})"
 
 
 def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -> DataFrame:
@@ -164,8 +165,8 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
 
 def _bounded(frame: DataFrame) -> DataFrame:
     inside = f"{_RAW} BETWEEN {MIN_US}L AND {MAX_US}L"
-    bad = F.expr(f"{_RAW} IS NOT NULL AND NOT {inside}")
-    return frame.withColumns({US: F.expr(f"IF({inside}, {_RAW}, NULL)"), BAD: bad}).drop(_RAW)
+    told = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
+    return with_sql(frame, told).drop(_RAW)
 
 
 def _local_to_utc(us: Column, time_zone: str) -> Column:

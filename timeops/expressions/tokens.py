@@ -5,7 +5,7 @@ Here: cutting text into words, strings and symbols; finding calls, names and ali
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -205,6 +205,11 @@ def literal(text: str) -> str:
 def literals(texts: Iterable[str]) -> str:
     """Return texts as literals of SQL, with commas between them."""
     return ", ".join(map(literal, texts))
+
+
+def literal_map(texts: Mapping[str, str]) -> str:
+    """Return SQL of a MAP<STRING, STRING> of literals, as Spark's parsers and writers take their options."""
+    return f"map({literals(part for pair in texts.items() for part in pair)})"
 
 
 def split_alias(expression: str) -> tuple[str, str | None]:

@@ -29,10 +29,11 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from tidemark.timeops.columns import with_sql
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.text_times import check_built_texts, constant_time_problem, with_rule
-from tidemark.timeops.expressions.tokens import Token, literal, quoted, tokenize
+from tidemark.timeops.expressions.tokens import Token, literal, literal_map, quoted, tokenize
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
@@ -130,8 +131,7 @@ def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, tim
     The steps are projections of their own, so that Spark evaluates the expression once.
     """
     tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression, time_zone)))
-    parts = {value: F.expr(f"get({_TRIED}, 0)"), failed: F.expr(f"size({_TRIED}) = 0")}
-    return tried.withColumns(parts).drop(_TRIED)
+    return with_sql(tried, {value: f"get({_TRIED}, 0)", failed: f"size({_TRIED}) = 0"}).drop(_TRIED)
 
 
 def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, DataType]:
@@ -198,9 +198,8 @@ def as_json(*fields: str) -> str:
     Args:
         fields: Columns, or `expression AS name`.
     """
-    options = {**EVERY_MICROSECOND, "ignoreNullFields": "false"}
-    given = ", ".join(f"{literal(name)}, {literal(value)}" for name, value in options.items())
-    return f"to_json(struct({', '.join(fields)}), map({given}))"
+    options = literal_map({**EVERY_MICROSECOND, "ignoreNullFields": "false"})
+    return f"to_json(struct({', '.join(fields)}), {options})"
 
 
 def text_of(frame: DataFrame, expression: str) -> str:

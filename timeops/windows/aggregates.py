@@ -45,10 +45,10 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
         return found
     working = {of for name in results for of in cuts[name].sums}
     others = [name for name in found.columns if name not in working]
-    behind = others[len(others) - len(more) :] if more else []
-    first = [name for name in others if name not in aggregates and name not in behind]
+    last = others[len(others) - len(more) :] if more else []
+    first = [name for name in others if name not in aggregates and name not in last]
     own = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
-    return found.selectExpr(*map(quoted, first), *own, *map(quoted, behind))
+    return found.selectExpr(*map(quoted, first), *own, *map(quoted, last))
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:

@@ -34,6 +34,7 @@ from tidemark.timeops.windows.membership import (
     RANK,
     START,
     Rank,
+    flushed_between,
     group_names,
     late_of,
     left_out,
@@ -76,7 +77,7 @@ def sliced_results(
     in_all = f"coalesce({close_time(first, window)} > {W_BEFORE}, true)"
     if FLUSHED_WINDOWS in passing.columns:
         last = last_end_of(T_FINAL, window)
-        in_all += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` BETWEEN {first} AND {last})"
+        in_all += f" AND NOT {flushed_between(first, last)}"
     by_slice = passing.where(in_all).withColumn(_SLICE, F.expr(_slice_of(window))).groupBy(TIMELINE, _SLICE, *groups)
     of_slices = _given_to_windows(by_slice.agg(*parts), window, partials)
     late = place(passing.where(f"NOT ({in_all})"), ends_of(T_FINAL, window), window)

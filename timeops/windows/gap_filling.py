@@ -17,7 +17,18 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, same_in, shifted
+from tidemark.timeops.columns import (
+    SEQ,
+    T_FINAL,
+    TIMELINE,
+    W_BEFORE,
+    W_END,
+    W_START,
+    WATERMARK,
+    same_in,
+    shifted,
+    with_sql,
+)
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.expressions.tokens import literal, quoted
@@ -75,7 +86,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     still_open = end_after(shifted(W_BEFORE, -window.allowed_lateness_us - window.ends_inside_us), window)
     ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(T_FINAL, window)}
     placed = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
-    return placed.withColumns({name: F.expr(end) for name, end in ends.items()}).where(f"{FIRST_END} <= {LAST_END}")
+    return with_sql(placed, ends).where(f"{FIRST_END} <= {LAST_END}")
 
 
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:

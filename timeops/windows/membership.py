@@ -1,6 +1,6 @@
 """The questions of all windows to an event: does it pass their filter, can they add it up, what is its group.
 
-Here: `where`, `group_by` and the arguments of aggregates as columns; of the windows that hold an event's time which
+Here: `where`, `group_by` and the arguments of aggregates as SQL; of the windows that hold an event's time which
 are open to it; the names of the columns that kinds of windows share. Not here: which windows hold a time (aligned.py,
 sessions.py, sliding.py).
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE
+from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE, with_sql
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql, null_if_it_fails
@@ -101,10 +101,21 @@ def flushed_at(events: DataFrame, end_us: str) -> str:
     return f"exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {end_us})"
 
 
-def closed_to(events: DataFrame, end_us: str, window: WindowSpec) -> str:
-    """Return SQL of a BOOLEAN, never null: the window with this end had closed, by watermark or flush.
+def flushed_between(first_us: str, last_us: str) -> str:
+    """Return SQL of a BOOLEAN, never null: an earlier flush closed a window of the event's group that ends there.
 
-    It had when the event came.
+    Both ends count. The event has FLUSHED_WINDOWS.
+    """
+    return f"exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` BETWEEN {first_us} AND {last_us})"
+
+
+def closed_to(events: DataFrame, end_us: str, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: when the event came, the watermark or a flush had closed this window.
+
+    Args:
+        events: The events, as of `place`.
+        end_us: SQL of the end of the window.
+        window: The window of the spec.
     """
     by_watermark = f"coalesce({close_time(end_us, window)} <= {W_BEFORE}, false)"
     return f"({by_watermark} OR {flushed_at(events, end_us)})"
@@ -130,7 +141,7 @@ def place(events: DataFrame, ends_us: str, window: WindowSpec) -> DataFrame:
     if FLUSHED_WINDOWS not in events.columns:  # most events are on time for certain
         on_time = {MISSED: NO_ENDS, ENDS: _ALL}
         ends = {name: f"IF({W_BEFORE} IS NULL, {on_time[name]}, {late})" for name, late in ends.items()}
-    return placed.withColumns({name: F.expr(text) for name, text in ends.items()}).drop(_ALL)
+    return with_sql(placed, ends).drop(_ALL)
 
 
 def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
@@ -145,4 +156,4 @@ def late_of(placed: DataFrame, window: WindowSpec) -> DataFrame:
     if FLUSHED_WINDOWS not in placed.columns:
         return late.withColumn(LATENESS, F.expr(lateness))
     by_flush = f"coalesce({last} > {W_BEFORE}, true)"
-    return late.withColumns({BY_FLUSH: F.expr(by_flush), LATENESS: F.expr(f"IF({by_flush}, NULL, {lateness})")})
+    return with_sql(late, {BY_FLUSH: by_flush, LATENESS: f"IF({by_flush}, NULL, {lateness})"})

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import (
@@ -36,7 +36,7 @@ from tidemark.timeops.columns import (
     W_BEFORE,
     WATERMARK,
     shifted,
-    to_us,
+    with_sql,
 )
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
@@ -474,7 +474,7 @@ class Sessions:
         """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
         ends = f"IF({FILTERED}, {NO_ENDS}, array({shifted(T_FINAL, self.window.gap_us)}))"
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
-        return placed.withColumns({ENDS: F.expr(ends), MISSED: F.expr(NO_ENDS)})
+        return with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
         """Return the events that take part, on the driver, each with its session."""
@@ -524,7 +524,7 @@ class Sessions:
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
         in_time = f"coalesce({SEQ} < {CHANGED_BY}.seq, true)"
         held = both.where(f"{T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
-        held = held.withColumns({START: F.col(_FIRST), END: F.expr(shifted(_LAST, self.window.gap_us))})
+        held = with_sql(held, {START: _FIRST, END: shifted(_LAST, self.window.gap_us)})
         by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
         came = with_both_ends(held, segment.adjusted)
         own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
@@ -546,7 +546,7 @@ class Sessions:
         late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **own), placed.keys)
         lateness = f"IF({BY_FLUSH} = 0, {W_BEFORE} - {shifted(END, window.allowed_lateness_us)}, NULL)"
         told = {MISSED: f"array({END})", LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
-        late = late.withColumns({name: F.expr(value) for name, value in told.items()}).drop(END)
+        late = with_sql(late, told).drop(END)
         return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -580,16 +580,16 @@ class Sessions:
         taking = with_groups(events.where(takes_part(events, window)), window)
         # Known events of a window that has one result are in open sessions, whatever they met.
         met = W_BEFORE if window.revises else f"IF({FRESH}, {W_BEFORE}, NULL)"
-        more = [F.expr(f"{met} AS {W_BEFORE}")] if keeps or window.revises else []
-        more += [to_us(CLOCK).alias(CLOCK)] if window.revises else []
+        more = [f"{met} AS {W_BEFORE}"] if keeps or window.revises else []
+        more += [f"unix_micros({CLOCK}) AS {CLOCK}"] if window.revises else []
         named = dict.fromkeys([*keys, T_FINAL, FRESH, *timeline])
-        narrow = taking.select(*named, *more, *_flat(taking, by_group))
+        narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
         if window.input is not None:
             narrow = narrow.distinct()
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
-            own = (F.expr(f"{START} AS {T_FINAL}"), F.expr(f"{END} AS {W_BEFORE}"))
-            closed = segment.flushed_windows.select(*own, *flat)
+            own = (f"{START} AS {T_FINAL}", f"{END} AS {W_BEFORE}")
+            closed = segment.flushed_windows.selectExpr(*own, *flat)
             narrow = narrow.unionByName(closed, allowMissingColumns=True)
         rows = fetched(narrow, segment.adjusted.seqs)
         group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])
@@ -620,8 +620,8 @@ class Sessions:
         return of_sessions[found.session]
 
 
-def _flat(rows: DataFrame, names: Sequence[str]) -> list[Column]:
-    return [as_flat(rows, name).alias(f"{_FLAT}{number}") for number, name in enumerate(names)]
+def _flat(rows: DataFrame, names: Sequence[str]) -> list[str]:
+    return [f"{as_flat(rows, name)} AS {_FLAT}{number}" for number, name in enumerate(names)]
 
 
 def _bounds(placed: PlacedInSessions) -> pa.Table:

@@ -25,6 +25,7 @@ from tidemark.timeops.columns import (
     floor_to,
     same_in,
     shifted,
+    with_sql,
 )
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.spec import WindowSpec
@@ -43,6 +44,7 @@ from tidemark.timeops.windows.membership import (
     Rank,
     closed_to,
     flushed_at,
+    flushed_between,
     group_names,
     late_of,
     left_out,
@@ -95,14 +97,13 @@ class SlidingWindows:
             return place(events, f"array({first}, {last})", self.window)
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
         is_closed = closed_to(placed, last, self.window)
-        between = f"exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` BETWEEN {first} AND {last})"
-        some = f"({closed_to(placed, first, self.window)} OR {between})"
+        some = f"({closed_to(placed, first, self.window)} OR {flushed_between(first, last)})"
         missed = (
             f"CASE WHEN {FILTERED} THEN {NO_ENDS} WHEN {is_closed} THEN array({first}, {last}) "
             f"WHEN {some} THEN array({first}) ELSE {NO_ENDS} END"
         )
         ends = f"IF({FILTERED} OR {is_closed}, {NO_ENDS}, array({last}))"
-        return placed.withColumns({MISSED: F.expr(missed), ENDS: F.expr(ends)})
+        return with_sql(placed, {MISSED: missed, ENDS: ends})
 
     def placed(self, _segment: WindowSegment, /) -> None:
         """Return None: an event is in as many windows as its group has instants, too many to keep."""
