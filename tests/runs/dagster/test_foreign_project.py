@@ -41,7 +41,7 @@ from pathlib import Path
 
 import dagster as dg
 
-HERE = Path(__file__).parents[2]
+HERE = Path(__file__).parents[1]
 WAREHOUSE = HERE / "warehouse"
 
 
