@@ -21,7 +21,6 @@ from tidemark.pipelines.command_line import (
     MOST_NAMED,
     dagster_instance,
     each_spec,
-    is_verbose,
     known_settings,
     more_than_named,
     overrides_option,
@@ -216,7 +215,7 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
                 say(f"Not run: {', '.join(rest)}. What stops {file.spec.name} would stop them as well:")
             raise
         except TidemarkError as error:
-            failures.add(say_error(error, of=file.spec.name if len(files) > 1 else "", verbose=is_verbose()))
+            failures.add(say_error(error, of=file.spec.name if len(files) > 1 else ""))
     return min(failures, default=0)
 
 

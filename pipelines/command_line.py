@@ -143,20 +143,17 @@ def says_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
-    def told(*args: Any, verbose: bool, **kwargs: Any) -> None:
-        with in_words(verbose=verbose):
+    def told(*args: Any, **kwargs: Any) -> None:
+        del kwargs["verbose"]  # `_is_verbose` finds it in click's context
+        with in_words():
             command(*args, **kwargs)
 
     return told
 
 
 @contextmanager
-def in_words(*, verbose: bool = False) -> Iterator[None]:
-    """Turn errors inside, and a wish to stop, into sentences on stderr and an exit code; silence libraries' warnings.
-
-    Args:
-        verbose: Print the traceback of an unexpected error.
-    """
+def in_words() -> Iterator[None]:
+    """Turn errors inside, and a wish to stop, into sentences on stderr and an exit code; silence libraries."""
     warnings.simplefilter("ignore")
     _print_errors_of_libraries()
     with listening():
@@ -168,7 +165,7 @@ def in_words(*, verbose: bool = False) -> Iterator[None]:
                 sys.exit(_say_stopped())
             if isinstance(error, click.ClickException) or not isinstance(error, Exception):
                 raise  # click says it by itself
-            sys.exit(say_error(error, verbose=verbose))
+            sys.exit(say_error(error))
 
 
 def _say_stopped() -> int:
@@ -180,20 +177,23 @@ def _say_stopped() -> int:
     return 128 + by
 
 
-def is_verbose() -> bool:
+def _is_verbose() -> bool:
     """Return whether the command at work was given --verbose."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.params.get("verbose"))
 
 
-def say_error(error: Exception, *, of: str = "", verbose: bool) -> int:
-    """Say an error in a sentence, after the name of its pipeline if there are several; return the exit code."""
+def say_error(error: Exception, *, of: str = "") -> int:
+    """Say an error in a sentence, after the name of its pipeline if there are several; return the exit code.
+
+    With --verbose, the traceback of an unexpected one comes before it.
+    """
     from tidemark.resources.machine import machine_failure
 
     if not isinstance(error, TidemarkError):
         name, stack = type(error).__name__, "".join(traceback.format_exception(error))
         error = machine_failure(str(error), name) or UnexpectedError(name, first_line(error), stack)
-    if verbose and isinstance(error, UnexpectedError):
+    if _is_verbose() and isinstance(error, UnexpectedError):
         say(error.stack)
     say(f"{of}: {error}" if of else str(error))
     return BAD_SPEC if isinstance(error, SpecError) else FAILED

@@ -58,7 +58,8 @@ def to_instant(us: str) -> Column:
 
 def with_sql(rows: DataFrame, columns: Mapping[str, str]) -> DataFrame:
     """Add columns to rows, or replace them; each name with its SQL."""
-    return rows.withColumns({name: F.expr(value) for name, value in columns.items()})
+    added = {name: F.expr(value) for name, value in columns.items()}
+    return rows.withColumns(added) if added else rows  # Spark Connect refuses none
 
 
 def same_in(left: str, right: str, names: Iterable[str]) -> Column:

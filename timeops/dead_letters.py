@@ -1,7 +1,6 @@
 """The rows of `dead_letters`: one shape for every reason, each with a sentence that says why.
 
-Here: columns and sentences. Not here: the decision that a record is refused (extraction, policies, watermarks,
-windows).
+Here: columns and sentences. Not here: the decision that a record is refused (reasons.py names who decides each).
 """
 
 from collections.abc import Callable, Sequence

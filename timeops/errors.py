@@ -73,7 +73,7 @@ class UnexpectedError(TidemarkError):
         self.stack = printable(stack, keep="\n\t")
         super().__init__(
             f"Unexpected {name}{': ' if said else ''}{said}",
-            expected="no such failure; readers stay at the last commit",
+            expected="no error of the program itself; readers stay at the last commit",
             remedy="Run again. If it fails again, report it with what `--verbose` shows.",
         )
 

@@ -50,7 +50,8 @@ class Reason(StrEnum):
     # rules 1 and 2: `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
-    # rule 3: `_judge_order` in timeops/watermark/fold.py
+    # rule 3: `_judge_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in timeops/events/adjustment.py
+    # refuses it where the policy is `drop`
     OUT_OF_ORDER = (
         *("out_of_order", Stage.TIME, True),
         "it came behind the watermark: results for its time were final",

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from importlib import import_module
 from threading import Lock, Thread
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -150,7 +152,7 @@ def check(
 
 def great_expectations() -> Any:
     """Return the library; it is imported when it is first needed, as the import takes seconds."""
-    with _importing, warnings.catch_warnings(), _main_module_with_a_file():
+    with _importing, warnings.catch_warnings(), _main_module_with_a_file(), _on_demand("altair", "scipy.stats"):
         warnings.simplefilter("ignore")
         import great_expectations as gx  # noqa: PLC0415
     return gx
@@ -176,6 +178,32 @@ def _counts() -> Any:
     context.variables.progress_bars = {"globally": False, "metric_calculations": False}
     asset = context.data_sources.add_pandas("tidemark").add_dataframe_asset("counts")
     return asset.add_batch_definition_whole_dataframe("all")
+
+
+class _OnDemand(ModuleType):
+    """A module that is imported when something of it is asked for."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(import_module(self.__name__), name)
+
+
+@contextmanager
+def _on_demand(*names: str) -> Iterator[None]:
+    """Let imports in the block put off some modules, unless these are there already.
+
+    Great Expectations imports what draws charts and compares distributions: a third of its import, and 70 MB. No
+    check here needs it; expectations of others find it when they use it.
+    """
+    deferred = {name: _OnDemand(name) for name in names if name not in sys.modules}
+    sys.modules.update(deferred)
+    try:
+        yield
+    finally:
+        for name, one in deferred.items():
+            if sys.modules.get(name) is one:
+                del sys.modules[name]
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
     assert sum(not row[3] for rows in out.windows["w"].values() for row in rows) > 100
 
 
+@pytest.mark.long
 def test_a_time_that_is_far_off_is_refused_before_a_row_is_made(spark: SparkSession) -> None:
     events = tuple(Event(seq, BASE_US + seq, t, 2) for seq, t in enumerate([BASE_US, BASE_US + 5, FAR_US[1]]))
     time, window = TimeSpec(timestamp_by="e", over=("case",)), emptied("w", kind="tumbling", size="1 us")

@@ -38,7 +38,7 @@ def ids(frame: DataFrame) -> list[str]:
     return sorted(row["id"] for row in frame.select("id").collect())
 
 
-@pytest.mark.parametrize("policy", ["drop", "adjust", "keep"])
+@pytest.mark.parametrize("policy", ["drop", pytest.param("adjust", marks=pytest.mark.long), "keep"])
 def test_events_are_judged_as_by_the_oracle(spark: SparkSession, policy: str) -> None:
     time = tm.TimeSpec.model_validate(
         {"timestamp_by": "e", "over": ["case"], "out_of_orderness": "5 us"}

@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.aggregates import on_rows
-from tidemark.timeops.expressions.try_expression import any_fails, cannot_fail, null_if_it_fails, with_attempt
+from tidemark.timeops.expressions.try_expression import any_fails, cannot_fail, guarded_sql, with_attempt
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
 
@@ -43,11 +43,11 @@ def test_what_fails_on_a_row_is_null_there_and_a_value_on_the_others(
     spark: SparkSession, compiled: str, some: slice
 ) -> None:
     frame = rows(spark)
-    found = [null_if_it_fails(frame, text).isNotNull().alias(f"c{n}") for n, text in enumerate(FAILING[some])]
+    found = [f"{guarded_sql(frame, text)} IS NOT NULL AS c{n}" for n, text in enumerate(FAILING[some])]
     settings = {"spark.sql.codegen.wholeStage": compiled}
     settings |= {"spark.sql.codegen.factoryMode": "CODEGEN_ONLY"} if compiled == "true" else {}
     with with_settings(spark, settings):  # all in one projection: their common parts are not computed before
-        first, second = frame.repartition(1).sortWithinPartitions("id").select(*found).collect()
+        first, second = frame.repartition(1).sortWithinPartitions("id").selectExpr(*found).collect()
     assert all(first)
     assert not any(second)
 
@@ -56,8 +56,8 @@ def test_a_null_is_told_from_a_failure_and_a_constant_that_fails_from_both(spark
     frame = rows(spark)
     told = with_attempt(frame, "IF(id = 1, NULL, timestamp_millis(n))", "value", "failed")
     assert [tuple(row) for row in told.select("value", "failed").collect()] == [(None, False), (None, True)]
-    always = null_if_it_fails(frame, f"id > 0 AND timestamp_millis({TOO_LARGE}) > at")
-    assert [row[0] for row in frame.select(always).collect()] == [None, None]
+    always = guarded_sql(frame, f"id > 0 AND timestamp_millis({TOO_LARGE}) > at")
+    assert [row[0] for row in frame.selectExpr(always).collect()] == [None, None]
     fails = any_fails(frame, ["n", "timestamp_millis(n)", "map(k, timestamp_millis(n))"])
     assert fails is not None
     assert [row[0] for row in frame.selectExpr(fails).collect()] == [False, True]
@@ -90,13 +90,13 @@ CLOCKS = [
 @pytest.mark.parametrize("expression", CLOCKS)
 def test_a_text_that_is_built_to_be_read_as_the_clock_is_refused(spark: SparkSession, expression: str) -> None:
     with pytest.raises(SpecError, match=r"where a time is needed"):
-        null_if_it_fails(rows(spark), expression)
+        guarded_sql(rows(spark), expression)
 
 
 def test_a_record_that_says_now_has_no_time(spark: SparkSession) -> None:
     frame = rows(spark)
     casts = ["CAST(now AS TIMESTAMP)", "to_date(now)", "to_timestamp(concat('', now))", "timestamp_millis(0) < now"]
-    found = frame.select(*[null_if_it_fails(frame, text) for text in casts], F.col("now").cast("date"))
+    found = frame.selectExpr(*[guarded_sql(frame, text) for text in casts], "CAST(now AS DATE)")
     assert {value for row in found.collect() for value in row} == {None}
 
 

@@ -11,7 +11,7 @@ from tidemark.pipelines.cli import main
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
-from tidemark.timeops.expressions.try_expression import null_if_it_fails, with_attempt
+from tidemark.timeops.expressions.try_expression import guarded_sql, with_attempt
 
 COLUMNS = {
     "t": "string",
@@ -55,7 +55,7 @@ def test_a_constant_time_of_day_that_is_read_as_a_time_is_refused(spark: SparkSe
     assert problem.remedy.endswith("`date_format(x, 'HH:mm') >= '08:00'`")
     frame = spark.range(1).select(F.timestamp_millis("id").alias("opened"))
     with pytest.raises(SpecError, match="is a time of day"):
-        null_if_it_fails(frame, "opened >= '08:00'")
+        guarded_sql(frame, "opened >= '08:00'")
 
 
 def test_a_text_of_the_record_that_spark_takes_for_a_time_by_itself_is_refused(spark: SparkSession) -> None:

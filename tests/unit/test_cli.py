@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from syrupy.assertion import SnapshotAssertion
@@ -386,12 +387,14 @@ def test_an_error_is_a_sentence_and_an_exit_code(
 
 
 def test_verbose_adds_the_traceback_of_an_unexpected_error_only(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), in_words(verbose=True):
+    context = click.Context(click.Command("run"))
+    context.params["verbose"] = True
+    with pytest.raises(SystemExit), context.scope(), in_words():
         raise ZeroDivisionError("by 0")
     shown = capsys.readouterr().err
     assert "Traceback" in shown
     assert "\nUnexpected ZeroDivisionError: by 0\n" in shown
-    with pytest.raises(SystemExit), in_words(verbose=True):
+    with pytest.raises(SystemExit), context.scope(), in_words():
         raise LakeError("f")
     assert capsys.readouterr().err == "f\n"
 

@@ -14,7 +14,7 @@ compute that before both, outside of any "try".
 from collections.abc import Mapping, Sequence
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -109,11 +109,6 @@ def guarded_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> st
     if cannot_fail(frame, expression):
         return f"({expression}\n)"
     return f"get({attempt_sql(frame, expression, time_zone)}, 0)"
-
-
-def null_if_it_fails(frame: DataFrame, expression: str) -> Column:
-    """Return `expression` over `frame`, null on rows on which it fails."""
-    return F.expr(guarded_sql(frame, expression))
 
 
 def any_fails(frame: DataFrame, expressions: Sequence[str]) -> str | None:

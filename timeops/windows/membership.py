@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE, with_sql
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal
-from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql, null_if_it_fails
+from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
@@ -87,8 +87,7 @@ def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     """Add the values of `group_by`, null where an expression fails."""
     expressions = [expression for _, expression in window.group_expressions]
     values = zip(group_names(window), expressions, strict=True)
-    columns = {name: null_if_it_fails(frame, expression) for name, expression in values}
-    return frame.withColumns(columns) if columns else frame  # Spark Connect refuses none
+    return with_sql(frame, {name: guarded_sql(frame, expression) for name, expression in values})
 
 
 NO_ENDS = "CAST(array() AS ARRAY<BIGINT>)"

@@ -219,6 +219,7 @@ def test_live_runs_go_on_while_the_log_is_judged_anew(
     assert committed(made, "windows/per_minute") == live
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_job_in_dagster_makes_the_tables_anew_and_shows_what_it_did(tmp_path: Path) -> None:
     made = pipeline(tmp_path, "meter", "drop", sparse=False)

@@ -62,6 +62,7 @@ def any_year() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.long
 def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
     spark: SparkSession, tmp_path: Path, any_year: Path
 ) -> None:

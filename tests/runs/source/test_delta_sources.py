@@ -124,6 +124,7 @@ def test_the_log_has_the_rows_of_the_same_files_landed(spark: SparkSession, tmp_
     assert len(here) > 100
 
 
+@pytest.mark.long
 def test_tables_equal_the_oracle_whatever_the_cut(spark: SparkSession, tmp_path: Path, dice: Dice) -> None:
     """Commits of any size and runs at any time, sessions among the windows; with `flush` the last run ends it."""
     assert spark

@@ -73,6 +73,7 @@ def test_records_are_numbered_as_if_sorted(tmp_path: Path, order: str, start_s: 
     assert [row["_clock"] for row in rows] == clock
 
 
+@pytest.mark.long
 def test_a_clock_that_came_further_before_stays(spark: SparkSession, tmp_path: Path) -> None:
     assert spark
     (tmp_path / "rows.yaml").write_text(SPEC.format(order="arrival_time", start=""))

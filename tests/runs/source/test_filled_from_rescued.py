@@ -134,6 +134,7 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
     assert sum("reserves" in one for one in again) == 1, "the log was not written once more"
 
 
+@pytest.mark.long
 def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkSession, tmp_path: Path) -> None:
     made = pipeline(tmp_path, "json")
     lines = [

@@ -55,6 +55,7 @@ def test_a_large_value_of_parquet_is_a_dead_letter_and_the_others_are_read(tmp_p
     assert_is_beginning(said, LARGE)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_large_value_of_a_delta_table_is_a_dead_letter_also_in_a_list(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "up"), rows([["a"], ["b", LARGE], None], pa.list_(pa.string())))

@@ -69,6 +69,7 @@ def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
     assert len(near.inputFiles()) == 1
 
 
+@pytest.mark.long
 def test_another_key_of_duplicates_is_refused_once_there_are_tables_and_another_reach_is_taken(
     spark: SparkSession, tmp_path: Path
 ) -> None:
