@@ -115,6 +115,7 @@ def assert_all_windows_missed_some(out: Gathered, windows: Sequence[WindowSpec])
     assert closed >= {one.name for one in windows}
 
 
+@pytest.mark.long
 def test_events_from_before_a_flush_still_count_at_later_instants_of_a_sliding_window(spark: SparkSession) -> None:
     """Close by a flush the instants 10 and 30 of the event at 10. At 15 it still counts, beside the one at 15."""
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="50 us")

@@ -249,6 +249,7 @@ def test_ticks_of_a_case_stand_behind_the_records_of_their_steps(spark: SparkSes
     assert "`tick` has no effect" in done.stderr
 
 
+@pytest.mark.long
 def test_revisions_of_a_group_that_is_no_number_replace_each_other(spark: SparkSession, folder: Path) -> None:
     spec = SPEC.replace("till STRING", "till DOUBLE").replace(
         "out_of_orderness", "out_of_order: keep, out_of_orderness"

@@ -32,6 +32,7 @@ RIGHT = [
 ]
 
 
+@pytest.mark.long
 def test_only_what_fails_whatever_the_record_holds_is_a_fault(spark: SparkSession) -> None:
     frame = spark.createDataFrame([], COLUMNS)
     assert list(faults_of(frame, [*RIGHT, *WRONG])) == WRONG

@@ -34,6 +34,7 @@ def run(folder: Path, records: list[dict[str, object]]) -> Lake:
     return Lake(folder / "wh" / "maps")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_a_key_twice_makes_a_dead_letter_of_its_record_and_the_batch_goes_on(tmp_path: Path) -> None:
     good = {"at": "2026-01-01T10:00:00Z", "ks": ["a", "b"], "t": "a:1,b:2", "x": 1.0}

@@ -96,6 +96,7 @@ def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
     assert command(tmp_path, "far", "status").exit_code == 0
 
 
+@pytest.mark.long
 def test_what_is_dated_ahead_of_the_machine_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Write a file that could never be old enough, and the record that moved the clock of the log."""
     assert spark
