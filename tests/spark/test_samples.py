@@ -1,5 +1,6 @@
 """Made-up records show which expressions fail on every record, and which want values of a special form."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.timeops.expressions.refusals import faults_of
