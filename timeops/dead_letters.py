@@ -181,7 +181,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
     tolerance = _by_source(
         rules, lambda source: _length(source.out_of_orderness_us), _length(time.out_of_orderness_us)
     )
-    by, after = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
+    by, below = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
     whose = f"IF({LATENESS} IS NULL, ', which the clock had raised', '')"
     first = FIRST if time.deduplicate_by else "''"
     apart = literal(f": they have one key, and event times at most {_length(time.within_us)} apart")
@@ -197,7 +197,7 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
         Reason.DUPLICATE: f"'the event is a duplicate of the one with _arrival_seq ', {first}, {apart}",
         Reason.EARLY: f"'the event is ', {by}, {early}",
         Reason.LATE_ARRIVAL: f"'the event arrived ', {by}, {late}",
-        Reason.OUT_OF_ORDER: f"'the event is ', {after}, ' behind the watermark', {whose}, "
+        Reason.OUT_OF_ORDER: f"'the event is ', {below}, ' behind the watermark', {whose}, "
         f"'; out_of_orderness is ', {tolerance}",
     }
     cases = " ".join(f"WHEN '{reason}' THEN concat({sentence})" for reason, sentence in parts.items())

@@ -150,6 +150,7 @@ def check(
     return Checked(expectation, broken, tuple(sample()), note=note, measured=tuple(measured), result=result)
 
 
+@cache
 def great_expectations() -> Any:
     """Return the library; it is imported when it is first needed, as the import takes seconds."""
     with _importing, warnings.catch_warnings(), _main_module_with_a_file(), _on_demand("altair", "scipy.stats"):

@@ -358,8 +358,7 @@ def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
 def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
     """Return judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are in order."""
     if behind is None or not len(behind):
-        nothing = F.expr("CAST(NULL AS BIGINT)")
-        return judged.withColumns({W_BEFORE: nothing, W_SET_BY: nothing})
+        return with_sql(judged, dict.fromkeys((W_BEFORE, W_SET_BY), "CAST(NULL AS BIGINT)"))
     keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
     return judged.join(to_join(judged.sparkSession, behind), keys, "left")
 
