@@ -14,6 +14,7 @@ by.
 """
 
 import json
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -50,7 +51,7 @@ from tidemark.timeops.cases import (
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.problems import Path, Problem, show
@@ -223,6 +224,7 @@ def _items(known: DataFrame, payload: StructType) -> DataFrame:
 LOG = "__tm_of_log"
 
 _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
+_LOG_IN_TIMELINE = r'^\["[^"]*",?'
 
 
 @dataclass(frozen=True)
@@ -306,34 +308,43 @@ def log_of_timeline(timeline: str) -> str:
     return str(json.loads(timeline)[0])
 
 
-def timeline_in_log() -> Column:
-    """Return `_timeline` as it is called where there is one log."""
-    parts = F.from_json(c.TIMELINE, "array<string>")
-    return F.to_json(F.slice(parts, F.lit(2), F.greatest(F.size(parts) - 1, F.lit(0))))
+@dataclass(frozen=True)
+class LogWatermarks:
+    """The watermarks of one log after a segment, microseconds.
+
+    Attributes:
+        highest: Of the log as a whole: the highest of its timelines, or the clock's if that is higher.
+        by_timeline: Of each timeline, by its name where there is one log.
+    """
+
+    highest: int | None
+    by_timeline: Mapping[str, int | None]
 
 
 def log_watermarks(
     outcome: engine.Outcome, clocks: Mapping[str, int | None], time: TimeSpec
-) -> dict[str, int | None]:
-    """Return the watermark of each log as a whole: the highest of its timelines, or the clock's if that is higher.
+) -> dict[str, LogWatermarks]:
+    """Return the watermarks of each log.
 
     Args:
         outcome: The outcome of a segment of the logs.
         clocks: The latest clock that is seen of every log, microseconds.
         time: The spec's `time` section.
     """
-    found = {log: arrival_watermark(us, time) for log, us in clocks.items()}
-    for row in outcome.judged.watermarks.state.select([c.TIMELINE, "watermark"]).to_pylist():
-        log, us = log_of_timeline(row[c.TIMELINE]), row["watermark"]
-        if log in found and us is not None:
-            found[log] = max(us, us if found[log] is None else found[log])
+    by_log: dict[str, dict[str, int | None]] = {log: {} for log in clocks}
+    for row in outcome.timelines.select([c.TIMELINE, "watermark"]).to_pylist():
+        if (log := log_of_timeline(row[c.TIMELINE])) in by_log:
+            by_log[log][re.sub(_LOG_IN_TIMELINE, "[", row[c.TIMELINE])] = row["watermark"]
+    found = {}
+    for log, us in clocks.items():
+        all_of_log = (arrival_watermark(us, time), *by_log[log].values())
+        found[log] = LogWatermarks(max((one for one in all_of_log if one is not None), default=None), by_log[log])
     return found
 
 
 MOST_CUTS = 32
 """Places at which a case is cut; a longer one is cut at the ends of its steps and at so many other places."""
 
-_TIMELINES, _LOGS = "timelines", "logs"  # beside the tables: watermarks of both
 _SEGMENT = "__tm_segment"  # of a row that was written
 _REPLACED = "__tm_replaced"  # of a result the segment whose revision replaces it; null for none
 _IN_SEQUENCE = "__tm_in_sequence"  # of a released event: false if it passes outside the sequence
@@ -390,7 +401,8 @@ def run_cases(
     with told_in_words():
         segments = _fold(spark, records, logs, flushing, rules)
         rows = _collected(segments, schemas, rules.time.windows)
-    written = _Written(rows, _last(logs), len(segments), frozenset(flushing))
+    watermarks = [segment.watermarks for segment in segments]
+    written = _Written(rows, watermarks, _last(logs), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
@@ -432,13 +444,11 @@ class _Segment:
 
     Attributes:
         tables: Rows by table.
-        timelines: The timelines after it.
-        logs: The watermark of every log after it.
+        watermarks: Those of every log after it.
     """
 
     tables: Mapping[str, DataFrame]
-    timelines: DataFrame
-    logs: DataFrame
+    watermarks: Mapping[str, LogWatermarks]
 
 
 def _fold(
@@ -479,7 +489,6 @@ def _fold(
         outcome = judge_segment(rows, rules, places, state)
         state = outcome.state()
         seen = ended if rules.time.publishes_silences else known
-        by_log = log_watermarks(outcome, seen, rules.time.time)
         segments.append(
             _Segment(
                 tables={
@@ -488,8 +497,7 @@ def _fold(
                     ORDERED: _released(outcome.released),
                     HELD: _unnumbered(outcome.released.held),
                 },
-                timelines=from_driver(spark, outcome.timelines.select([c.TIMELINE, "watermark"])),
-                logs=small_frame(spark, list(by_log.items()), f"{LOG} STRING, watermark BIGINT"),
+                watermarks=log_watermarks(outcome, seen, rules.time.time),
             )
         )
     return segments
@@ -499,29 +507,32 @@ def _collected(
     segments: Sequence[_Segment], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """Collect all rows by segment, log and table, in one job."""
-    state = StructType.fromDDL("_timeline STRING, watermark BIGINT")
-    assert isinstance(state, StructType)
-    log_state = StructType([state["watermark"]])
-    kinds = {**schemas, _TIMELINES: state, _LOGS: log_state}
     revised = {WINDOWS + window.name: window for window in windows if window.revises}
     by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
-        timelines = segment.timelines.withColumn(LOG, F.get_json_object(c.TIMELINE, "$[0]"))
-        for table, frame in {**segment.tables, _TIMELINES: timelines, _LOGS: segment.logs}.items():
+        for table, frame in segment.tables.items():
             by_table[table].append(frame.withColumn(_SEGMENT, F.lit(number)))
     frames = []
-    for table, columns in kinds.items():
+    for table, columns in schemas.items():
         each = by_table[table]
         if table in revised:
             each = [with_next_revision(reduce(DataFrame.unionByName, each), revised[table], _SEGMENT, _REPLACED)]
         frames += [_as_json(frame, table, columns) for frame in each]
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in reduce(DataFrame.unionByName, frames).collect():
-        read = read_row(row["row"], kinds[row["table"]])
+    for row in _union(frames).collect():
+        read = read_row(row["row"], schemas[row["table"]])
         rows[row["segment"], row["log"], row["table"]].append(
             read | {_IN_SEQUENCE: row["in_sequence"], PASSES: row["passes"], _REPLACED: row["replaced"]}
         )
     return rows
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames; by halves, as Spark looks through a whole plan again with each union."""
+    if len(frames) == 1:
+        return frames[0]
+    half = len(frames) // 2
+    return _union(frames[:half]).union(_union(frames[half:]))
 
 
 def _released(released: Released) -> DataFrame:
@@ -534,17 +545,19 @@ def _unnumbered(events: DataFrame) -> DataFrame:
 
 
 def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
-    named = frame.withColumn(c.TIMELINE, timeline_in_log()) if c.TIMELINE in frame.columns else frame
-    in_sequence = F.col(_IN_SEQUENCE) if _IN_SEQUENCE in frame.columns else F.lit(None).cast("boolean")
-    replaced = F.col(_REPLACED) if _REPLACED in frame.columns else F.lit(None).cast("int")
-    return named.select(
-        F.col(_SEGMENT).alias("segment"),
-        F.lit(table).alias("table"),
-        F.col(LOG).alias("log"),
-        in_sequence.alias("in_sequence"),
-        F.expr(as_json(*map(quoted, columns.names))).alias("row"),
-        (F.col(PASSES) if PASSES in frame.columns else F.lit(True)).alias("passes"),
-        replaced.alias("replaced"),
+    named = frame
+    if c.TIMELINE in frame.columns:
+        named = frame.withColumn(c.TIMELINE, F.regexp_replace(c.TIMELINE, _LOG_IN_TIMELINE, "["))
+    known = {_IN_SEQUENCE: "CAST(NULL AS BOOLEAN)", PASSES: "true", _REPLACED: "CAST(NULL AS INT)"}
+    in_sequence, passes, replaced = (name if name in frame.columns else other for name, other in known.items())
+    return named.selectExpr(
+        f"{_SEGMENT} AS segment",
+        f"{literal(table)} AS table",
+        f"{LOG} AS log",
+        f"{in_sequence} AS in_sequence",
+        f"{as_json(*map(quoted, columns.names))} AS row",
+        f"{passes} AS passes",
+        f"{replaced} AS replaced",
     )
 
 
@@ -552,18 +565,19 @@ def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
 class _Written:
     """The rows that the segments wrote, by segment, log and table.
 
-    It also holds after which segment all items are there, the number of segments, and which logs were flushed.
+    It also holds the watermarks after each segment, after which segment all items are there, and which logs were
+    flushed.
     """
 
     rows: Mapping[tuple[int, str, str], Sequence[Row]]
+    watermarks: Sequence[Mapping[str, LogWatermarks]]
     last: int
-    segments: int
     flushed: frozenset[str]
 
     def final(self, log: str, tables: Sequence[str]) -> Outcome:
         """Return the contents of the tables when all of a log is done."""
         is_flushed = log in self.flushed
-        return self.outcome(log, tables, self.segments - 1 if is_flushed else self.last, final=is_flushed)
+        return self.outcome(log, tables, len(self.watermarks) - 1 if is_flushed else self.last, final=is_flushed)
 
     def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
         """Return the contents of a log's tables after one of the segments; `final` if it was flushed by then."""
@@ -571,12 +585,11 @@ class _Written:
         if ORDERED in tables:
             found[ORDERED] = _numbered(found[ORDERED])
             found[HELD] = list(self.rows.get((end, log, HELD), ()))
-        [of_log] = self.rows[end, log, _LOGS]
-        timelines = self.rows.get((end, log, _TIMELINES), ())
+        watermarks = self.watermarks[end][log]
         return Outcome(
             tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in found.items()},
-            watermark=_watermark(of_log["watermark"], final=final),
-            watermarks={row["_timeline"]: _watermark(row["watermark"], final=final) for row in timelines},
+            watermark=_watermark(watermarks.highest, final=final),
+            watermarks={name: _watermark(us, final=final) for name, us in watermarks.by_timeline.items()},
         )
 
     def _appended(self, log: str, table: str, end: int) -> list[Row]:
