@@ -63,14 +63,13 @@ def problems_of_zone(session: SparkSession, zone: str | None, at: Path) -> list[
 @lru_cache
 def _problem(session: SparkSession, zone: str) -> Problem | None:
     """Return what is wrong with a zone that Python knows: Java does not, or has other rules for it."""
-    release = java_release(session)
     try:
         java = _java_offsets(session, zone)
     except PySparkException as error:
         if error.getCondition() != "INVALID_TIMEZONE":
             raise
         return Problem(
-            f"`{zone}` is unknown to Java, whose time zone data are of release {release}",
+            f"`{zone}` is unknown to Java, whose time zone data are of release {java_release(session)}",
             "a time zone that both Python and Java know",
             "update Java, or its time zone data alone, or name another zone with the same clocks",
         )
@@ -80,7 +79,7 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
     at, by_java, by_python = different
     return Problem(
         f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
-        f"by Java's (release {release}) and {_shown(by_python)} by Python's",
+        f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
         f"the same rules from 1970 to {LAST_YEAR}, as Spark computes with Java's and plans are made with Python's",
         "update Java, and the system's zone files or the package tzdata, to the same release",
     )
@@ -102,10 +101,15 @@ def _java_offsets(session: SparkSession, zone: str) -> Offsets:
     def offset(at: str) -> str:
         return f"unix_seconds(from_utc_timestamp(timestamp_seconds({at}), '{zone}')) - ({at})"
 
-    begin, before = f"id * {_DAY_S}", f"(id - 1) * {_DAY_S}"
+    begin, before = f"day * {_DAY_S}", f"(day - 1) * {_DAY_S}"
     quarters = f"transform(sequence(0, {_QUARTERS}), q -> {offset(f'{before} + q * {_QUARTER_S}')})"
-    moved = session.range(_DAYS).where(f"id = 0 OR {offset(begin)} <> {offset(before)}")
-    return {row["id"]: tuple(row["offsets"]) for row in moved.selectExpr("id", f"{quarters} AS offsets").collect()}
+    moved = f"filter(sequence(0L, {_DAYS - 1}L), day -> day = 0 OR {offset(begin)} <> {offset(before)})"
+    # Of one row that is known beforehand, Spark computes this as it plans, without a job.
+    query = (
+        f"SELECT transform({moved}, day -> struct(day, {quarters} AS offsets)) AS moved FROM VALUES (0) AS one(row)"
+    )
+    [found] = session.sql(query).collect()
+    return {one["day"]: tuple(one["offsets"]) for one in found["moved"]}
 
 
 def _python_offsets(zone: str) -> Offsets:

@@ -48,6 +48,12 @@ _INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
+_FEW_ROWS: Mapping[str, str] = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
+}
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17, 21 or 25, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
@@ -178,7 +184,8 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
         return dict(config)
     kept = {name: value for name, value in config.items() if name not in (PACKAGES, *_DELTA)}
     java = config[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
-    return kept | {JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **_INTERPRETED}
+    few_rows = {**_INTERPRETED, **_FEW_ROWS}
+    return kept | {JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **few_rows}
 
 
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
@@ -198,13 +205,7 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
     The results stay the same: compiling a query, splitting it, and planning it anew while it runs pay off only on
     many rows.
     """
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
-    }
-    with with_settings(session, settings):
+    with with_settings(session, _FEW_ROWS):
         yield
 
 

@@ -14,9 +14,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -34,8 +35,9 @@ from pyspark.sql.types import (
 
 from tidemark.timeops.errors import SpecError, first_line
 from tidemark.timeops.expressions.bounds import bounded
-from tidemark.timeops.expressions.tokens import WORKING
+from tidemark.timeops.expressions.tokens import WORKING, literals, quoted
 from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.problems import Problem, did_you_mean
 
 REFUSALS = (PySparkException, Py4JJavaError)
@@ -226,27 +228,31 @@ def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
     may_fail = [text for text in dict.fromkeys(expressions) if not cannot_fail(frame, text)]
     if not may_fail:
         return {}
-    columns = [_value(field.dataType, number).alias(field.name) for number, field in enumerate(frame.schema)]
-    records = frame.sparkSession.range(0, _RECORDS, numPartitions=1).select(F.col("id").alias(_ID), *columns)
-    tried: dict[str, Column] = {}
+    columns = [
+        f"{_value(field.dataType, number)} AS {quoted(field.name)}" for number, field in enumerate(frame.schema)
+    ]
+    # Of rows that are known beforehand, Spark computes what follows as it plans, without a job.
+    records = from_driver(frame.sparkSession, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *columns)
+    tried: dict[str, str] = {}
     for text in may_fail:
         with suppress(SpecError):  # a clock, which is refused with words of its own
-            tried[text] = F.expr(attempt_sql(records, text))
+            tried[text] = attempt_sql(records, text)
     if not tried:
         return {}
-    failed = [F.min(F.when(F.size(one) == 0, F.col(_ID))) for one in tried.values()]
-    given = [F.count(F.get(one, F.lit(0))) for one in tried.values()]
-    times = [F.count_if(F.size(one) == 0) for one in tried.values()]
-    counts = {"failed": failed, "given": given, "times": times}
+    attempts = dict(enumerate(tried.values()))
+    failed_on = [f"size({attempt}) = 0 AS failed{number}" for number, attempt in attempts.items()]
+    given_on = [f"get({attempt}, 0) IS NOT NULL AS given{number}" for number, attempt in attempts.items()]
     try:
-        [row] = records.agg(*[F.array(*each).alias(name) for name, each in counts.items()]).collect()
+        rows = records.selectExpr(_ID, *failed_on, *given_on).collect()
     except REFUSALS:  # on made-up records alone, for all that is known
         return {}
     found = {}
-    for text, first, values, failures in zip(tried, row["failed"], row["given"], row["times"], strict=True):
-        record = records.where(F.col(_ID) == first)
-        said = "" if first is None or values else _said(record, text, always=failures == _RECORDS)
-        if said:
+    for number, text in enumerate(tried):
+        failed = [row[_ID] for row in rows if row[f"failed{number}"]]
+        if not failed or any(row[f"given{number}"] for row in rows):
+            continue
+        record = records.where(F.col(_ID) == failed[0])
+        if said := _said(record, text, always=len(failed) == _RECORDS):
             found[text] = said
     return found
 
@@ -267,19 +273,18 @@ def _said(record: DataFrame, expression: str, *, always: bool) -> str:
     return ""
 
 
-def _value(kind: DataType, salt: int) -> Column:
-    """Return a made-up value of a type; which one of several depends on the record and the column."""
+def _value(kind: DataType, salt: int) -> str:
+    """Return the SQL of a made-up value of a type; which one of several depends on the record and the column."""
     if isinstance(kind, ArrayType):
-        return F.array(_value(kind.elementType, salt), _value(kind.elementType, salt + 1000))
+        return f"array({_value(kind.elementType, salt)}, {_value(kind.elementType, salt + 1000)})"
     if isinstance(kind, MapType):
-        return F.create_map(_value(kind.keyType, salt), _value(kind.valueType, salt))
+        return f"map({_value(kind.keyType, salt)}, {_value(kind.valueType, salt)})"
     if isinstance(kind, StructType):
-        return F.struct(*[_value(one.dataType, salt + n).alias(one.name) for n, one in enumerate(kind)])
+        parts = [f"{_value(one.dataType, salt + n)} AS {quoted(one.name)}" for n, one in enumerate(kind)]
+        return f"struct({', '.join(parts)})"
     texts = _texts(kind)
-    if not texts:
-        return F.lit(None).cast(kind)
-    place = F.pmod(F.xxhash64(_ID, F.lit(salt)), F.lit(len(texts))) + 1
-    return F.element_at(F.array(*map(F.lit, texts)), place.cast("int")).cast(kind)
+    value = f"element_at(array({literals(texts)}), CAST(pmod(xxhash64({_ID}, {salt}), {len(texts)}) + 1 AS INT))"
+    return f"CAST({value if texts else 'NULL'} AS {kind.simpleString()})"
 
 
 def _texts(kind: DataType) -> list[str]:
