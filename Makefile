@@ -2,6 +2,9 @@
 
 BIN := .venv/bin
 
+# Keep compiled code, also where a container's setting says not to: else each of many commands compiles all of it.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo demo-kafka test test-all properties bench bench-peers bench-long check format docs screenshots ui
 

@@ -94,9 +94,9 @@ def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "in
     if len(found) > BROADCAST and list(keys) == [SEQ] and _is_dense(found):
         blocks = F.broadcast(from_driver(rows.sparkSession, _in_blocks(found, names)))
         near = rows.withColumn(_NUMBER, F.shiftright(SEQ, _BLOCK_BITS)).join(blocks, _NUMBER, how)
-        own = [f"get({name}, CAST(pmod({SEQ}, {_BLOCK}) AS INT)) AS {name}" for name in names]
+        own = [f"get({quoted(name)}, CAST(pmod({SEQ}, {_BLOCK}) AS INT)) AS {quoted(name)}" for name in names]
         known = near.selectExpr(*map(quoted, rows.columns), *own)
-        return known.where(F.col(names[0]).isNotNull()) if how == "inner" else known
+        return known.where(F.col(quoted(names[0])).isNotNull()) if how == "inner" else known
     if set(keys) <= {SEQ, TIMELINE}:  # they are never null
         same = F.expr(" AND ".join(f"row.{name} = found.{name}" for name in keys))
     else:

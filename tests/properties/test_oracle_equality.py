@@ -123,7 +123,7 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
 
 
 KEEPS_RECORDS = (True, False)  # a large segment keeps none: where they are needed they are judged again
-SOON = ("events", "clock", "splits")
+SOON = ("events",)
 
 
 @pytest.mark.parametrize(

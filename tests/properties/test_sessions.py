@@ -193,7 +193,8 @@ def test_a_long_backlog_of_late_events_is_refused_one_by_one(spark: SparkSession
     assert out.tally["s.window_closed"] == 3 * len(backlog)
 
 
-@pytest.mark.parametrize("policy", ["drop", pytest.param("adjust", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["drop", "adjust"])
 def test_without_an_event_time_arrivals_that_go_back_are_behind_the_watermark_and_in_no_session_that_was_cut(
     spark: SparkSession, policy: str
 ) -> None:

@@ -38,7 +38,8 @@ def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(batch_at_work, bound, 0)
 
 
-@pytest.mark.parametrize("policy", ["drop", pytest.param("keep", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("policy", ["drop", "keep"])
 def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tmp_path: Path, policy: str) -> None:
     assert spark
     file, settings = made = pipeline(tmp_path, f"large_{policy}", policy, sessions=True)

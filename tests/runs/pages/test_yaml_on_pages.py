@@ -34,7 +34,12 @@ BLOCKS = {
 }
 README = BLOCKS["README-0"]
 # These run a pipeline with every key, many cases, and a broker.
-LATER = ("docs/reference/spec-0", "docs/how-to/test-a-spec-0", "docs/how-to/read-kafka-0")
+LATER = (
+    "docs/reference/spec-0",
+    "docs/how-to/test-a-spec-0",
+    "docs/how-to/read-kafka-0",
+    "docs/how-to/read-delta-tables-1",
+)
 QUAKES = """\
 time,mag,net,id,updated,place
 2026-01-01T12:10:00Z,4.1,us,e1,2026-01-01T12:11:00Z,here

@@ -220,6 +220,7 @@ def test_a_changed_type_stops_the_source_and_what_comes_before_is_read(spark: Sp
     assert [row["v"] for row in log_of(tmp_path, "wide")] == [1, 5_000_000_000]
 
 
+@pytest.mark.long
 def test_a_table_with_deletion_vectors_column_mapping_and_partitions_is_read(
     spark: SparkSession, tmp_path: Path
 ) -> None:
