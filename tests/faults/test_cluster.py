@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.processes import Cluster, process, standalone_cluster, wait_until
+from tests.runs.running import assert_same_tables, rows_by_table
 from tests.s3 import BUCKET, S3Server
 from tidemark.pipelines.demo import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
@@ -88,13 +89,9 @@ class Demo:
         The spec is in one of them, and it says where the input is. Where a file lies and when it was written is not
         compared: input in a store is a copy.
         """
-        found = {name: self.workspace.lake.rows(name) for name in self.workspace.tables}
-        left_out = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
-        texts = {
-            name: map(str, rows.drop_columns([*left_out.intersection(rows.column_names)]).to_pylist())
-            for name, rows in found.items()
-        }
-        return {name: sorted(text.replace(STORE, FOLDER) for text in rows) for name, rows in texts.items()}
+        without = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
+        found = rows_by_table(self.workspace, without=without)
+        return {name: sorted(text.replace(STORE, FOLDER) for text in rows) for name, rows in found.items()}
 
 
 @pytest.fixture(scope="module")
@@ -156,11 +153,11 @@ def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_worker_di
     [batch] = demo.workspace.batches.history("process")
     assert batch.plan.attempt == 2, "its first attempt, after that of the ingestion"
     assert len(alone["raw_events"]) == FLIGHTS
-    assert_same(demo.tables(), alone)
+    assert_same_tables(demo.tables(), alone)
     before = demo.tables(of_one_batch=False)
     demo.does("backfill", *DAYS)
     assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
-    assert_same(demo.tables(of_one_batch=False), before)
+    assert_same_tables(demo.tables(of_one_batch=False), before)
 
 
 def test_input_and_tables_in_a_store_outlive_a_driver_and_a_worker(
@@ -176,7 +173,7 @@ def test_input_and_tables_in_a_store_outlive_a_driver_and_a_worker(
         assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
     [batch] = demo.workspace.batches.history("process")
     assert batch.plan.attempt == 3, "its second attempt, after that of the ingestion"
-    assert_same(demo.tables(), alone)
+    assert_same_tables(demo.tables(), alone)
     wait_until(lambda: not cluster.says()["activeapps"], demo.log)
 
 
@@ -196,9 +193,3 @@ def while_running(running: subprocess.Popen[bytes], holds: Callable[[], bool]) -
         return holds()
 
     return held
-
-
-def assert_same(found: dict[str, list[str]], wanted: dict[str, list[str]]) -> None:
-    assert sorted(found) == sorted(wanted)
-    for name, rows in wanted.items():
-        assert found[name] == rows, name

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from tests.processes import free_port, hdfs, process, wait_until
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import go, pipeline
+from tests.runs.running import assert_same_tables, go, pipeline, rows_by_table, workspace_of
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
@@ -47,15 +47,11 @@ def on_hdfs(base: Path, root: RemotePath, local: SpecFile) -> tuple[SpecFile, Se
 
 def rows(made: tuple[SpecFile, Settings], *, of_one_batch: bool) -> dict[str, list[str]]:
     """Return the rows of each table but the tables of batches, without the path of the input and its times."""
-    workspace = Workspace(made[0], made[1].warehouse)
-    left_out = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
-    found = {name: workspace.lake.rows(name) for name in workspace.tables if of_one_batch or name != WATERMARKS}
-    texts = {
-        name: map(str, of.drop_columns([*left_out.intersection(of.column_names)]).to_pylist())
-        for name, of in found.items()
-    }
+    without = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
+    names = [name for name in workspace_of(made).tables if of_one_batch or name != WATERMARKS]
+    found = rows_by_table(workspace_of(made), names, without=without)
     [folder] = {path.removesuffix("/*.jsonl") for path in made[0].inputs}  # the spec is in one of the tables
-    return {name: sorted(text.replace(folder, "folder") for text in of) for name, of in texts.items()}
+    return {name: sorted(text.replace(folder, "folder") for text in of) for name, of in found.items()}
 
 
 @pytest.mark.long
@@ -72,8 +68,8 @@ def test_whole_or_cut_with_a_kill_between_runs_on_hdfs_give_the_rows_of_a_local_
         assert go(whole, instance).batches == 1
         stop_and_kill(cut, tmp_path / "run.log")
         assert go(cut, instance, CUT).batches >= 1
-    assert rows(whole, of_one_batch=True) == rows(local, of_one_batch=True)
-    assert rows(cut, of_one_batch=False) == rows(local, of_one_batch=False)
+    assert_same_tables(rows(whole, of_one_batch=True), rows(local, of_one_batch=True))
+    assert_same_tables(rows(cut, of_one_batch=False), rows(local, of_one_batch=False))
     for _, settings in (whole, cut):
         assert_tables_equal_the_oracle(settings.warehouse, cut[0].spec)
 

@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import pipeline
+from tests.runs.running import assert_same_tables, pipeline, rows_by_table
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.delta import files as table_upkeep
@@ -79,16 +78,6 @@ def run(file: SpecFile, settings: Settings) -> int:
     """Runs to the end in this process; returns the committed batches."""
     with DagsterInstance.ephemeral() as instance:
         return run_pipeline(file, settings, RunOptions(), instance=instance).batches
-
-
-def differences(one: Workspace, other: Workspace) -> dict[str, int]:
-    """Return how many rows only one of two pipelines has, by table, as of their last commits."""
-    found = {}
-    for table in one.tables:
-        here, there = (Counter(map(str, of.lake.rows(table, of.base_of(table)).to_pylist())) for of in (one, other))
-        if here != there:
-            found[table] = ((here - there) + (there - here)).total()
-    return found
 
 
 @pytest.mark.long
@@ -185,4 +174,4 @@ def assert_finished(undisturbed: Undisturbed, settings: Settings) -> None:
     run(undisturbed.file, settings)
     here, there = (Workspace(undisturbed.file, own.warehouse) for own in (settings, undisturbed.settings))
     assert here.batches.pending() is None
-    assert differences(here, there) == {}
+    assert_same_tables(rows_by_table(here), rows_by_table(there))
