@@ -123,7 +123,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         input=_input_of(workspace, found).to_json(),
         fingerprint=workspace.spec.fingerprint(),
     )
-    is_small = sum(one.size for one in found.parts) <= _FEW_BYTES
+    is_small = found.size <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         fit_tables(workspace)

@@ -60,6 +60,11 @@ class Waiting:
         return self._every(lambda one: one.parts)
 
     @property
+    def size(self) -> int:
+        """Bytes of these parts, of offsets an estimate."""
+        return sum(one.size for one in self.parts)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of files, versions and offsets to read now, by these words."""
         counts = dict.fromkeys(("file", "version", "offset"), 0)

@@ -28,6 +28,7 @@ from tidemark.resources.spark.session import (
     local_session,
     session_config,
     use_stores,
+    with_one_compiler,
     without_tables,
 )
 from tidemark.timeops.errors import MachineError, SpecError
@@ -60,6 +61,10 @@ class SparkChoice:
     def is_remote(self) -> bool:
         """Return whether a server computes."""
         return _REMOTE in self.config
+
+    def for_little(self) -> "SparkChoice":
+        """Return the same for a process that computes little and ends: a Spark of its own warms up in less time."""
+        return replace(self, config=with_one_compiler(self.config))
 
 
 def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tables: bool = True) -> SparkChoice:

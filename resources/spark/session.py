@@ -59,6 +59,7 @@ _INSTALL_JAVA = (
     "Install Java 17, 21 or 25, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
 )
 _HEAP = "2g"
+_ONE_COMPILER = "-XX:TieredStopAtLevel=1"
 _ON_ONE_MACHINE: Mapping[str, str] = {
     # A task that runs out of memory fails alone: by default it would end the process, and a warm Spark with it.
     "spark.executor.killOnFatalError.depth": "0",
@@ -166,7 +167,7 @@ def session_config(
             **_INTERPRETED,
             "spark.sql.adaptive.enabled": "false",
             # Java's second compiler takes longer for code that runs for minutes only than it saves.
-            JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
+            JAVA_OPTIONS: f"{java} {_ONE_COMPILER} -XX:ReservedCodeCacheSize=240m",
         }
     return config
 
@@ -174,18 +175,29 @@ def session_config(
 def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     """Return settings for a command that uses no table and ends soon: it starts and plans fast, nothing else.
 
-    They leave out Delta Lake, whose jars need not be there then, and generated code for queries of a few rows. They
-    leave out Java's second compiler, which takes longer to compile Spark's planner than such a command runs.
+    They leave out Delta Lake, whose jars need not be there then, and generated code for queries of a few rows.
 
     Args:
         config: Settings from `session_config`. For a cluster they stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
-    kept = {name: value for name, value in config.items() if name not in (PACKAGES, *_DELTA)}
-    java = config[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
-    few_rows = {**_INTERPRETED, **_FEW_ROWS}
-    return kept | {JAVA_OPTIONS: f"{java} -XX:TieredStopAtLevel=1", **few_rows}
+    kept = {name: value for name, value in with_one_compiler(config).items() if name not in (PACKAGES, *_DELTA)}
+    java = kept[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
+    return kept | {JAVA_OPTIONS: java, **_INTERPRETED, **_FEW_ROWS}
+
+
+def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
+    """Return settings for a process that ends soon: without Java's second compiler.
+
+    That one takes longer to compile Spark's planner than such a process runs, and a core from it meanwhile.
+
+    Args:
+        config: Settings from `session_config`. For a cluster they stay unchanged.
+    """
+    if not is_local(config.get("spark.master", "")):
+        return dict(config)
+    return {**config, JAVA_OPTIONS: f"{config[JAVA_OPTIONS]} {_ONE_COMPILER}"}
 
 
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:

@@ -12,8 +12,13 @@ from threading import Thread
 
 import pytest
 from click.testing import CliRunner
+from dagster import DagsterInstance
 
+from tests.runs.landing import land
+from tests.runs.running import go, pipeline
+from tidemark.pipelines import runner
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.machine import executors_gone, out_of_memory, server_gone
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
@@ -199,6 +204,27 @@ def test_a_command_that_needs_no_table_starts_without_delta_and_ends_before_java
     for named in ("spark://far:7077", "sc://far:15002"):
         far = settings(tmp_path, named)
         assert choose_spark(far, tables=False) == choose_spark(far)
+
+
+@pytest.mark.parametrize("waiting", ["little", "much", "batches"])
+def test_a_run_over_little_input_ends_before_javas_second_compiler_would_pay_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waiting: str
+) -> None:
+    class Started(Exception):  # noqa: N818 - no error
+        pass
+
+    def start(choice: SparkChoice, _tell: object) -> None:
+        raise Started("-XX:TieredStopAtLevel=1" in choice.config["spark.driver.extraJavaOptions"])
+
+    monkeypatch.setattr(runner, "open_session", start)
+    monkeypatch.setattr(runner, "import_ahead", lambda: None)  # it would go on after the test
+    if waiting == "much":
+        monkeypatch.setattr(runner, "_LITTLE_BYTES", 100)
+    made = pipeline(tmp_path, "any", "drop")
+    land(tmp_path / "in_any", 20, seed=1)
+    options = RunOptions(max_events_per_batch=5 if waiting == "batches" else None)
+    with DagsterInstance.ephemeral() as instance, pytest.raises(Started, match=str(waiting == "little")):
+        go(made, instance, options)
 
 
 def test_of_this_machine_spark_listens_on_the_loopback_address_asks_for_a_secret_and_has_no_ui() -> None:
