@@ -59,7 +59,7 @@ QUIET = {"console": {"config": {"log_level": "CRITICAL"}}}
 
 
 _LONGEST_WAIT_SECONDS = 60  # for files to settle; where it takes longer, a later run takes them
-_LITTLE_BYTES, _LITTLE_RECORDS = 16_000_000, 200_000  # Java's second compiler gains nothing on twice as many
+_SHORT_BYTES, _SHORT_RECORDS = 16_000_000, 200_000  # Java's second compiler gains nothing on twice as many
 LOCATION = "tidemark"
 """Name of the code location, as `workspace.yaml` has it."""
 _REPOSITORY = "__repository__"  # what Dagster calls the only one of a location
@@ -152,7 +152,7 @@ def run_pipeline(
             show_days_first(instance, workspace)
             return report
         import_ahead()  # while Spark starts, which leaves a core free
-        open_session(choice.for_little() if _is_little(workspace, found, options) else choice, tell)
+        open_session(choice.for_short_run() if _is_short(workspace, found, options) else choice, tell)
         before = _last_batch(workspace)
         report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
         if _last_batch(workspace) == before:
@@ -188,12 +188,12 @@ def _has_work(workspace: Workspace, found: Waiting, options: RunOptions, ends: M
     return has_unprocessed(workspace, flush=flush, tick_us=tick_us, reopen=_reopen(workspace, options))
 
 
-def _is_little(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
+def _is_short(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
     """Return whether a run reads and judges little, in a batch or two."""
+    if options.max_events_per_batch is not None or found.left or found.size > _SHORT_BYTES:
+        return False
     progress = workspace.progress
-    unprocessed = progress.log_end() - progress.processed_end() if workspace.exists else 0
-    is_one_batch = options.max_events_per_batch is None and not found.left
-    return is_one_batch and found.size <= _LITTLE_BYTES and unprocessed <= _LITTLE_RECORDS
+    return not workspace.exists or progress.log_end() - progress.processed_end() <= _SHORT_RECORDS
 
 
 def _ended_with_tick(workspace: Workspace) -> bool:

@@ -20,7 +20,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -131,7 +130,7 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     file.complain(list(_unquoted(file.cases, payload)))
     lines = [line for number, case in enumerate(file.cases) for line in _lines(number, case, spec)]
     written = from_driver(spark, pa.Table.from_pylist(lines, schema=_LINES))
-    timed = reduce(DataFrame.unionByName, (_of_source(written, source, spec, payload) for source in spec.sources))
+    timed = _union([_of_source(written, source, spec, payload) for source in spec.sources])
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
     known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
     arrivals: list[list[int | None]] = [[] for _ in file.cases]
@@ -516,7 +515,7 @@ def _collected(
     for table, columns in schemas.items():
         each = by_table[table]
         if table in revised:
-            each = [with_next_revision(reduce(DataFrame.unionByName, each), revised[table], _SEGMENT, _REPLACED)]
+            each = [with_next_revision(_union(each), revised[table], _SEGMENT, _REPLACED)]
         frames += [_as_json(frame, table, columns) for frame in each]
     rows: dict[tuple[int, str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in _union(frames).collect():
@@ -532,7 +531,7 @@ def _union(frames: Sequence[DataFrame]) -> DataFrame:
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2
-    return _union(frames[:half]).union(_union(frames[half:]))
+    return _union(frames[:half]).unionByName(_union(frames[half:]))
 
 
 def _released(released: Released) -> DataFrame:

@@ -62,8 +62,8 @@ class SparkChoice:
         """Return whether a server computes."""
         return _REMOTE in self.config
 
-    def for_little(self) -> "SparkChoice":
-        """Return the same for a process that computes little and ends: a Spark of its own warms up in less time."""
+    def for_short_run(self) -> "SparkChoice":
+        """Return the same choice for a process that ends soon: a Spark in it warms up in less time."""
         return replace(self, config=with_one_compiler(self.config))
 
 

@@ -48,12 +48,6 @@ _INTERPRETED: Mapping[str, str] = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-_FEW_ROWS: Mapping[str, str] = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
-}
 OLDEST_JAVA = 17
 _INSTALL_JAVA = (
     "Install Java 17, 21 or 25, for example `apt install openjdk-17-jre-headless` or `brew install openjdk@17`, "
@@ -185,7 +179,7 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
         return dict(config)
     kept = {name: value for name, value in with_one_compiler(config).items() if name not in (PACKAGES, *_DELTA)}
     java = kept[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
-    return kept | {JAVA_OPTIONS: java, **_INTERPRETED, **_FEW_ROWS}
+    return kept | {JAVA_OPTIONS: java, **_INTERPRETED}
 
 
 def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +212,13 @@ def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
     The results stay the same: compiling a query, splitting it, and planning it anew while it runs pay off only on
     many rows.
     """
-    with with_settings(session, _FEW_ROWS):
+    settings = {
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
+    }
+    with with_settings(session, settings):
         yield
 
 

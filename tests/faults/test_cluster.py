@@ -90,7 +90,7 @@ class Demo:
         compared: input in a store is a copy.
         """
         without = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
-        found = rows_by_table(self.workspace, without=without)
+        found = rows_by_table(self.workspace, without=without, newest=True)
         return {name: sorted(text.replace(STORE, FOLDER) for text in rows) for name, rows in found.items()}
 
 

@@ -48,8 +48,9 @@ def on_hdfs(base: Path, root: RemotePath, local: SpecFile) -> tuple[SpecFile, Se
 def rows(made: tuple[SpecFile, Settings], *, of_one_batch: bool) -> dict[str, list[str]]:
     """Return the rows of each table but the tables of batches, without the path of the input and its times."""
     without = {"place", "modified_us"} | (set() if of_one_batch else {"_batch_id"})
-    names = [name for name in workspace_of(made).tables if of_one_batch or name != WATERMARKS]
-    found = rows_by_table(workspace_of(made), names, without=without)
+    workspace = workspace_of(made)
+    names = [name for name in workspace.tables if of_one_batch or name != WATERMARKS]
+    found = rows_by_table(workspace, names, without=without, newest=True)
     [folder] = {path.removesuffix("/*.jsonl") for path in made[0].inputs}  # the spec is in one of the tables
     return {name: sorted(text.replace(folder, "folder") for text in of) for name, of in found.items()}
 

@@ -123,11 +123,10 @@ def session_spec(dice: Dice, turn: int, policy: str) -> WindowSpec:
 
 
 KEEPS_RECORDS = (True, False)  # a large segment keeps none: where they are needed they are judged again
-SOON = ("events",)
 
 
 @pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[] if mode in SOON else [pytest.mark.long]) for mode in MODES]
+    "mode", [pytest.param(mode, marks=[] if mode == "events" else [pytest.mark.long]) for mode in MODES]
 )
 def test_a_log_whole_or_cut_into_batches_gives_the_oracles_tables(spark: SparkSession, mode: str, dice: Dice) -> None:
     """Compare with the oracle, which judges every log whole: so equality is independence of the cuts as well."""

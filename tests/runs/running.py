@@ -233,7 +233,11 @@ def public_tables(made: Made) -> Sequence[str]:
 
 
 def rows_by_table(
-    workspace: Workspace, names: Collection[str] | None = None, *, without: Collection[str] = ()
+    workspace: Workspace,
+    names: Collection[str] | None = None,
+    *,
+    without: Collection[str] = (),
+    newest: bool = False,
 ) -> dict[str, list[str]]:
     """Return the rows of each table as of the last commit, as sorted texts, in whatever order its columns are.
 
@@ -241,10 +245,11 @@ def rows_by_table(
         workspace: The pipeline.
         names: The tables; by default all.
         without: Columns that are left out.
+        newest: All rows that are there instead, also what no commit holds.
     """
     found = {}
     for name in workspace.tables if names is None else names:
-        rows = workspace.lake.rows(name, workspace.base_of(name))
+        rows = workspace.lake.rows(name, None if newest else workspace.base_of(name))
         columns = sorted(set(rows.column_names).difference(without))
         found[name] = sorted(map(str, rows.select(columns).to_pylist()))
     return found

@@ -219,7 +219,7 @@ def test_a_run_over_little_input_ends_before_javas_second_compiler_would_pay_off
     monkeypatch.setattr(runner, "open_session", start)
     monkeypatch.setattr(runner, "import_ahead", lambda: None)  # it would go on after the test
     if waiting == "much":
-        monkeypatch.setattr(runner, "_LITTLE_BYTES", 100)
+        monkeypatch.setattr(runner, "_SHORT_BYTES", 100)
     made = pipeline(tmp_path, "any", "drop")
     land(tmp_path / "in_any", 20, seed=1)
     options = RunOptions(max_events_per_batch=5 if waiting == "batches" else None)

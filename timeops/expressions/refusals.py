@@ -231,8 +231,9 @@ def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
     columns = [
         f"{_value(field.dataType, number)} AS {quoted(field.name)}" for number, field in enumerate(frame.schema)
     ]
+    session = frame.sparkSession
     # Of rows that are known beforehand, Spark computes what follows as it plans, without a job.
-    records = from_driver(frame.sparkSession, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *columns)
+    records = from_driver(session, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *columns)
     tried: dict[str, str] = {}
     for text in may_fail:
         with suppress(SpecError):  # a clock, which is refused with words of its own
@@ -251,7 +252,8 @@ def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
         failed = [row[_ID] for row in rows if row[f"failed{number}"]]
         if not failed or any(row[f"given{number}"] for row in rows):
             continue
-        record = records.where(F.col(_ID) == failed[0])
+        # In a job, as only there Spark says which error of Java it met.
+        record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *columns)
         if said := _said(record, text, always=len(failed) == _RECORDS):
             found[text] = said
     return found
@@ -282,9 +284,11 @@ def _value(kind: DataType, salt: int) -> str:
     if isinstance(kind, StructType):
         parts = [f"{_value(one.dataType, salt + n)} AS {quoted(one.name)}" for n, one in enumerate(kind)]
         return f"struct({', '.join(parts)})"
-    texts = _texts(kind)
-    value = f"element_at(array({literals(texts)}), CAST(pmod(xxhash64({_ID}, {salt}), {len(texts)}) + 1 AS INT))"
-    return f"CAST({value if texts else 'NULL'} AS {kind.simpleString()})"
+    value = "NULL"
+    if texts := _texts(kind):
+        place = f"CAST(pmod(xxhash64({_ID}, {salt}), {len(texts)}) + 1 AS INT)"
+        value = f"element_at(array({literals(texts)}), {place})"
+    return f"CAST({value} AS {kind.simpleString()})"
 
 
 def _texts(kind: DataType) -> list[str]:

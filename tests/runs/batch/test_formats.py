@@ -156,7 +156,7 @@ def as_of_format_2(workspace: Workspace) -> None:
 def contents(warehouse: Path, file: SpecFile) -> dict[str, list[str]]:
     """Return the rows of all tables, but for the table that says where the files lay."""
     workspace = Workspace(file, warehouse)
-    return rows_by_table(workspace, [name for name in workspace.tables if name != tables.FILES])
+    return rows_by_table(workspace, [name for name in workspace.tables if name != tables.FILES], newest=True)
 
 
 @pytest.mark.long

@@ -33,7 +33,7 @@ BLOCKS = {
     for number, text in enumerate(re.findall(r"^```ya?ml\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
 }
 README = BLOCKS["README-0"]
-# These run a pipeline with every key, many cases, and a broker.
+# These run a pipeline with every key, many cases, a broker, and a pipeline over a table that another page has.
 LATER = (
     "docs/reference/spec-0",
     "docs/how-to/test-a-spec-0",
