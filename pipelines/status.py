@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 
-from tidemark.assets.changes import changes_of
 from tidemark.assets.corrections import corrections_after, due
 from tidemark.assets.exclusions import excluded
+from tidemark.assets.foreign_changes import changes_of
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.spec_changes import check_spec

@@ -50,7 +50,7 @@ class State:
         held: Accepted events that are not released yet; None for none.
         first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
-        seen_groups: Of a window with `empty` the groups that it has seen, see gap_filling.py.
+        seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
     """
 

@@ -1,8 +1,7 @@
 """Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `maintain`, and others.
 
-Here: what a person types and reads, what `init` lays out where. Not here: what is done (../days.py,
-../rebuilding.py, assets/changes.py, ../upkeep.py,
-../serving.py), what `dagster.yaml` says (resources/settings.py).
+Here: what a person types and reads, what `init` lays out where. Not here: what is done (../rebuilding.py,
+../upkeep.py, ../serving.py, assets/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
@@ -348,7 +347,7 @@ def changes(
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
 
-    from tidemark.assets.changes import changes_of, decide_on_changes
+    from tidemark.assets.foreign_changes import changes_of, decide_on_changes
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)

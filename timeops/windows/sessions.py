@@ -392,7 +392,7 @@ def _refuse_cuts(
 
 @cache
 def _compiled() -> Callable[..., int]:
-    """Return the loop, compiled; see fold.py."""
+    """Return the loop, compiled; see watermark/fold.py."""
     from numba import njit  # noqa: PLC0415  (only who has many events pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
