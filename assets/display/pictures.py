@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -37,7 +38,6 @@ svg { color: #2b2f36; } text { fill: currentColor; }
 def canvas() -> tuple[Figure, Axes]:
     """Return an empty sheet with one pair of axes."""
     figure = Figure(figsize=(7.2, 3.2), dpi=100)
-    FigureCanvasAgg(figure)
     figure.subplots_adjust(left=0.1, right=0.98, bottom=0.16, top=0.96)
     axes = figure.add_subplot()
     axes.grid(alpha=0.3)
@@ -108,14 +108,14 @@ def bend_upward_axis(
 
 def png(figure: Figure) -> bytes:
     """Return the sheet as a small PNG."""
-    _make_room(figure)
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png")
+    sheet: Any = FigureCanvasAgg(figure)  # its methods have no types
+    sheet.draw()
+    if _made_room(figure):
+        sheet.draw()
     small = io.BytesIO()
-    with Image.open(drawn) as image:
-        # The default method loses the colours of small areas, such as those of few refused events.
-        few = image.convert("RGB").quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE)
-        few.save(small, format="png", optimize=True)
+    # The default method loses the colours of small areas, such as those of few refused events.
+    few = Image.fromarray(np.asarray(sheet.buffer_rgba())).convert("RGB")
+    few.quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE).save(small, format="png", optimize=True)
     return small.getvalue()
 
 
@@ -129,7 +129,8 @@ def svg(figure: Figure) -> bytes:
         if legend is not None:
             legend.get_frame().set_visible(False)
     figure.patch.set_visible(False)
-    _make_room(figure)
+    figure.draw_without_rendering()
+    _made_room(figure)
     drawn = io.BytesIO()
     # Text stays text: the page is smaller, and the reader's fonts are used. The salt makes the same drawing twice.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tidemark"}):
@@ -139,12 +140,17 @@ def svg(figure: Figure) -> bytes:
     return f"{head}{_SCHEMES}{tag}{rest}".replace(": #000000", ": currentColor").encode()
 
 
-def _make_room(figure: Figure) -> None:
-    """Move the axes to the right if their numbers are so long that the label beside them is off the sheet."""
-    lefts = [box.x0 / figure.bbox.width for axes in figure.axes if (box := axes.get_tightbbox()) is not None]
+def _made_room(figure: Figure) -> bool:
+    """Move the axes of a drawn sheet to the right if the label beside their numbers is off the sheet.
+
+    Returns:
+        Whether they were moved.
+    """
+    lefts = [axes.yaxis.label.get_window_extent().x0 / figure.bbox.width for axes in figure.axes]
     missing = _MARGIN - min(lefts, default=_MARGIN)
     if missing > 0:
         figure.subplots_adjust(left=figure.subplotpars.left + missing)
+    return missing > 0
 
 
 _BLUE, _GREEN, _ORANGE, _RED = "#4c72b0", "#55a868", "#dd8452", "#c44e52"

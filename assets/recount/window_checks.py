@@ -97,7 +97,7 @@ def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, over
     """Return the recount, and with `overflow` the sums that it found too large."""
     closed = [one for one in written if one[1].spans]
     frames = [compared(batch, *one) for one in closed if can_recount(one[0])]
-    rows = reduce(DataFrame.unionByName, [one.counts for one in frames]).collect() if frames else []
+    rows = reduce(DataFrame.unionByName, [one.counts() for one in frames]).collect() if frames else []
     in_all = sum(row["compared"] for row in rows)
     wrong = some_of(in_all, sum(row["wrong"] for row in rows), "results", are="differ from the recount")
     left_out = [
@@ -112,13 +112,13 @@ def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, over
         *([f"left out, as the order of summation may change it: {', '.join(left_out)}"] if left_out else []),
         *([f"not compared, as `_source` or `_split` is named: {', '.join(never)}"] if never else []),
     ]
-    recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong for one in frames]), note="; ".join(said))
+    recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong() for one in frames]), note="; ".join(said))
     if not overflow:
         return [recount]
     too_large = Measured(
         "sums and averages that are null as they do not fit", 0, sum(row["too_large"] for row in rows)
     )
-    return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large for one in frames]))]
+    return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large() for one in frames]))]
 
 
 def _some(frames: Sequence[DataFrame]) -> Rows:

@@ -367,15 +367,53 @@ class Compared:
     """Final results of a window beside the results that are computed from the events in the tables.
 
     Attributes:
-        counts: One row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`, and `left_out`
-            MAP<STRING, BIGINT>: for each aggregate, how many results may depend on the order of summation.
-        wrong: The results that differ: `window_name`, start, end, `group_values`.
-        too_large: The same of the results in which a sum or an average does not fit, and the `aggregate`.
+        window: The window.
+        both: The results side by side, `old` and `again`; either may be missing.
+        in_both: SQL of a BOOLEAN: both are there, and comparable.
+        is_wrong: SQL of a BOOLEAN: they differ.
+        is_known: SQL of a BOOLEAN for each aggregate: no order of summation changes it.
     """
 
-    counts: DataFrame
-    wrong: DataFrame
-    too_large: DataFrame
+    window: WindowSpec
+    both: DataFrame
+    in_both: str
+    is_wrong: str
+    is_known: Mapping[str, str]
+
+    def counts(self) -> DataFrame:
+        """Return one row: `window_name`, how many were `compared`, how many are `wrong` and `too_large`.
+
+        Its column `left_out` MAP<STRING, BIGINT> has for each aggregate how many results may depend on the order of
+        summation.
+        """
+        left_out = [
+            f"{literal(name)}, count_if({self.in_both} AND NOT {known})" for name, known in self.is_known.items()
+        ]
+        return self.both.selectExpr(
+            f"{literal(self.window.name)} AS window_name",
+            f"count_if({self.in_both}) AS compared",
+            f"count_if({self.is_wrong}) AS wrong",
+            f"coalesce(sum(IF({self.in_both}, size({_TOO_LARGE}), NULL)), 0L) AS too_large",
+            f"map({', '.join(left_out)}) AS left_out",
+        )
+
+    def wrong(self) -> DataFrame:
+        """Return the results that differ: `window_name`, start, end, `group_values`."""
+        return self.both.where(self.is_wrong).selectExpr(*self._keys).selectExpr(*self._shown)
+
+    def too_large(self) -> DataFrame:
+        """Return the same of the results in which a sum or an average does not fit, and the `aggregate`."""
+        each = self.both.where(self.in_both).selectExpr(*self._keys, f"explode({_TOO_LARGE}) AS __tm_aggregate")
+        return each.selectExpr(*self._shown, "__tm_aggregate AS aggregate")
+
+    @property
+    def _keys(self) -> list[str]:
+        names = map(quoted, self.window.key_columns)
+        return [f"coalesce(old.{name}, again.{name}) AS {name}" for name in names]
+
+    @property
+    def _shown(self) -> list[str]:
+        return [f"{literal(self.window.name)} AS window_name", _START, _END, group_values(self.window.group_columns)]
 
 
 def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
@@ -396,7 +434,7 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
         again = _not_flushed(again, flushed_before(batch).get(window.name), window)
         rows = rows.where(F.col(c.BATCH) == batch.plan.batch_id)
     own = f"named_struct('0', unix_micros({_START}), '1', unix_micros({_END}))"
-    written = rows.where("_is_final").where(f"array_contains({_listed(spans)}, {own})")
+    written = rows.where(f"_is_final AND array_contains({_listed(spans)}, {own})")
     old = written.selectExpr(*map(quoted, [*names, *window.aggregates]), f"true AS {_HERE}")
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
     is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
@@ -409,24 +447,7 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
         ways.append(f"({is_old} AND NOT {is_again})")
     if not workspace.spec.time.over and not window.is_linked:  # otherwise a group may close later, or have its own
         ways.append(f"({is_again} AND NOT {is_old} AND NOT again.{_MAY_PASS})")
-    wrong = f"(({' OR '.join(ways)}) AND {sure})"
-    left_out = [f"{literal(name)}, count_if({in_both} AND NOT {known})" for name, known in is_known.items()]
-    named = f"{literal(window.name)} AS window_name"
-    counts = both.selectExpr(
-        named,
-        f"count_if({in_both}) AS compared",
-        f"count_if({wrong}) AS wrong",
-        f"coalesce(sum(IF({in_both}, size({_TOO_LARGE}), NULL)), 0L) AS too_large",
-        f"map({', '.join(left_out)}) AS left_out",
-    )
-    keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in names]
-    shown = [named, _START, _END, group_values(window.group_columns)]
-    too_large = both.where(in_both).selectExpr(*keys, f"explode({_TOO_LARGE}) AS __tm_aggregate")
-    return Compared(
-        counts,
-        both.where(wrong).selectExpr(*keys).selectExpr(*shown),
-        too_large.selectExpr(*shown, "__tm_aggregate AS aggregate"),
-    )
+    return Compared(window, both, in_both, f"(({' OR '.join(ways)}) AND {sure})", is_known)
 
 
 def _listed(spans: Sequence[Span]) -> str:

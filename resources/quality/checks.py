@@ -136,13 +136,13 @@ def check(
         notes=f"To do where it fails: {expectation.remedy}.",
     )
     frame = pd.DataFrame([asdict(one) for one in measured], columns=["subject", "expected", "found"])  # no words
-    result = (
-        _counts()
-        .get_batch({"dataframe": frame})
-        .validate(wanted, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]})
-    )
+    counts = _counts().get_batch({"dataframe": frame})
+    result = counts.validate(wanted, result_format="BASIC")
     if result.success:
         return Checked(expectation, (), note=note, measured=tuple(measured), result=result)
+    result = counts.validate(  # which of them differ: it takes half as long again
+        wanted, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
+    )
     if "unexpected_index_list" not in (result.result or {}):
         raise RuntimeError(f"check {expectation.name} could not run: {result.exception_info}")
     differing = {row["subject"] for row in result.result["unexpected_index_list"]}

@@ -57,5 +57,5 @@ def test_a_session_may_lie_over_a_closed_one_and_the_recount_compares_the_others
     DeltaTable(str(workspace.lake.path("windows/visits"))).update(updates={"n": "n + 1"})
     batch = batch_at_work(workspace, last.plan)
     look = looks_at(batch)["visits"]
-    wrong = compared(batch, visits, look).wrong.toArrow()["window_start"].to_pylist()
+    wrong = compared(batch, visits, look).wrong().toArrow()["window_start"].to_pylist()
     assert wrong == [START], "which events the others hold, times do not tell"
