@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
+from tests.processes import ROOT
 from tests.runs.landing import LINES, land
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
@@ -32,6 +33,8 @@ import json, os, sys, warnings
 warnings.simplefilter("ignore")
 from pathlib import Path
 from click.testing import CliRunner
+from tests.runs.landing import land
+from tests.runs.store.test_catalog import in_commit
 from tidemark.pipelines.cli import main
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources import catalog
@@ -40,6 +43,10 @@ spark = local_session(session_config(small=True))
 for step in json.loads(sys.argv[1]):
     if step[0] == "dies between":  # the commit and the views
         catalog._Names._move = lambda *_: os._exit(9)
+    elif step[0] == "land":
+        land(Path("in"), int(step[1]), seed=int(step[1]), prefix=step[1])
+    elif step[0] == "in commit":
+        print("SAID", json.dumps(in_commit(Path())))
     elif step[0] == "sql":
         said = [list(row) for row in spark.sql(step[1]).collect()] if step[1:] else []
         print("SAID", json.dumps(said, default=str))
@@ -63,10 +70,10 @@ def steps(base: Path, *asked: list[str], settings: Mapping[str, str] | None = No
     (base / "home").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-        cwd=base, env=environment, capture_output=True, text=True, timeout=540, check=False,
+        cwd=base, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=540, check=False,
     )  # fmt: skip
     said = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("SAID ")]
-    assert said or "dies between" in str(asked), done.stderr
+    assert said, done.stderr
     return said
 
 
@@ -98,36 +105,38 @@ def in_commit(base: Path) -> dict[str, int]:
 @pytest.mark.long
 def test_views_show_the_last_commit_and_a_death_before_they_are_moved_is_healed(tmp_path: Path) -> None:
     shop(tmp_path)
-    land(tmp_path / "in", 120, seed=1)
-    first, *rows = steps(tmp_path, ["run", "shop.yaml"], *map(view, PUBLIC), sql("SHOW TABLES IN sales"))
+    run, register, dies = ["run", "shop.yaml"], ["register", "shop.yaml"], ["dies between"]
+    views = [["in commit"], *map(view, PUBLIC)]
+    first, *rows, listed = steps(
+        tmp_path, ["land", "120"], run, *views, sql("SHOW TABLES IN sales"), ["land", "60"], dies, run
+    )
     assert first[0] == 0, first
-    *rows, listed = rows
-    assert {name: row[0][0] for name, row in zip(PUBLIC, rows, strict=True)} == in_commit(tmp_path)
+    before = shown(rows)
     assert {row[1] for row in listed} == {*PUBLIC, *(f"{name}_committed" for name in PUBLIC)}
 
-    before = in_commit(tmp_path)
-    land(tmp_path / "in", 60, seed=2, prefix="more")
-    assert steps(tmp_path, ["dies between"], ["run", "shop.yaml"]) == []
-    assert in_commit(tmp_path) != before
+    assert in_commit(tmp_path) != before, "it committed, and died"
     stale, healed, again, *rows = steps(
-        tmp_path, view("raw_events"), ["register", "shop.yaml"], ["register", "shop.yaml"], *map(view, PUBLIC)
+        tmp_path, view("raw_events"), register, register, *views, ["land", "61"], dies, run
     )
     assert stale[0][0] == before["raw_events"], "never a batch in part: the views stay where they were"
     assert healed == again
     assert healed[0] == 0
     assert "8 tables in `spark_catalog`.`sales`, and views of them as of batch" in healed[1]
-    assert {name: row[0][0] for name, row in zip(PUBLIC, rows, strict=True)} == in_commit(tmp_path)
+    before = shown(rows)
 
-    land(tmp_path / "in", 60, seed=3, prefix="last")
-    assert steps(tmp_path, ["dies between"], ["run", "shop.yaml"]) == []
-    ran, changed, *rows = steps(
-        tmp_path,
-        ["run", "shop.yaml", "--end-of-input", "flush"],
-        ["backfill", "shop.yaml", "--from", "2026-01-01", "--to", "2026-01-02"],
-        *map(view, PUBLIC),
-    )
+    assert in_commit(tmp_path) != before
+    backfill = ["backfill", "shop.yaml", "--from", "2026-01-01", "--to", "2026-01-02"]
+    ran, changed, *rows = steps(tmp_path, [*run, "--end-of-input", "flush"], backfill, *views)
     assert ran[0] == changed[0] == 0, (ran, changed)
-    assert {name: row[0][0] for name, row in zip(PUBLIC, rows, strict=True)} == in_commit(tmp_path)
+    shown(rows)
+
+
+def shown(said: Sequence[Any]) -> dict[str, int]:
+    """Return how many rows each table has as of the last commit, which each view has to show."""
+    committed, *rows = said
+    found: dict[str, int] = {name: row[0][0] for name, row in zip(PUBLIC, rows, strict=True)}
+    assert found == committed
+    return found
 
 
 @pytest.mark.long
