@@ -66,11 +66,11 @@ def steps(base: Path, *asked: list[str], settings: Mapping[str, str] | None = No
              "spark.hadoop.javax.jdo.option.ConnectionURL": place, **(settings or {})}  # fmt: skip
     (conf / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in given.items()))
     environment = {**os.environ, "SPARK_CONF_DIR": str(conf), "TIDEMARK_WAREHOUSE": str(base / "warehouse"),
-                   "DAGSTER_HOME": str(base / "home")}  # fmt: skip
+                   "DAGSTER_HOME": str(base / "home"), "PYTHONPATH": str(ROOT)}  # fmt: skip
     (base / "home").mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-        cwd=base, env=environment | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=540, check=False,
+        cwd=base, env=environment, capture_output=True, text=True, timeout=540, check=False,
     )  # fmt: skip
     said = [json.loads(line[5:]) for line in done.stdout.splitlines() if line.startswith("SAID ")]
     assert said, done.stderr
