@@ -118,7 +118,7 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
     [
         (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), FLUSH]),
         (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE]),
-        (OVER, [FLUSH, RunOptions(reopen="more"), FLUSH]),
+        (OVER, [FLUSH, RunOptions(reopen="more", max_events_per_batch=30), FLUSH]),
     ],
     ids=["shifts", "ticks", "over"],
 )
