@@ -116,9 +116,9 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("text", "runs"),
     [
-        (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), FLUSH]),
-        (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE]),
-        (OVER, [FLUSH, RunOptions(reopen="more", max_events_per_batch=30), FLUSH]),
+        (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), RunOptions(), FLUSH]),
+        (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE, LIVE]),
+        (OVER, [FLUSH, RunOptions(reopen="more"), RunOptions(), FLUSH]),
     ],
     ids=["shifts", "ticks", "over"],
 )
