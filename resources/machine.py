@@ -47,8 +47,7 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
         said: The message of the failure.
         kind: Name of its class.
     """
-    spark = server_gone(said) or executors_gone(said) or out_of_memory(said)
-    return full_disk(said) or spark or failure_of_store(said) or java_gone(kind)
+    return full_disk(said) or _failure_of_spark(said) or failure_of_store(said) or java_gone(kind)
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
@@ -69,29 +68,18 @@ def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyE
     return None if reason is None else _read_only(reason, where or _file_in(said, reason))
 
 
-def server_gone(message: str) -> MachineError | None:
-    """Return the error to raise if a Spark Connect server went away in the middle of the work."""
-    if not any(sign in message for sign in _SERVER_GONE):
-        return None
-    return MachineError(
-        "The Spark Connect server stopped answering.",
-        remedy="run again: what was committed stays. Without the server a run computes in its own process.",
-    )
-
-
-def executors_gone(said: str) -> MachineError | None:
-    """Return the error to raise if executors were lost with rows that no other executor has."""
-    if _ROWS_GONE not in said:
-        return None
-    return MachineError(
-        "Executors of the cluster went away with rows of the batch that no other executor had.",
-        expected="one of the two executors that keep each row to live on",
-        remedy=f"run again, which repeats the batch. {_REST}",
-    )
-
-
-def out_of_memory(said: str) -> MachineError | None:
-    """Return the error to raise if a task of Spark ran out of memory, which ends that task alone."""
+def _failure_of_spark(said: str) -> MachineError | None:
+    if _first(_SERVER_GONE, said):
+        return MachineError(
+            "The Spark Connect server stopped answering.",
+            remedy="run again: what was committed stays. Without the server a run computes in its own process.",
+        )
+    if _ROWS_GONE in said:
+        return MachineError(
+            "Executors of the cluster went away with rows of the batch that no other executor had.",
+            expected="one of the two executors that keep each row to live on",
+            remedy=f"run again, which repeats the batch. {_REST}",
+        )
     reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", said)
     if reason is None:
         return None
@@ -105,11 +93,7 @@ def out_of_memory(said: str) -> MachineError | None:
 
 
 def java_gone(kind: str) -> MachineError | None:
-    """Return the error to raise if a failure of this kind says that the Java process of Spark went away.
-
-    Args:
-        kind: Name of the exception's class.
-    """
+    """Return the error to raise if an exception of this class says that the Java process of Spark went away."""
     if kind not in _JAVA_GONE:
         return None
     return MachineError(

@@ -7,7 +7,7 @@ watermarks, ticks (timeops/), where a run that does not count is kept (pipelines
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -66,28 +66,20 @@ class Settings:
     spark_ui: bool = False
 
 
-def from_environment(
-    default_specs: Path,
-    *,
-    warehouse: Place | None = None,
-    spark_ui: bool = False,
-    environment: Mapping[str, str] | None = None,
-) -> Settings:
+def from_environment(default_specs: Path, *, warehouse: Place | None = None, spark_ui: bool = False) -> Settings:
     """Return the settings of this process.
 
     Args:
         default_specs: The specs folder when `TIDEMARK_SPECS` is not set.
         warehouse: Overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`.
         spark_ui: Whether the operator asked for Spark's UI.
-        environment: For tests; by default the process's own.
     """
-    known = os.environ if environment is None else environment
     return Settings(
-        warehouse=resolved(warehouse or place_of(known.get("TIDEMARK_WAREHOUSE") or "warehouse")),
-        specs=Path(known.get("TIDEMARK_SPECS") or default_specs).absolute(),
-        dagster_home=Path(known.get("DAGSTER_HOME") or ".dagster").resolve(),
-        spark=known.get(SPARK_VARIABLE) or None,
-        data_docs=known.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
+        warehouse=resolved(warehouse or place_of(os.environ.get("TIDEMARK_WAREHOUSE") or "warehouse")),
+        specs=Path(os.environ.get("TIDEMARK_SPECS") or default_specs).absolute(),
+        dagster_home=Path(os.environ.get("DAGSTER_HOME") or ".dagster").resolve(),
+        spark=os.environ.get(SPARK_VARIABLE) or None,
+        data_docs=os.environ.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
         spark_ui=spark_ui,
     )
 
@@ -149,25 +141,6 @@ class Clock:
     def since(self, us: int) -> timedelta:
         """Return how long ago an instant was, microseconds since the epoch; a watermark may be of the year 0001."""
         return timedelta(seconds=self.now().timestamp() - us / 1e6)
-
-
-class FixedClock(Clock):
-    """A clock that does not move by itself: for tests and replays.
-
-    Args:
-        instant: The instant it shows, aware.
-    """
-
-    def __init__(self, instant: datetime) -> None:
-        self._instant = instant.astimezone(UTC)
-
-    def now(self) -> datetime:
-        """Return the instant that the clock was set to."""
-        return self._instant
-
-    def advance(self, by: timedelta) -> None:
-        """Move the clock on by a duration."""
-        self._instant += by
 
 
 _NOTE = "tidemark_warehouses.json"

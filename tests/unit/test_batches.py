@@ -17,12 +17,13 @@ import pytest
 from deltalake import DeltaTable
 
 import tidemark as tm
+from tests.clock import FixedClock
 from tidemark.resources.batches import batch_log as batches
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Commit, Kind, Owner, Plan, is_gone, this_process
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.undoing import prepare
-from tidemark.resources.settings import Clock, FixedClock
+from tidemark.resources.settings import Clock
 from tidemark.resources.tables import (
     BATCHES,
     BATCHES_SCHEMA,

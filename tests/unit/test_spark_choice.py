@@ -19,7 +19,7 @@ from tests.runs.running import go, pipeline
 from tidemark.pipelines import runner
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
-from tidemark.resources.machine import executors_gone, out_of_memory, server_gone
+from tidemark.resources.machine import machine_failure
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark import choice as spark_choice
 from tidemark.resources.spark import server
@@ -263,9 +263,11 @@ def test_the_ui_is_of_a_spark_of_this_machine_alone(tmp_path: Path) -> None:
             choose_spark(replace(settings(tmp_path, named), spark_ui=True))
 
 
-def test_an_empty_variable_names_no_spark() -> None:
-    assert from_environment(Path(), environment={"TIDEMARK_SPARK": ""}).spark is None
-    assert from_environment(Path(), environment={"TIDEMARK_SPARK": "local[2]"}).spark == "local[2]"
+def test_an_empty_variable_names_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMARK_SPARK", "")
+    assert from_environment(Path()).spark is None
+    monkeypatch.setenv("TIDEMARK_SPARK", "local[2]")
+    assert from_environment(Path()).spark == "local[2]"
 
 
 def test_a_named_server_that_does_not_answer_is_an_error_and_no_reason_to_compute_elsewhere(tmp_path: Path) -> None:
@@ -320,10 +322,12 @@ def test_a_host_that_does_not_exist_does_not_answer() -> None:
 
 
 def test_a_server_that_goes_away_in_the_middle_of_the_work_is_told_in_words() -> None:
-    said = server_gone("<_InactiveRpcError status = UNAVAILABLE details = failed to connect to all addresses>")
+    message = "<_InactiveRpcError status = UNAVAILABLE details = failed to connect to all addresses>"
+    said = machine_failure(message, "SparkConnectGrpcException")
     assert said is not None
+    assert said.found == "The Spark Connect server stopped answering."
     assert "run again" in str(said)
-    assert server_gone("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
+    assert machine_failure("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found", "AnalysisException") is None
 
 
 @pytest.mark.parametrize("form", ["spark://{}", "k8s://https://{}", "k8s://{}"])
@@ -343,20 +347,22 @@ def test_one_master_of_several_is_enough_and_others_are_not_asked() -> None:
 
 
 def test_rows_that_went_with_their_executors_are_told_in_words() -> None:
-    said = executors_gone("Job aborted: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] rdd_7_1")
+    message = "Job aborted: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] rdd_7_1"
+    said = machine_failure(message, "Py4JJavaError")
     assert said is not None
+    assert said.found.startswith("Executors of the cluster went away")
     assert "run again" in str(said)
-    assert executors_gone("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
 
 
 def test_memory_that_runs_out_is_told_in_a_sentence() -> None:
-    said = out_of_memory(
-        "Lost task 0.0 (executor driver): java.lang.OutOfMemoryError: Java heap space\n\tat x.Y(Z:1)"
-    )
+    message = "Lost task 0.0 (executor driver): java.lang.OutOfMemoryError: Java heap space\n\tat x.Y(Z:1)"
+    said = machine_failure(message, "Py4JJavaError")
     assert said is not None
     assert said.found == "Spark ran out of memory: Java heap space."
-    assert out_of_memory("[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 64 bytes of memory, got 0.") is not None
-    assert out_of_memory("[TABLE_OR_VIEW_NOT_FOUND] The table cannot be found") is None
+    message = "[UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 64 bytes of memory, got 0."
+    said = machine_failure(message, "Py4JJavaError")
+    assert said is not None
+    assert said.found == "Spark ran out of memory: Unable to acquire 64 bytes of memory, got 0."
 
 
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.clock import FixedClock
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_rows
@@ -14,7 +15,6 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import FixedClock
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec

@@ -25,6 +25,7 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
+from tests.clock import FixedClock
 from tests.runs.landing import land
 from tests.runs.running import pipeline, scheduled
 from tidemark.assets import live
@@ -36,7 +37,7 @@ from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import Owner, process_of, this_process
-from tidemark.resources.settings import FixedClock, Settings
+from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import InputError
 

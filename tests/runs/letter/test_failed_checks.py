@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.clock import FixedClock
 from tests.runs.landing import land, table
 from tests.runs.running import pipeline
 from tidemark.assets.batch import Batch
@@ -23,7 +24,6 @@ from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.pipelines.cli import main
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.settings import FixedClock
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import engine
 from tidemark.timeops.dead_letters import time_letters
