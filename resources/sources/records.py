@@ -47,7 +47,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import text_of
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
@@ -112,16 +112,6 @@ def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> 
 def _marked(beginning: bytes, size_bytes: int) -> bytes:
     kept = beginning.decode("utf-8", errors="ignore")
     return f"{_MARK}{kept}… (the line has {size_bytes:,} bytes)".encode()
-
-
-def is_too_long(line: Column) -> Column:
-    """Return whether a line was too long for a record."""
-    return F.startswith(line, F.lit(_MARK))
-
-
-def beginning_of(line: Column) -> Column:
-    """Return the part that is kept of a line that was too long: its beginning, and its length."""
-    return F.substring(line, F.lit(len(_MARK) + 1), F.length(line))
 
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
@@ -269,7 +259,9 @@ def to_records(
         malformed: The text of a line that could not be parsed, else null.
     """
     if LINE in lines.columns:
-        malformed = F.when(is_too_long(F.col(LINE)), beginning_of(F.col(LINE))).otherwise(malformed)
+        line = F.col(LINE)
+        beginning = F.substring(line, F.lit(len(_MARK) + 1), F.length(line))
+        malformed = F.when(F.startswith(line, F.lit(_MARK)), beginning).otherwise(malformed)
     marked = lines.withColumn(MALFORMED, malformed)
     sound = F.col(MALFORMED).isNull()
     payload = [F.when(sound, column).alias(source.rename.get(name, name)) for name, column in columns.items()]
@@ -279,6 +271,11 @@ def to_records(
     # Use two steps, so that Spark writes the JSON text once rather than once for each use.
     kept = marked.withColumn(RESCUED, F.when(sound, rescued))
     return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
+
+
+def as_json(unknown: Sequence[Column]) -> Column:
+    """Return the unknown columns of a record as JSON text; null if there are none."""
+    return F.to_json(F.struct(*unknown), EVERY_MICROSECOND) if unknown else F.lit(None).cast("string")
 
 
 _KEPT_CHARACTERS = 1_000
@@ -509,17 +506,6 @@ class Reading:
         given |= {"locale": self.options["locale"]} if "locale" in self.options else {}
         read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', {literal_map(given)}).v"
         return inside_sql(read, kind)
-
-
-def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
-    """Return whether a type is one of some types, or holds one; keys of maps do not count."""
-    if isinstance(kind, ArrayType):
-        return holds(kind.elementType, leaves)
-    if isinstance(kind, MapType):
-        return holds(kind.valueType, leaves)
-    if isinstance(kind, StructType):
-        return any(holds(part.dataType, leaves) for part in kind)
-    return isinstance(kind, leaves)
 
 
 def with_texts(kind: DataType, leaves: tuple[type[DataType], ...] = EXACT) -> DataType:

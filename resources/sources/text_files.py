@@ -41,7 +41,6 @@ from tidemark.resources.sources.records import (
     Numbered,
     Part,
     Reading,
-    holds,
     number,
     parser_options,
     read_lines,
@@ -51,7 +50,7 @@ from tidemark.resources.sources.records import (
 )
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.expressions.try_expression import holds_floats
+from tidemark.timeops.expressions.try_expression import holds, holds_floats
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
@@ -147,12 +146,8 @@ def read_csv(
         )
         for file in ranges
     ]
-    reading = Reading(time_zone, parser_options(source))
-    return (
-        _read_multiline(spark, source, reading, layouts, parts)
-        if multiline
-        else _read_lines(spark, source, reading, layouts, parts)
-    )
+    read = _read_multiline if multiline else _read_lines
+    return read(spark, source, Reading(time_zone, parser_options(source)), layouts, parts)
 
 
 def _read_lines(
@@ -195,7 +190,8 @@ def _read_multiline(
         scan = reader.schema(layout.shape).csv([spark_path(part.file.path) for part in mine])
         numbered = number(spark, scan, mine)
         parsed = numbered.records.withColumn(layout.parsed, F.struct(*layout.shape.names))
-        texts = parsed.withColumn(LINE, F.coalesce(RAW, _as_written(source, layout)))
+        # Spark's reader does not return the text of a record that it could parse.
+        texts = parsed.withColumn(LINE, F.coalesce(RAW, _as_csv(F.col(layout.parsed).dropFields(RAW), source)))
         records.append(_records(texts, source, reading, [layout], F.col(RAW).isNotNull()))
         counts.update(numbered.counts)
     return Numbered(reduce(DataFrame.union, records), counts)
@@ -208,15 +204,7 @@ def _records(
     layouts: Sequence[Layout],
     malformed: Column,
 ) -> DataFrame:
-    """Take the columns of each record from the layout of its file; other parsed lines are null.
-
-    Args:
-        parsed: Parsed records, with their texts in `__tm_line`.
-        source: The source.
-        reading: The rules by which texts become values.
-        layouts: The layouts of its files.
-        malformed: Whether a record could not be parsed.
-    """
+    """Take the columns of each record from the layout of its file; `parsed` has the texts in `__tm_line`."""
     wanted = layouts[0].wanted
     written = {name: f"coalesce({', '.join(layout.field_sql(name) for layout in layouts)})" for name in wanted.names}
     own = [field for field in wanted if holds(field.dataType, EXACT)]
@@ -231,17 +219,10 @@ def _records(
     )
 
 
-def text_as_csv(text: Column, kind: DataType, source: Source) -> Column:
-    """Read the text of a field as a record does: its value in `_c0`, and the text in `RAW` if it does not fit."""
+def _as_csv(fields: Column, source: Source) -> Column:
+    """Return the fields of a struct as a line of the source's csv."""
     signs = {name: str(source.reader_options[name]) for name in _SIGNS if name in source.reader_options}
-    ddl = f"_c0 {kind.simpleString()}, `{RAW}` STRING"
-    return F.from_csv(F.to_csv(F.struct(text), signs), ddl, parser_options(source))
-
-
-def _as_written(source: FilesSource, layout: Layout) -> Column:
-    """Return the text of a record that Spark's reader could parse but does not return."""
-    signs = {name: str(source.options[name]) for name in _SIGNS if name in source.options}
-    return F.to_csv(F.col(layout.parsed).dropFields(RAW), signs)
+    return F.to_csv(fields, signs)
 
 
 def _has_open_quote(cut: Dialect) -> Column:
@@ -282,6 +263,7 @@ _MARKED_TEXT = r'(?<=[:,\[])"='
 
 _WHOLE = r"(?:[^\\]++|\\[^u]|\\u(?![dD][89a-fA-F])|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})*+"
 _HALF = r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+"""Half of a surrogate pair after whole characters: it is not a character and has no UTF-8."""
 ROUNDED = r"^(-?\d+[.E]|[{\[])"
 """A text that Spark's parser may have made of a number, or of an object or array with numbers."""
 HAS_FRACTION = r"[:\[,]\s*-?\d+([.]\d|[eE])"
@@ -298,22 +280,6 @@ def unmarked_sql(text: str) -> str:
     """Return SQL of a text from a marked line, as the line has it: a text, a number, or JSON."""
     numbers = f"regexp_replace({text}, r'{_MARKED_NUMBER}', '$1')"
     return f"IF({text} RLIKE '^[=#]', substr({text}, 2), regexp_replace({numbers}, r'{_MARKED_TEXT}', '\"'))"
-
-
-def unmarked_json(text: Column) -> Column:
-    """Return JSON that Spark has written from a marked line, with the texts and numbers of the line."""
-    return F.regexp_replace(F.regexp_replace(text, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
-
-
-def has_half_a_character() -> Column:
-    """Return whether a text of the line has half of a surrogate pair, which is not a character and has no UTF-8."""
-    line = F.col(LINE)
-    return line.rlike(_HALF) & line.rlike(f"^{_WHOLE}{_HALF}")
-
-
-def with_whole_characters() -> Column:
-    """Return the line with another character in place of each half."""
-    return F.regexp_replace(LINE, F.lit(rf"\G({_WHOLE}){_HALF}"), F.lit(r"$1\\uFFFD"))
 
 
 _PARSED, _EXACT = "__tm_parsed", "__tm_exact"
@@ -390,9 +356,11 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
     parsed, object_ = lines.withColumn(_PARSED, F.from_json(LINE, shape, given)), F.col(_PARSED)
     malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, given)
     malformed = malformed | _is_too_large(object_, schema, given)
-    has_half = has_half_a_character()
+    line = F.col(LINE)
+    has_half = line.rlike(_HALF) & line.rlike(f"^{_WHOLE}{_HALF}")
     if not keep_unknown:  # an unwanted key may have one
-        other = F.to_json(F.from_json(with_whole_characters(), shape, given))
+        whole = F.regexp_replace(LINE, F.lit(rf"\G({_WHOLE}){_HALF}"), F.lit(r"$1\\uFFFD"))
+        other = F.to_json(F.from_json(whole, shape, given))
         has_half = F.when(has_half, F.coalesce(F.to_json(object_) != other, F.lit(True))).otherwise(F.lit(False))
     frame, columns, misfit = _typed(parsed, schema, reading)
     rescued = _unknown_keys(schema.names, given) if keep_unknown else F.lit(None).cast("string")
@@ -531,22 +499,12 @@ def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:
     """Return the keys of the object that `schema` does not name, as JSON text with the values of the line."""
     all_keys = F.from_json(marked(), "map<string, variant>", options)
     kept = F.to_json(F.map_filter(all_keys, lambda key, _: ~key.isin(*known)))
-    return unmarked_json(kept)
+    return F.regexp_replace(F.regexp_replace(kept, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
 
 
 HAS, FITS = "__tm_has", "__tm_fits"
 """BOOLEAN columns of `with_column`: whether `_rescued` had a value for the column, and whether it fits the type."""
 _TEXT, _LEFT, _VALUE = "__tm_text", "__tm_left", "__tm_value"
-
-
-@dataclass(frozen=True)
-class _Read:
-    """The value of a column in `_rescued`, and the other keys."""
-
-    frame: DataFrame
-    value: Column
-    left: Column
-    is_wrong: Column
 
 
 def with_column(records: DataFrame, source: Source, field: StructField, which: Column, time_zone: str) -> DataFrame:
@@ -571,7 +529,7 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     read = parse(lines, source, field, reading)
     has = F.coalesce(F.arrays_overlap(F.json_object_keys(LINE), F.array(*map(F.lit, names))), F.lit(False))
     found = read.frame.withColumns(
-        {HAS: has, FITS: has & ~F.coalesce(read.is_wrong, F.lit(False)), _VALUE: read.value, _LEFT: read.left}
+        {HAS: has, FITS: has & read.malformed.isNull(), _VALUE: read.columns[field.name], _LEFT: read.rescued}
     )
     others = [F.col(f"`{name}`") for name in records.columns if name not in (column, RESCUED, HAS, FITS)]
     return found.select(
@@ -583,22 +541,23 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     )
 
 
-def _of_json(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> _Read:
+def _of_json(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> Objects:
     alone = StructType([field])
     found = objects_of(lines, with_all_names(alone, source), reading, keep_unknown=True)
-    read = by_one_name(found, alone, source)
-    return _Read(read.frame, read.columns[field.name], read.rescued, read.malformed.isNotNull())
+    return by_one_name(found, alone, source)
 
 
-def _of_csv(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> _Read:
+def _of_csv(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> Objects:
     names = all_names(field.name, source.rename)
     texts = F.from_json(LINE, "map<string, string>")
     frame = lines.withColumn(_TEXT, F.coalesce(*[texts[name] for name in names]))
     left = F.to_json(F.map_filter(texts, lambda key, _: ~key.isin(*names)))
-    if isinstance(field.dataType, StringType):
-        return _Read(frame, F.col(_TEXT), left, F.lit(False))
+    value, misfit = F.col(_TEXT), F.lit(False)
     if holds(field.dataType, EXACT):
         frame, values, misfit = with_values(frame, {field.name: _TEXT}, [field], reading)
-        return _Read(frame, values[field.name], left, misfit)
-    parsed = text_as_csv(F.col(_TEXT), field.dataType, source)
-    return _Read(frame, parsed["_c0"], left, parsed[RAW].isNotNull())
+        value = values[field.name]
+    elif not isinstance(field.dataType, StringType):
+        ddl = f"_c0 {field.dataType.simpleString()}, `{RAW}` STRING"
+        parsed = F.from_csv(_as_csv(F.struct(F.col(_TEXT)), source), ddl, parser_options(source))
+        value, misfit = parsed["_c0"], parsed[RAW].isNotNull()
+    return Objects(frame, {field.name: value}, left, F.when(misfit, F.col(LINE)))

@@ -239,10 +239,15 @@ def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
 
 def holds_floats(kind: DataType) -> bool:
     """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
+    return holds(kind, (DoubleType, FloatType))
+
+
+def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
+    """Return whether a type is one of some types, or holds one; keys of maps do not count."""
     if isinstance(kind, ArrayType):
-        return holds_floats(kind.elementType)
+        return holds(kind.elementType, leaves)
     if isinstance(kind, MapType):
-        return holds_floats(kind.valueType)
+        return holds(kind.valueType, leaves)
     if isinstance(kind, StructType):
-        return any(holds_floats(field.dataType) for field in kind)
-    return isinstance(kind, DoubleType | FloatType)
+        return any(holds(part.dataType, leaves) for part in kind)
+    return isinstance(kind, leaves)
