@@ -271,7 +271,9 @@ def _csv_words(cut: Dialect) -> dict[str, Any]:
 def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
     """Check a file of JSON lines, see `FileFormat.check`."""
     _check_text(path, "json")
-    return unknown_of(source, columns_of_json(_text_from(path, known_bytes)))
+    with open_bytes(path) as file:
+        file.seek(0 if is_compressed(path) else known_bytes)
+        return unknown_of(source, columns_of_json(file.read(_HEAD_BYTES)))
 
 
 def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
@@ -286,15 +288,9 @@ def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # n
     return unknown_of(source, [(name, "STRING") for name in header.names])
 
 
-def wanted_columns(source: FilesSource) -> list[str]:
-    """Return the names in files of the columns of `schema`: of each the first."""
+def wanted_columns(source: Source) -> list[str]:
+    """Return the names in the input of the columns of `schema`: of each the first."""
     return list(names_in_files(top_level_names(source.columns), source.rename).values())
-
-
-def _text_from(path: str, start: int) -> bytes:
-    with open_bytes(path) as file:
-        file.seek(0 if is_compressed(path) else start)
-        return file.read(_HEAD_BYTES)
 
 
 def columns_in_file(

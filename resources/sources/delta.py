@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import count, takewhile
+from itertools import takewhile
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -106,12 +106,7 @@ class VersionsFound(Found):
 
 @dataclass(frozen=True)
 class DeltaReader:
-    """Reads a Delta table; see `SourceReader`.
-
-    Attributes:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
+    """Reads a Delta table; see `SourceReader`."""
 
     source: DeltaSource
     base: Path
@@ -420,25 +415,19 @@ class _Walk:
     def _bounded(self, found: Iterator[TableVersion], steps: int) -> VersionsFound:
         """Return as many versions as one ingestion reads; at least one that has something to read."""
         ready: list[TableVersion] = []
-        errors: list[InputError] = []
-        still_held: list[HeldBack] = []
-        for taken in count():
+        while True:
             try:
                 version = next(found, None)
             except InputError as error:
-                errors.append(error)
-                break
+                return VersionsFound(errors=(error,), versions=tuple(ready))
             if version is None:
-                break
+                return VersionsFound(versions=tuple(ready))
             known = self.held.get(version.path)
             if known is not None and known.is_as_it_was(version):
-                errors.append(known.error)
-                still_held.append(known)
-                break
+                return VersionsFound(errors=(known.error,), held=(known,), versions=tuple(ready))
             if not self._fits(version, [one for one in ready if not one.is_empty]):
-                return VersionsFound(left=steps - taken, versions=tuple(ready))
+                return VersionsFound(left=steps - len(ready), versions=tuple(ready))
             ready.append(version)
-        return VersionsFound(errors=tuple(errors), held=tuple(still_held), versions=tuple(ready))
 
     def _fits(self, version: TableVersion, ready: Sequence[TableVersion]) -> bool:
         """Return whether a version may be read together with the versions before it."""
@@ -448,9 +437,7 @@ class _Walk:
         # The arrivals that an expression returns are known when a version was read: an aligned source stops after
         # each.
         most = 1 if alignment is not None and self.source.arrival_time is not None else self.source.max_versions
-        in_interval = (
-            alignment is None or version.committed_us - ready[0].committed_us <= alignment.update_interval_us
-        )
+        in_interval = alignment is None or version.modified_us - ready[0].modified_us <= alignment.update_interval_us
         room = self.source.max_bytes - sum(one.size for one in ready)
         # The rows that a correction replaces are looked up in the log, which then holds all that came before it.
         is_alone = "corrected" in (version.how, ready[-1].how)

@@ -16,9 +16,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import (
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.resources.sources.columns import Columns, check_csv, check_json
@@ -43,10 +41,9 @@ from tidemark.resources.sources.known_files import (
 from tidemark.resources.sources.local_files import (
     check_key,
     check_unchanged,
-    files_in_store,
     fixed_folder,
     has_wildcard,
-    matching_paths,
+    matching_files,
     name_of,
 )
 from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
@@ -160,22 +157,21 @@ def discover(
         InputError: The path of the source does not exist.
     """
     folder = fixed_folder(source.path, base)
-    stored = files_in_store(source.path) if isinstance(folder, RemotePath) else {}
-    paths = tuple(stored) or matching_paths(source.path, base)
+    there = matching_files(source.path, base)
     known = KnownFiles.of(states, folder)
-    if not paths and not known:
+    if not there and not known:
         _check_path(source, base)
     candidates: list[Candidate] = []
     others: list[Candidate] = []
     waiting: list[str] = []
     errors: list[InputError] = []
     still_held: list[HeldBack] = []
-    for path in paths:
+    for path, stored in there.items():
         try:
             check_key(path)
             name = name_of(path, folder)
             state = known.state_of(name, path)
-            file = candidate(path, name, state, reread=reread, stored=stored.get(path))
+            file = candidate(path, name, state, reread=reread, stored=stored)
         except InputError as error:
             errors.append(error)
             continue
@@ -228,12 +224,10 @@ def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
     Raises:
         InputError: The folder of the source cannot be listed.
     """
-    if isinstance(fixed_folder(source.path, base), RemotePath):
-        return [(path, one.st_size, one.st_mtime_ns // 1000) for path, one in files_in_store(source.path).items()]
     found = []
-    for path in matching_paths(source.path, base):
+    for path, stored in matching_files(source.path, base).items():
         try:
-            seen = os.stat(path)
+            seen = os.stat(path) if stored is None else stored
         except OSError:
             found.append((path, -1, -1))
         else:
@@ -259,7 +253,6 @@ class _Examination:
     """Opens files, and judges them by all that is known.
 
     Args:
-        source: Their source.
         files: All files of the source.
         known: The states of read files; None if the bytes of other names do not count.
         now: The present instant; None if no file is going to change.
@@ -299,10 +292,11 @@ class _Examination:
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
         if isinstance(looked, InputError):
             return looked
-        age_us = None if self.now is None else us_of(self.now) - looked.file.modified_us
-        # Of a file that is dated far ahead, a line would wait for ever, without a word.
-        is_dated = age_us is not None and age_us > -_NO_SKEW_US
-        age = timedelta(microseconds=age_us) if is_dated and age_us is not None else None
+        age = None
+        if self.now is not None:
+            age_us = us_of(self.now) - looked.file.modified_us
+            # Of a file that is dated far ahead, a line would wait for ever, without a word.
+            age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
         try:
             return judge(self.source, looked, self.known, self, age)
         except InputError as error:
@@ -345,27 +339,20 @@ def _fitting(
 ) -> list[Candidate]:
     """Return the next files of the queue that may be read together with the ready ones; at least one in all."""
     batch: list[Candidate] = []
-    oldest_us = min((file.modified_us for file in ready), default=None)
-    newest_us = max((file.modified_us for file in ready), default=None)
-    for file in queue[: max(_most_files(source) - len(ready), 0)]:
-        oldest_us = min(file.modified_us, file.modified_us if oldest_us is None else oldest_us)
-        newest_us = max(file.modified_us, file.modified_us if newest_us is None else newest_us)
-        fits = file.new_bytes <= room_bytes and _in_interval(source, newest_us - oldest_us)
+    alignment = source.alignment
+    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
+    most = 1 if alignment is not None and source.arrival_time is not None else source.max_files
+    times_us = [*(file.modified_us for file in ready), *(file.modified_us for file in queue[:1])]
+    oldest_us, newest_us = min(times_us, default=0), max(times_us, default=0)
+    for file in queue[: max(most - len(ready), 0)]:
+        oldest_us, newest_us = min(oldest_us, file.modified_us), max(newest_us, file.modified_us)
+        in_interval = alignment is None or newest_us - oldest_us <= alignment.update_interval_us
+        fits = file.new_bytes <= room_bytes and in_interval
         if not fits and (ready or batch):
             break
         batch.append(file)
         room_bytes -= file.new_bytes
     return batch
-
-
-def _most_files(source: FilesSource) -> int:
-    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
-    one_by_one = source.alignment is not None and source.arrival_time is not None
-    return 1 if one_by_one else source.max_files
-
-
-def _in_interval(source: FilesSource, span_us: int) -> bool:
-    return source.alignment is None or span_us <= source.alignment.update_interval_us
 
 
 @dataclass(frozen=True)
@@ -395,12 +382,7 @@ FORMATS: Mapping[str, FileFormat] = {
 
 @dataclass(frozen=True)
 class FilesReader:
-    """Reads a source of files; see `SourceReader`.
-
-    Attributes:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
+    """Reads a source of files; see `SourceReader`."""
 
     source: FilesSource
     base: Path
@@ -443,12 +425,6 @@ def read_files(
 
     A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
 
-    Args:
-        spark: The session.
-        source: The files source of the spec.
-        ranges: The `ready` files of its discovery.
-        time_zone: Zone for times without one, unless the source has its own.
-
     Raises:
         SpecError: `schema`, `rename` or an option of the source is wrong.
         InputError: A file lacks a column, has one of another type, or changed since its discovery.
@@ -468,11 +444,6 @@ def read_files(
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
     """Find the files that Spark cannot read to their end, by halves: one in n takes log2(n) reads of each.
-
-    Args:
-        spark: The session.
-        source: The source.
-        files: Files that were to be read together.
 
     Returns:
         An error for each, by path.

@@ -216,9 +216,9 @@ def _nested_in_ddl(kind: Any) -> str | None:
 def _opened(path: str) -> IO[bytes]:
     if "://" not in path:
         return open(path, "rb")
-    from tidemark.resources.sources.local_files import open_raw  # noqa: PLC0415 - takes a second to import
+    from tidemark.resources.places.place import place_of  # noqa: PLC0415 - takes a second to import
 
-    return open_raw(path)
+    return place_of(path).open("rb")
 
 
 if __name__ == "__main__":

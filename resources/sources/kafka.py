@@ -9,7 +9,7 @@ on.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -38,9 +38,6 @@ class OffsetRange:
     """The offsets that one ingestion reads of a partition.
 
     Attributes:
-        topic: The topic.
-        partition: Number of the partition.
-        first: The first offset.
         end: The offset after the last one.
     """
 
@@ -85,8 +82,6 @@ class Lost:
     """Offsets that were not read and no longer exist.
 
     Attributes:
-        split: The split that the partition is.
-        first: The first of them.
         end: The offset after the last one; None if their number is unknown.
         why: Their fate, in a few words.
     """
@@ -113,8 +108,6 @@ class TopicPosition:
     """The position of a topic.
 
     Attributes:
-        topic: Its name.
-        topic_id: Its id.
         following: The offset that is read next, by partition.
     """
 
@@ -252,12 +245,7 @@ class OffsetsFound(Found):
 
 @dataclass(frozen=True)
 class KafkaReader:
-    """Reads topics of Kafka; see `SourceReader`.
-
-    Attributes:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
+    """Reads topics of Kafka; see `SourceReader`."""
 
     source: KafkaSource
     base: Path
@@ -362,7 +350,11 @@ def listed_offsets(source: KafkaSource, base: Path) -> list[tuple[str, int]]:
 def _names(source: KafkaSource, broker: Broker) -> list[str]:
     if source.topic_pattern is None:
         return list(source.topics)
-    return [name for name in broker.names() if re.fullmatch(source.topic_pattern, name)]
+    return [name for name in broker.names() if _is_wanted(source, name)]
+
+
+def _is_wanted(source: KafkaSource, topic: str) -> bool:
+    return topic in source.topics if source.topic_pattern is None else bool(re.fullmatch(source.topic_pattern, topic))
 
 
 def _partitions(topics: Mapping[str, Topic | None]) -> list[Partition]:
@@ -374,10 +366,7 @@ class _Look:
     """The brokers' answers for a source, next to its remembered position.
 
     Attributes:
-        source: The source.
-        broker: The broker, for further questions.
-        before: The position of the source.
-        topics: Its topics by name; None for a missing one.
+        topics: The topics of the source by name; None for a missing one.
         earliest: The first offset of each partition that is still there.
         ends: The offset after the last one.
     """
@@ -392,7 +381,8 @@ class _Look:
     @classmethod
     def at(cls, source: KafkaSource, broker: Broker, before: Positions | None) -> "_Look":
         """Ask the brokers now."""
-        topics = broker.described(dict.fromkeys([*_names(source, broker), *_known_names(source, before)]))
+        known = [one.topic for one in before.topics if _is_wanted(source, one.topic)] if before is not None else []
+        topics = broker.described(dict.fromkeys([*_names(source, broker), *known]))
         partitions = _partitions(topics)
         # Ask for the ends first: then records that are deleted in between count as missing, and new ones do not.
         ends = broker.ends(partitions)
@@ -595,12 +585,3 @@ def _stops(
 
 _MOST_NAMED = 5
 _LATEST_MS = 2**63 - 1  # of Kafka's timestamps
-
-
-def _known_names(source: KafkaSource, before: Positions | None) -> Iterator[str]:
-    """Yield the topics that were read, and are still wanted."""
-    for one in before.topics if before is not None else ():
-        if one.topic in source.topics or (
-            source.topic_pattern is not None and re.fullmatch(source.topic_pattern, one.topic)
-        ):
-            yield one.topic

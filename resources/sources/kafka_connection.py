@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +37,6 @@ _PEM_IN_JAVA = {
     "ssl.certificate.location": ("keystore", "ssl.keystore.certificate.chain"),
     "ssl.key.location": ("keystore", "ssl.keystore.key"),
 }
-_LOGIN_MODULES = {"PLAIN": "plain.PlainLoginModule"}
-_SCRAM_MODULE = "scram.ScramLoginModule"
 
 
 def refused_variables(source: KafkaSource) -> Iterator[Problem]:
@@ -67,11 +66,7 @@ class Connection:
 
     @classmethod
     def of(cls, source: KafkaSource, base: Path) -> "Connection":
-        """Return the connection of a source.
-
-        Args:
-            source: The source of the spec.
-            base: The folder of the spec file.
+        """Return the connection of a source; files are relative to the folder of the spec file.
 
         Raises:
             InputError: A variable is not set or may not be sent, or a file cannot be read.
@@ -82,14 +77,14 @@ class Connection:
             )
         found: dict[str, str] = {}
         for name, text in source.options.items():
-            value = VARIABLE.sub(_Variables(source, name), text)
+            value = VARIABLE.sub(partial(_value, source, name), text)
             found[name] = _file(source, name, base / value) if name in _PEM else value
         return cls(source.bootstrap_servers, found)
 
     @property
-    def reads_committed(self) -> bool:
-        """Return whether records of open and aborted transactions are left out."""
-        return self.options.get("isolation.level") != "read_uncommitted"
+    def isolation(self) -> str:
+        """By default records of open and aborted transactions are left out."""
+        return self.options.get("isolation.level", "read_committed")
 
     def for_librdkafka(self) -> dict[str, str]:
         """Return the settings for a client of confluent-kafka."""
@@ -102,13 +97,14 @@ class Connection:
         found = {
             "bootstrap.servers": self.servers,
             "client.id": options.get("client.id", "tidemark"),
-            "isolation.level": "read_committed" if self.reads_committed else "read_uncommitted",
+            "isolation.level": self.isolation,
         }
         for name in ("security.protocol", "sasl.mechanism", "ssl.key.password"):
             if name in options:
                 found[name] = options[name]
         if "sasl.mechanism" in options:
-            module = _LOGIN_MODULES.get(options["sasl.mechanism"], _SCRAM_MODULE)
+            is_plain = options["sasl.mechanism"] == "PLAIN"
+            module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
             user, password = _quoted(options["sasl.username"]), _quoted(options["sasl.password"])
             login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
             found["sasl.jaas.config"] = login
@@ -125,28 +121,17 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-@dataclass(frozen=True)
-class _Variables:
-    """Replaces the variables in options by their values."""
-
-    source: KafkaSource
-    option: str
-
-    def __call__(self, match: re.Match[str]) -> str:
-        """Return the value of the variable that an option names.
-
-        Raises:
-            InputError: The variable is not set.
-        """
-        value = variable(match[1])
-        if not value:
-            raise InputError(
-                f"Source {self.source.name!r}: the environment variable {match[1]} of the option `{self.option}` is "
-                f"{'not set' if value is None else 'empty'}",
-                expected="its value in the environment of this process",
-                remedy=f"set {match[1]}; runs that Dagster starts have the environment of its daemon",
-            )
-        return value
+def _value(source: KafkaSource, option: str, match: re.Match[str]) -> str:
+    """Return the value of the variable that an option names."""
+    value = variable(match[1])
+    if not value:
+        raise InputError(
+            f"Source {source.name!r}: the environment variable {match[1]} of the option `{option}` is "
+            f"{'not set' if value is None else 'empty'}",
+            expected="its value in the environment of this process",
+            remedy=f"set {match[1]}; runs that Dagster starts have the environment of its daemon",
+        )
+    return value
 
 
 def _file(source: KafkaSource, option: str, path: Path) -> str:
@@ -177,7 +162,6 @@ class Topic:
     """A topic as its brokers describe it.
 
     Attributes:
-        name: Its name.
         topic_id: Its id, which changes when it is made anew.
         partitions: Number of its partitions.
     """
@@ -357,7 +341,7 @@ class Broker:
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
             "auto.offset.reset": "earliest",
-            "isolation.level": "read_committed" if self._connection.reads_committed else "read_uncommitted",
+            "isolation.level": self._connection.isolation,
         }
         return Consumer({**self._connection.for_librdkafka(), **reading, **more}, logger=_SILENT)
 
@@ -366,9 +350,7 @@ class Broker:
 
         if not asked:
             return {}
-        isolation = (
-            IsolationLevel.READ_COMMITTED if self._connection.reads_committed else IsolationLevel.READ_UNCOMMITTED
-        )
+        isolation = IsolationLevel[self._connection.isolation.upper()]
         found: dict[Partition, int] = {}
         while len(found) < len(asked):
             rest = {TopicPartition(*one): spec for one, spec in asked.items() if one not in found}

@@ -36,6 +36,7 @@ from tidemark.resources.sources.records import (
     RAW,
     SPARK_FAILURES,
     Reading,
+    as_json,
     cause_of,
     no_records,
     schema_in_input,
@@ -45,7 +46,6 @@ from tidemark.resources.sources.records import (
 from tidemark.resources.sources.text_files import by_one_name, objects_of, with_all_names
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import FIRST_US, LAST_US
@@ -88,13 +88,6 @@ def read_offsets(
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
     without a value, a tombstone, has only the payload columns of `metadata`.
 
-    Args:
-        spark: The session.
-        source: The source of the spec.
-        ranges: The `offsets` of its discovery.
-        base: The folder of the spec file.
-        time_zone: Zone for times without one, unless the source has its own.
-
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
         InputError: The records cannot be fetched, or the Avro schema does not fit.
@@ -107,8 +100,7 @@ def read_offsets(
     if source.format == "avro":
         _ensure_reader(spark, avro_package())
     fetched = _fetched(spark, source, ranges, Connection.of(source, base))
-    names = source.added_columns
-    wanted = StructType([field for field in schema if field.name not in names])
+    wanted = StructType([field for field in schema if field.name not in source.added_columns])
     return SourceRead(_records(fetched, source, wanted, base, source.time_zone or time_zone))
 
 
@@ -134,15 +126,11 @@ def _has_reader(spark: SparkSession, name: str) -> bool:
         if name == "avro":
             _ = spark.range(0).select(from_avro(F.lit(b""), '"string"')).schema
         else:
-            _ = spark.read.format("kafka").options(**_probe()).load().schema
+            enough = {"kafka.bootstrap.servers": "127.0.0.1:1", "assign": '{"probe":[0]}'}  # without a connection
+            _ = spark.read.format("kafka").options(**enough).load().schema
     except AnalysisException:
         return False
     return True
-
-
-def _probe() -> Mapping[str, str]:
-    """Return options that are enough to ask a reader of Kafka for its schema, without a connection."""
-    return {"kafka.bootstrap.servers": "127.0.0.1:1", "assign": '{"probe":[0]}'}
 
 
 def _no_reader(package: str, why: str) -> MachineError:
@@ -236,11 +224,8 @@ def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
         given = cast("list[tuple[str, bytes]]", one.headers() or [])
         headers = [{"key": key, "value": value} for key, value in given]
         us = ms * 1_000 if abs(ms) < _OVERFLOWS_MS else None
-        place = {"topic": one.topic(), "partition": one.partition(), "offset": one.offset()}
-        rows.append(
-            {"key": one.key(), "value": one.value(), "headers": headers or None, "timestampType": kind - 1, "us": us}
-            | place
-        )
+        row = {"key": one.key(), "value": one.value(), "headers": headers or None, "timestampType": kind - 1}
+        rows.append({**row, "us": us, "topic": one.topic(), "partition": one.partition(), "offset": one.offset()})
     return from_driver(spark, pa.Table.from_pylist(rows, schema=_READ))
 
 
@@ -359,8 +344,7 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
             for field in wanted
             for own in [names[field.name]]
         }
-        others = [inner[name].alias(name) for name in _fields(schema) if name not in names.values()]
-        rescued = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else nothing
+        rescued = as_json([inner[name].alias(name) for name in _fields(schema) if name not in names.values()])
         malformed = F.when(inner.isNull(), _text(value))
     else:
         frame, rescued = rows, nothing
@@ -373,7 +357,6 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
 
 
 def _metadata(name: str) -> Column:
-    """Return a column of Kafka's metadata for a record."""
     kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
     found = {
         "key": lambda: _text(F.col(_KEY)),

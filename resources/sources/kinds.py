@@ -21,10 +21,5 @@ _READERS: Mapping[type[Source], Callable[[Any, Path], SourceReader[Any]]] = {
 
 
 def reader_of(source: Source, base: Path) -> SourceReader[Any]:
-    """Return the reader of a source.
-
-    Args:
-        source: The source of the spec.
-        base: The folder of the spec file.
-    """
+    """Return the reader of a source; `base` is the folder of the spec file."""
     return _READERS[type(source)](source, base)

@@ -81,18 +81,33 @@ class Content:
         return not self.last_line
 
 
-def files_in_store(pattern: str) -> "dict[str, Stored]":
-    """Return the files that a glob in a store matches, by URL, without hidden and unfinished ones.
+def matching_files(pattern: str, base: Path) -> "Mapping[str, Stored | None]":
+    """Return the files that a glob matches, by absolute path or URL, without hidden and unfinished ones.
+
+    If several paths lead to a file by symbolic links, it is returned once: by the path without a link if there is
+    one, else by the first.
+
+    Args:
+        pattern: Glob, `**` for any depth, relative to `base` or absolute.
+        base: The folder of the spec file.
+
+    Returns:
+        In path order, each with its entry in the listing of a store; None for a file of the file system.
 
     Raises:
+        InputError: The folder before the first wildcard cannot be listed, or the path names a hidden file.
         StoreFailureError: The store cannot be used.
     """
-    fixed, whole = fixed_folder(pattern, Path()), place_of(pattern)
-    assert isinstance(fixed, RemotePath)
-    assert isinstance(whole, RemotePath)
+    fixed = fixed_folder(pattern, base)
+    if isinstance(fixed, RemotePath):
+        return _in_store(pattern, fixed)
+    return dict.fromkeys(_on_disk(pattern, base, fixed))
+
+
+def _in_store(pattern: str, fixed: RemotePath) -> "dict[str, Stored]":
     ensure_answers(fixed)
     start = len(fixed.key) + 1 if fixed.key else 0
-    found = fixed.listed("/".join(whole.parts[len(fixed.parts) :]))
+    found = fixed.listed("/".join(place_of(pattern).parts[len(fixed.parts) :]))
     return {
         str(place): stored
         for stored, place in sorted(found, key=lambda one: str(one[1]))
@@ -118,22 +133,7 @@ def check_key(path: str) -> None:
         )
 
 
-def matching_paths(pattern: str, base: Path) -> tuple[str, ...]:
-    """Return the absolute paths that a glob matches, in path order, without hidden and unfinished files.
-
-    If several paths lead to a file by symbolic links, it is returned once: by the path without a link if there is
-    one, else by the first.
-
-    Args:
-        pattern: Glob, `**` for any depth, relative to `base` or absolute.
-        base: The folder of the spec file.
-
-    Raises:
-        InputError: The folder before the first wildcard cannot be listed, or the path names a hidden file.
-    """
-    fixed = fixed_folder(pattern, base)
-    if isinstance(fixed, RemotePath):
-        return tuple(files_in_store(pattern))
+def _on_disk(pattern: str, base: Path, fixed: Path) -> tuple[str, ...]:
     pattern = str(place_of(pattern))
     if fixed.is_dir() and not os.access(fixed, os.R_OK | os.X_OK):
         raise InputError(
@@ -197,18 +197,8 @@ def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, decompressed as Spark would."""
     open_it = gzip.open if path.endswith(".gz") else bz2.open if path.endswith(".bz2") else None
     if open_it is None:
-        return open_raw(path)
-    return cast(IO[bytes], open_it(open_raw(path) if is_url(path) else path, "rb"))
-
-
-def open_raw(path: str) -> IO[bytes]:
-    """Open a file for reading its raw bytes.
-
-    Raises:
-        OSError: The file cannot be read.
-    """
-    place = place_of(path)
-    return place.open("rb")
+        return place_of(path).open("rb")
+    return cast(IO[bytes], open_it(place_of(path).open("rb") if is_url(path) else path, "rb"))
 
 
 def read_content(
@@ -242,7 +232,7 @@ def read_content(
 
 def _chunks(path: str, size_bytes: int) -> Iterator[bytes]:
     left = size_bytes
-    with open_raw(path) as file:
+    with place_of(path).open("rb") as file:
         while left:
             chunk = file.read(min(_CHUNK_BYTES, left))
             if not chunk:
@@ -347,7 +337,7 @@ def end_of(path: str, size_bytes: int) -> bytes:
         OSError: The file cannot be read.
     """
     start = max(size_bytes - _TAIL_BYTES, 0)
-    with open_raw(path) as file:
+    with place_of(path).open("rb") as file:
         file.seek(start)
         tail = file.read(size_bytes - start)
     return tail[1 + max(tail.rfind(b"\n"), tail.rfind(b"\r")) :]
@@ -428,7 +418,7 @@ def _each_file_once(paths: Iterable[str], fixed: Path) -> tuple[str, ...]:
 
 
 def _is_hidden(path: str, fixed: Path) -> bool:
-    return any(part.startswith((".", "_")) for part in Path(os.path.relpath(path, fixed)).parts)
+    return any(part.startswith(_HIDDEN) for part in Path(os.path.relpath(path, fixed)).parts)
 
 
 def expanded(pattern: str) -> Iterator[str]:

@@ -22,16 +22,16 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StructField, StructType
 
+from tidemark.resources.places.place import place_of
 from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
 from tidemark.resources.sources.footers import parquet_looks
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.local_files import LONGEST_LINE, open_raw, path_of_url, spark_path
-from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, too_large
+from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path
+from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, as_json, to_records, too_large
 from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import LAST_US, is_instant
@@ -109,19 +109,16 @@ def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | 
         rows = pq.read_metadata(file.path).num_rows
         return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
-    arrivals = _arrivals(file.path, names_in_files([column], source.rename)[column], time_zone)
+    try:
+        in_file = names_in_files([column], source.rename)[column]
+        arrivals = _range_of(pq.ParquetFile(file.path), in_file, time_zone)
+    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
+        return None
     return None if arrivals is None else Stretch(source.name, file.name, file.path, *arrivals)
 
 
-def _arrivals(path: str, column: str, time_zone: str) -> tuple[int, int, int] | None:
-    """Return rows, first and last value of a column of instants that never fall; None for any other column."""
-    try:
-        return _range_of(pq.ParquetFile(path), column, time_zone)
-    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
-        return None
-
-
 def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, int, int] | None:
+    """Return rows, first and last value of a column of instants that never fall; None for any other column."""
     kind = file.schema_arrow.field(column).type if column in file.schema_arrow.names and "." not in column else None
     if kind is None or not pa.types.is_timestamp(kind) or kind.unit not in _US:
         return None
@@ -188,7 +185,7 @@ def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     Raises:
         InputError: A column is missing or ambiguous, or has a type that cannot be read as the one of the spec.
     """
-    with open_raw(path) as opened:
+    with place_of(path).open("rb") as opened:
         file = pq.ParquetFile(opened)
     physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
     types = {field.name: _type(field, physical.get(field.name)) for field in file.schema_arrow}
@@ -306,7 +303,7 @@ def read_parquet(
 
 
 def _rows_of(path: str) -> int:
-    with open_raw(path) as file:
+    with place_of(path).open("rb") as file:
         return int(pq.read_metadata(file).num_rows)
 
 
@@ -340,8 +337,6 @@ def _read_group(
     ]
     table = frame_of(spark, places, _PLACES)
     placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
-    others = [F.col(values[name]).alias(name) for name in unknown.names]
-    kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
     return to_records(
         placed,
         source,
@@ -351,7 +346,7 @@ def _read_group(
             else F.lit(None).cast(field.dataType)
             for field in schema
         },
-        rescued=kept.cast("string"),
+        rescued=as_json([F.col(values[name]).alias(name) for name in unknown.names]),
         malformed=too_large({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
     )
 

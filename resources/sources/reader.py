@@ -47,13 +47,8 @@ class HeldBack:
     The error stays the same as long as the file and the way of reading it do.
 
     Attributes:
-        path: Absolute path.
-        size: Bytes.
         modified_us: Modification time, microseconds since the epoch.
         reading: Identifies the way in which the source reads its files.
-        found: The fault.
-        expected: The expectation.
-        remedy: The remedy.
     """
 
     path: str

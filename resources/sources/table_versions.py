@@ -26,7 +26,7 @@ from pyspark.sql.types import StringType, StructType
 
 from tidemark.resources.delta.log import LOG, Commit, DataFile, Layout, entry_path, place_of
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
-from tidemark.resources.sources.columns import check_names, names_there
+from tidemark.resources.sources.columns import check_names, names_there, wanted_columns
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.resources.sources.reader import SourceRead
@@ -34,16 +34,16 @@ from tidemark.resources.sources.records import (
     FILE,
     MODIFIED,
     POSITION,
+    as_json,
     no_records,
     schema_in_input,
     to_records,
     too_large,
 )
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.expressions.tokens import quoted, top_level_names
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import DeltaSource
-from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.source import CHANGE_TYPE
 from tidemark.timeops.utc import instant_of
 
@@ -75,7 +75,7 @@ class TableVersion:
         version: Its number.
         how: The whole table, the added rows, the rows of the change feed, the rows that differ from the version
             before, or nothing.
-        committed_us: Time of its commit, microseconds since the epoch: later than the version before.
+        modified_us: Time of its commit, microseconds since the epoch: later than the version before.
         before: The table before it, with `corrected`.
         is_timed: Whether the time is the commit's own; else that is outside the years 0001 to 9999, and this one only
             orders.
@@ -90,7 +90,7 @@ class TableVersion:
     folder: Place
     version: int
     how: How
-    committed_us: int
+    modified_us: int
     size: int
     rows: int
     files: tuple[DataFile, ...]
@@ -106,11 +106,6 @@ class TableVersion:
         return path_of(self.folder, self.version)
 
     @property
-    def modified_us(self) -> int:
-        """Time of its commit, in place of a file's modification time."""
-        return self.committed_us
-
-    @property
     def is_empty(self) -> bool:
         """Return whether there is nothing to read of it."""
         return self.how == "nothing"
@@ -121,7 +116,7 @@ class TableVersion:
         return FileState(
             name=str(self.version),
             size=self.size,
-            modified_us=self.committed_us,
+            modified_us=self.modified_us,
             digest=self.layout.table_id,
             records=self.rows,
             ends_with_newline=True,
@@ -220,10 +215,9 @@ def _before(
 ) -> Before:
     """Return the table before commits that removed rows."""
     layout = layout_at(version)
-    untold = bool(layout.partitions) and any(not json.loads(file.partition) for file in lost.values())
-    if untold or any(file.has_vector for file in (*lost.values(), *added)):
-        return Before(version, layout, None)
-    return Before(version, layout, tuple(lost.values()))
+    is_untold = bool(layout.partitions) and any(not json.loads(file.partition) for file in lost.values())
+    is_untold = is_untold or any(file.has_vector for file in (*lost.values(), *added))
+    return Before(version, layout, None if is_untold else tuple(lost.values()))
 
 
 def _how_changed(
@@ -276,8 +270,8 @@ def check_fits(source: DeltaSource, folder: Place, layout: Layout, version: int)
     Raises:
         InputError: A column is missing.
     """
-    wanted, path = names_in_files(top_level_names(source.columns), source.rename).values(), path_of(folder, version)
-    there = names_there(path, source, list(wanted), layout.columns, of="table")
+    path = path_of(folder, version)
+    there = names_there(path, source, wanted_columns(source), layout.columns, of="table")
     check_names(path, list(there.values()), layout.columns, of="table")
 
 
@@ -365,13 +359,7 @@ def read_versions(
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
     change feed are in no permanent file: `_file` is `v12/_change_data`, and `_position` numbers them by content.
-
-    Args:
-        spark: The session.
-        source: The source of the spec.
-        versions: The `versions` of its discovery.
-        place: A folder from `reading_place`.
-        time_zone: Zone for times without one, unless the source has its own.
+    `place` is a folder from `reading_place`.
 
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
@@ -385,22 +373,18 @@ def read_versions(
     full = [version for version in versions if not version.is_empty]
     for (how, layout), group in groupby(full, key=lambda one: (one.how, one.layout)):
         own = list(group)
-        if how == "whole":
-            frames.extend(_records(_whole(spark, one, place), source, schema, zone) for one in own)
-        elif how == "added" or (how == "corrected" and _tells_files(own[0])):
-            frames.append(_records(_added(spark, own, layout, place), source, schema, zone))
-        elif how == "corrected":
-            frames.extend(_records(_whole(spark, one, place), source, schema, zone) for one in own)
+        before = own[0].before
+        if how == "changed":
+            rows = [_changed(spark, own)]
+        elif how == "whole" or (before is not None and before.files is None):
+            rows = [_whole(spark, one, place) for one in own]
         else:
-            frames.append(_records(_changed(spark, own), source, schema, zone))
+            rows = [_added(spark, own, layout, place)]
+        frames += [_records(one, source, schema, zone) for one in rows]
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
     untimed = tuple(f"v{version.version}" for version in versions if not version.is_timed)
     return SourceRead(records, tuple(version.state for version in versions), untimed)
-
-
-def _tells_files(version: TableVersion) -> bool:
-    return version.before is not None and version.before.files is not None
 
 
 def read_before(
@@ -490,10 +474,9 @@ def _records(
         else F.lit(None).cast(field.dataType)
         for field in schema
     }
-    others = [value.alias(name) for name, value in values.items() if name not in names.values()]
-    kept = F.to_json(F.struct(*others), EVERY_MICROSECOND) if others else F.lit(None)
+    rescued = as_json([value.alias(name) for name, value in values.items() if name not in names.values()])
     large = too_large({name: (value, found[name]) for name, value in values.items()})
-    return to_records(rows.frame, source, columns, rescued=kept.cast("string"), malformed=large)
+    return to_records(rows.frame, source, columns, rescued, malformed=large)
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
@@ -511,7 +494,7 @@ def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
     at = scan.metadataColumn("_metadata")  # also if a column of the table has this name
     above = len(version.folder.parts) - (1 if isinstance(version.folder, Path) else 0)
     file = F.regexp_replace(at["file_path"], f"^\\w+:/+(?:[^/]+/){{{above}}}", f"v{version.version}/")
-    return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.committed_us))
+    return _Rows.of(scan, version.layout.columns, file, at["row_index"] + 1, F.lit(version.modified_us))
 
 
 def _added(spark: SparkSession, versions: Sequence[TableVersion], layout: Layout, place: Place) -> _Rows:
@@ -568,7 +551,7 @@ def _column(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _file_action(version: TableVersion, file: DataFile) -> Mapping[str, Any]:
     is_elsewhere = bool(urlparse(file.path).scheme)
-    own = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.committed_us)}
+    own = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.modified_us)}
     return {
         "path": file.path if is_elsewhere else f"{_quoted_url(version.folder)}/{file.path}",
         "partitionValues": {**json.loads(file.partition), **own},
@@ -596,7 +579,7 @@ def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
     names = [name for name in feed.columns if name not in _OF_FEED[1:]]
     version = F.col("_commit_version")
     at_us = F.element_at(
-        F.create_map(*[F.lit(n) for one in versions for n in (one.version, one.committed_us)]), version
+        F.create_map(*[F.lit(n) for one in versions for n in (one.version, one.modified_us)]), version
     )
     kind = F.array_position(F.array(*map(F.lit, _ORDER_OF_CHANGES)), F.col(CHANGE_TYPE))
     content = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), EVERY_MICROSECOND)

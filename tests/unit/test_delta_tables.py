@@ -50,7 +50,7 @@ def test_a_start_version_passes_over_versions_of_a_table_that_is_read(tmp_path: 
 def test_a_start_timestamp_reads_what_was_committed_then_or_later(tmp_path: Path) -> None:
     for number in range(3):
         add(tmp_path, number)
-    times = [version.committed_us for version in look(tmp_path, source(start_version=0)).versions]
+    times = [version.modified_us for version in look(tmp_path, source(start_version=0)).versions]
     given = source(start_timestamp=instant_of(times[1]))
     assert [version for version, *_ in shown(look(tmp_path, given))] == [n for n in range(3) if times[n] >= times[1]]
     assert shown(look(tmp_path, source(start_timestamp=instant_of(times[2]) + timedelta(days=1)))) == []
@@ -211,13 +211,13 @@ def test_commits_whose_clocks_disagree_still_follow_each_other(tmp_path: Path) -
         if "commitInfo" in line:
             line["commitInfo"]["timestamp"] -= 3_600_000
     entry.write_text("\n".join(map(json.dumps, lines)))
-    at_once = [version.committed_us for version in look(tmp_path, source(start_version=0)).versions]
+    at_once = [version.modified_us for version in look(tmp_path, source(start_version=0)).versions]
     assert at_once[1] == at_once[0] + 1_000
     one_by_one: list[int] = []
     read: list[FileState] = []
     for _ in range(3):
         (version,) = discover_versions(source(start_version=0, max_versions=1), tmp_path, read).versions
-        one_by_one.append(version.committed_us)
+        one_by_one.append(version.modified_us)
         read.append(version.state)
     assert one_by_one == at_once
 
