@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import takewhile
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
@@ -115,26 +114,49 @@ class DeltaReader:
         """Return nothing."""
         return Needs()
 
+    @property
+    def _folder(self) -> Place:
+        path = self.source.path
+        return place_of(path) if is_url(path) else Path(os.path.abspath(self.base / path))
+
     def seen(self, known: Known) -> list[object]:
         """Return the newest entry of the log; of a table of another pipeline also what was committed there."""
-        folder = folder_of(self.source, self.base)
-        return [*listed_versions(self.source, self.base), known.committed(folder)]
+        folder = self._folder
+        found: list[object] = []
+        for newest in entries_of(folder)[-1:]:
+            size, modified_ns = _stat_of(folder, newest)
+            found.append((path_of(folder, newest), size, modified_ns // 1000))
+        return [*found, known.committed(folder)]
 
     def look(self, known: Known) -> VersionsFound:
         """Compare the table with the remembered states of its versions.
 
         Raises:
-            InputError: The pipeline would read what it writes.
+            InputError: The pipeline would read what it writes, or the table does not exist and was not read before.
         """
-        folder = folder_of(self.source, self.base)
+        folder = self._folder
         if known.own_folder.absolute() in (*folder.parents,):
             raise InputError(
                 f"Source {self.source.name!r}: {folder} is a table of this pipeline",
                 expected="a table that others write",
                 remedy="correct `path`, or let a second pipeline read it",
             )
-        committed = known.committed(folder)
-        return discover_versions(self.source, self.base, known.states, held=known.held, committed=committed)
+        committed, last, held = known.committed(folder), last_of(known.states), known.held
+        versions = entries_of(folder)
+        if not versions and last is None:
+            open_table(folder)  # says what is there instead
+        try:
+            if not versions:
+                raise InputError(
+                    f"{folder}: the table that was read before is gone",
+                    expected="a folder with the log of that table",
+                    remedy="restore it, or correct `path` if it was moved; what was read stays",
+                )
+            now = _opened(folder, versions[-1], _stat_of(folder, versions[-1]))
+            _check_same(folder, now, last)
+            return _Walk(self.source, folder, tuple(versions), now, last, held).found(committed)
+        except InputError as error:
+            return VersionsFound(errors=(error,))
 
     def until_judged(self, found: VersionsFound, ahead: Collection[str]) -> VersionsFound:  # noqa: ARG002
         """Return the findings: the look of an aligned source stops between two versions already."""
@@ -159,60 +181,6 @@ class DeltaReader:
     def to_blame(self, spark: SparkSession, found: VersionsFound) -> Mapping[str, InputError]:  # noqa: ARG002
         """Return nothing: the version that a file belongs to is not known."""
         return {}
-
-
-def folder_of(source: DeltaSource, base: Path) -> Place:
-    """Return the folder of a source's table."""
-    return place_of(source.path) if is_url(source.path) else Path(os.path.abspath(base / source.path))
-
-
-def discover_versions(
-    source: DeltaSource,
-    base: Path,
-    states: Sequence[FileState],
-    *,
-    held: Mapping[str, HeldBack] = MappingProxyType({}),
-    committed: Sequence[int] | None = None,
-) -> VersionsFound:
-    """Compare a table with the remembered states of its versions.
-
-    Args:
-        source: The source of the spec.
-        base: The folder of the spec file.
-        states: The remembered states of versions of this source.
-        held: Versions by path that could not be read; they are not tried again until they change.
-        committed: The versions that batches committed, if the table belongs to another pipeline; None for other
-            tables.
-
-    Raises:
-        InputError: The table does not exist, and was not read before.
-    """
-    folder, last = folder_of(source, base), last_of(states)
-    versions = entries_of(folder)
-    if not versions and last is None:
-        open_table(folder)  # says what is there instead
-    try:
-        if not versions:
-            raise _vanished(folder)
-        now = _opened(folder, versions[-1], _stat_of(folder, versions[-1]))
-        _check_same(folder, now, last)
-        return _Walk(source, folder, tuple(versions), now, last, held).found(committed)
-    except InputError as error:
-        return VersionsFound(errors=(error,))
-
-
-def listed_versions(source: DeltaSource, base: Path) -> list[tuple[str, int, int]]:
-    """Return path, size and modification time of the newest entry: until it changes, a look finds the same.
-
-    Raises:
-        InputError: The log cannot be listed.
-    """
-    folder = folder_of(source, base)
-    versions = entries_of(folder)
-    if not versions:
-        return []
-    size, modified_ns = _stat_of(folder, versions[-1])
-    return [(path_of(folder, versions[-1]), size, modified_ns // 1000)]
 
 
 def _stat_of(folder: Place, version: int) -> tuple[int, int]:
@@ -259,14 +227,6 @@ def _replaced(folder: Place, before: str, now: str) -> InputError:
         f"{folder} was replaced by another table: its id was {before}, and is {now}",
         expected="the table that was read before",
         remedy=f"restore that one; {ANEW}",
-    )
-
-
-def _vanished(folder: Place) -> InputError:
-    return InputError(
-        f"{folder}: the table that was read before is gone",
-        expected="a folder with the log of that table",
-        remedy="restore it, or correct `path` if it was moved; what was read stays",
     )
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
@@ -129,72 +128,6 @@ class FilesFound(Found):
         ensure_unchanged(self.ready)
 
 
-def discover(
-    source: FilesSource,
-    base: Path,
-    states: Sequence[FileState],
-    now: datetime,
-    *,
-    reread: bool = False,
-    is_at_end: bool = False,
-    held: Mapping[str, HeldBack] = MappingProxyType({}),
-) -> FilesFound:
-    """Compare the files of a source with their remembered states.
-
-    A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
-    modification time is done and not opened; a file that vanished is ignored.
-
-    Args:
-        source: The files source of the spec.
-        base: The folder of the spec file.
-        states: The remembered states of files of this source, in the order in which they were stored.
-        now: The present instant, aware.
-        reread: Read copies too, also copies that were found before.
-        is_at_end: Whether the input is at its end: a last line without a line end is finished.
-        held: Files by path that could not be read; they are not opened again until they change.
-
-    Raises:
-        InputError: The path of the source does not exist.
-    """
-    folder = fixed_folder(source.path, base)
-    there = matching_files(source.path, base)
-    known = KnownFiles.of(states, folder)
-    if not there and not known:
-        _check_path(source, base)
-    candidates: list[Candidate] = []
-    others: list[Candidate] = []
-    waiting: list[str] = []
-    errors: list[InputError] = []
-    still_held: list[HeldBack] = []
-    for path, stored in there.items():
-        try:
-            check_key(path)
-            name = name_of(path, folder)
-            state = known.state_of(name, path)
-            file = candidate(path, name, state, reread=reread, stored=stored)
-        except InputError as error:
-            errors.append(error)
-            continue
-        if file is None:
-            others += [unchanged(path, name, state)] if state is not None else []
-            continue
-        age_us = us_of(now) - file.modified_us
-        if path in held and held[path].is_as_it_was(file):
-            still_held.append(held[path])
-        elif source.settle == timedelta(0) or age_us >= micros(source.settle):
-            candidates.append(file)
-        else:
-            others.append(file)
-            if age_us > -_NO_SKEW_US:
-                waiting.append(path)
-            else:
-                errors.append(_of_the_future(path, file.modified_us, source.settle, -age_us))
-    at = None if is_at_end else now
-    examined = _Examination(source, [*candidates, *others], None if reread else known, at).of(candidates)
-    found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
-    return found.without(still_held)
-
-
 _NO_SKEW_US = micros(timedelta(days=1))
 """A file that is dated further ahead comes from a wrong clock, not an inexact one: it would wait for too long."""
 
@@ -216,23 +149,6 @@ def ensure_unchanged(ranges: Sequence[FileRange]) -> None:
     """
     for file in ranges:
         check_unchanged(file.path, file.size + file.left_bytes, file.modified_us)
-
-
-def listed(source: FilesSource, base: Path) -> list[tuple[str, int, int]]:
-    """Return path, size and modification time (microseconds) of a source's files; no file is opened.
-
-    Raises:
-        InputError: The folder of the source cannot be listed.
-    """
-    found = []
-    for path, stored in matching_files(source.path, base).items():
-        try:
-            seen = os.stat(path) if stored is None else stored
-        except OSError:
-            found.append((path, -1, -1))
-        else:
-            found.append((path, seen.st_size, seen.st_mtime_ns // 1000))
-    return found
 
 
 def _check_path(source: FilesSource, base: Path) -> None:
@@ -392,13 +308,64 @@ class FilesReader:
         return Needs()
 
     def seen(self, known: Known) -> list[object]:  # noqa: ARG002
-        """Return the listing of the files; none is opened."""
-        return [*listed(self.source, self.base)]
+        """Return path, size and modification time (microseconds) of the files; none is opened."""
+        found: list[object] = []
+        for path, stored in matching_files(self.source.path, self.base).items():
+            try:
+                seen = os.stat(path) if stored is None else stored
+            except OSError:
+                found.append((path, -1, -1))
+            else:
+                found.append((path, seen.st_size, seen.st_mtime_ns // 1000))
+        return found
 
     def look(self, known: Known) -> FilesFound:
-        """Compare the files with their remembered states."""
-        asked: dict[str, Any] = {"reread": known.reread, "is_at_end": known.is_at_end, "held": known.held}
-        return discover(self.source, self.base, known.states, known.now, **asked)
+        """Compare the files with their remembered states.
+
+        A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
+        modification time is done and not opened; a file that vanished is ignored.
+
+        Raises:
+            InputError: The path of the source does not exist.
+        """
+        source, now, held = self.source, known.now, known.held
+        folder = fixed_folder(source.path, self.base)
+        read = KnownFiles.of(known.states, folder)
+        there = matching_files(source.path, self.base)
+        if not there and not read:
+            _check_path(source, self.base)
+        candidates: list[Candidate] = []
+        others: list[Candidate] = []
+        waiting: list[str] = []
+        errors: list[InputError] = []
+        still_held: list[HeldBack] = []
+        for path, stored in there.items():
+            try:
+                check_key(path)
+                name = name_of(path, folder)
+                state = read.state_of(name, path)
+                file = candidate(path, name, state, reread=known.reread, stored=stored)
+            except InputError as error:
+                errors.append(error)
+                continue
+            if file is None:
+                others += [unchanged(path, name, state)] if state is not None else []
+                continue
+            age_us = us_of(now) - file.modified_us
+            if path in held and held[path].is_as_it_was(file):
+                still_held.append(held[path])
+            elif source.settle == timedelta(0) or age_us >= micros(source.settle):
+                candidates.append(file)
+            else:
+                others.append(file)
+                if age_us > -_NO_SKEW_US:
+                    waiting.append(path)
+                else:
+                    errors.append(_of_the_future(path, file.modified_us, source.settle, -age_us))
+        at = None if known.is_at_end else now
+        examined = _Examination(source, [*candidates, *others], None if known.reread else read, at).of(candidates)
+        found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
+        return found.without(still_held)
 
     def until_judged(self, found: FilesFound, ahead: Collection[str]) -> FilesFound:  # noqa: ARG002
         """Return the findings: the look of an aligned source stops between two files already."""

@@ -255,18 +255,50 @@ class KafkaReader:
         packages = (kafka_package(), *([avro_package()] if self.source.format == "avro" else []))
         return Needs(packages, tuple(refused_variables(self.source)))
 
+    def _broker(self) -> Broker:
+        return Broker(Connection.of(self.source, self.base))
+
     def seen(self, known: Known) -> list[object]:  # noqa: ARG002
         """Return the topics, and the end of each partition."""
-        return [*listed_offsets(self.source, self.base)]
+        broker = self._broker()
+        topics = broker.described(_names(self.source, broker))
+        ends = broker.ends(_partitions(topics))
+        ids = [(f"{name} {topic.topic_id}" if topic else name, 0) for name, topic in topics.items()]
+        return [*sorted([*ids, *((split_name(*one), end) for one, end in ends.items())])]
 
     def look(self, known: Known) -> OffsetsFound:
-        """Compare the topics with the position after the last ingestion."""
+        """Compare the topics with the position after the last ingestion; of an aligned source all offsets are found.
+
+        Raises:
+            InputError: The brokers cannot be asked, or the topics cannot be read, and none was read before.
+            MachineError: The client of Kafka is not installed.
+        """
         noted = known.noted("positions")
-        return discover_offsets(self.source, self.base, None if noted is None else Positions.from_json(noted))
+        before = None if noted is None else Positions.from_json(noted)
+        try:
+            return _Look.at(self.source, self._broker(), before).found()
+        except InputError as error:
+            if before is None:
+                raise
+            return OffsetsFound(errors=(error,), before=before, at=before)
 
     def until_judged(self, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
         """Return the offsets of partitions that are not ahead, up to `update_interval` after the earliest."""
-        return before_judged_again(self.source, self.base, found, ahead)
+        chosen = [one for one in found.offsets if one.split not in ahead]
+        try:
+            read = _in_interval(self.source, self._broker(), chosen)
+        except InputError as error:
+            errors = (*found.errors, error)
+            return replace(found, offsets=(), at=found.before, lost=(), left=found.new, errors=errors)
+        ranges = _within_bounds(self.source, read)
+        waits = [one for one in found.offsets if one.split in ahead]
+        return replace(
+            found,
+            offsets=ranges,
+            left=found.new - offsets_in(ranges),
+            ahead=offsets_in(waits),
+            splits_ahead=tuple(one.split for one in waits),
+        )
 
     def remember(self, found: OffsetsFound) -> Mapping[str, Any]:
         """Return the range of each partition, the position after it, and the offsets that are gone."""
@@ -284,67 +316,6 @@ class KafkaReader:
     def to_blame(self, spark: SparkSession, found: OffsetsFound) -> Mapping[str, InputError]:  # noqa: ARG002
         """Return nothing: records are fetched whole before they are read."""
         return {}
-
-
-def discover_offsets(source: KafkaSource, base: Path, before: Positions | None) -> OffsetsFound:
-    """Compare the topics of a source with its remembered positions.
-
-    For an aligned source all waiting offsets are found; `before_judged_again` chooses from them.
-
-    Args:
-        source: The source of the spec.
-        base: The folder of the spec file.
-        before: The position of the source; None before its first ingestion.
-
-    Raises:
-        InputError: The brokers cannot be asked, or the topics cannot be read, and none was read before.
-        MachineError: The client of Kafka is not installed.
-    """
-    try:
-        return _Look.at(source, Broker(Connection.of(source, base)), before).found()
-    except InputError as error:
-        if before is None:
-            raise
-        return OffsetsFound(errors=(error,), before=before, at=before)
-
-
-def before_judged_again(source: KafkaSource, base: Path, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
-    """Return the part of an aligned source that is read until it is judged again; the rest is left.
-
-    Args:
-        source: The source of the spec.
-        base: The folder of the spec file.
-        found: All its waiting offsets.
-        ahead: Splits that are not read, as they are ahead of others.
-    """
-    chosen = [one for one in found.offsets if one.split not in ahead]
-    try:
-        read = _in_interval(source, Broker(Connection.of(source, base)), chosen)
-    except InputError as error:
-        errors = (*found.errors, error)
-        return replace(found, offsets=(), at=found.before, lost=(), left=found.new, errors=errors)
-    ranges = _within_bounds(source, read)
-    waits = [one for one in found.offsets if one.split in ahead]
-    return replace(
-        found,
-        offsets=ranges,
-        left=found.new - offsets_in(ranges),
-        ahead=offsets_in(waits),
-        splits_ahead=tuple(one.split for one in waits),
-    )
-
-
-def listed_offsets(source: KafkaSource, base: Path) -> list[tuple[str, int]]:
-    """Return the offset after the last record of each partition: until one changes, a look finds the same.
-
-    Raises:
-        InputError: The brokers cannot be asked.
-    """
-    broker = Broker(Connection.of(source, base))
-    topics = broker.described(_names(source, broker))
-    ends = broker.ends(_partitions(topics))
-    ids = [(f"{name} {topic.topic_id}" if topic else name, 0) for name, topic in topics.items()]
-    return sorted([*ids, *((split_name(*one), end) for one, end in ends.items())])
 
 
 def _names(source: KafkaSource, broker: Broker) -> list[str]:

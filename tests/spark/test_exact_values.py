@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
+from tests.knows import Knows
 from tests.spark.test_files_source import land, malformed, payload, read, ready, rows, source
-from tidemark.resources.sources.delta import discover_versions
+from tidemark.resources.sources.delta import DeltaReader
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.table_versions import read_versions, reading_place
 from tidemark.timeops.expressions.text_values import value_sql
@@ -187,7 +188,7 @@ def test_local_times_of_parquet_and_delta_are_read_in_the_zone_of_the_source(
     write_deltalake(str(tmp_path / "table"), made)
     of_table = {"name": "d", "kind": "delta", "path": "table", "schema": "at TIMESTAMP", "start_version": 0}
     delta = DeltaSource.model_validate({**of_table, "time_zone": "Europe/Rome"})
-    versions = discover_versions(delta, tmp_path, ()).versions
+    versions = DeltaReader(delta, tmp_path).look(Knows()).versions
     with reading_place(tmp_path / "pipeline") as place:
         records = read_versions(spark, delta, versions, place, "Asia/Tokyo").records
         assert [row["at"].astimezone(UTC) for row in records.collect()] == [TEN]

@@ -20,7 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.sources.files import discover, ensure_unchanged, read_files
+from tests.unit.landed import discover
+from tidemark.resources.sources.files import ensure_unchanged, read_files
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import payload_schema

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.unit.landed import land, source
-from tidemark.resources.sources.files import discover, read_files, unreadable
+from tests.unit.landed import discover, land, source
+from tidemark.resources.sources.files import read_files, unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
 from tidemark.resources.sources.records import with_short_lines
 

@@ -1,10 +1,14 @@
 """Files of a known age, the source that reads them, and the names of the files that were found."""
 
 import os
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
-from tidemark.resources.sources.files import FilesFound
+from tests.knows import Knows
+from tidemark.resources.sources.files import FilesFound, FilesReader
+from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -23,6 +27,13 @@ def land(path: Path, content: bytes | str | None = None, modified: datetime = AN
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     os.utime(path, (modified.timestamp(), modified.timestamp()))
     return path
+
+
+def discover(
+    given: FilesSource, base: Path, states: Sequence[FileState], now: datetime = NOW, **more: Any
+) -> FilesFound:
+    """Return what a look at files finds; `more` is named as in `Known`."""
+    return FilesReader(given, base).look(Knows(states, now, **more))
 
 
 def names(found: FilesFound) -> list[str]:

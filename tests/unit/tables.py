@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from tidemark.resources.sources.delta import VersionsFound, discover_versions
+from tests.knows import Knows
+from tidemark.resources.sources.delta import DeltaReader, VersionsFound
 from tidemark.resources.sources.known_files import FileState
 from tidemark.timeops.spec import DeltaSource
 
@@ -34,7 +35,7 @@ def look(
     base: Path, given: DeltaSource | None = None, read: VersionsFound | None = None, **more: Any
 ) -> VersionsFound:
     """Return what is found, after what an earlier look has found was read."""
-    return discover_versions(given or source(), base, states(read), **more)
+    return DeltaReader(given or source(), base).look(Knows(states(read), **more))
 
 
 def states(read: VersionsFound | None) -> Sequence[FileState]:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.knows import Knows
 from tests.unit.tables import add, drop_log, look, only_error, shown, source, states
-from tidemark.resources.sources.delta import discover_versions, listed_versions
+from tidemark.resources.sources.delta import DeltaReader
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.timeops.errors import InputError
@@ -216,7 +217,7 @@ def test_commits_whose_clocks_disagree_still_follow_each_other(tmp_path: Path) -
     one_by_one: list[int] = []
     read: list[FileState] = []
     for _ in range(3):
-        (version,) = discover_versions(source(start_version=0, max_versions=1), tmp_path, read).versions
+        (version,) = DeltaReader(source(start_version=0, max_versions=1), tmp_path).look(Knows(read)).versions
         one_by_one.append(version.modified_us)
         read.append(version.state)
     assert one_by_one == at_once
@@ -237,34 +238,35 @@ def test_a_version_that_could_not_be_read_is_not_tried_again_before_the_source_c
 def test_of_another_pipelines_table_only_committed_versions_are_read_each_as_one(tmp_path: Path) -> None:
     for number in range(2):
         add(tmp_path, number)
-    first = look(tmp_path, committed=[1])
+    first = look(tmp_path, versions=[1])
     assert shown(first) == [(1, "whole", 2)]
     add(tmp_path, 7)  # of an attempt that dies
-    assert look(tmp_path, read=first, committed=[1]).versions == ()
+    assert look(tmp_path, read=first, versions=[1]).versions == ()
     DeltaTable(str(tmp_path / "t")).restore(1)
     add(tmp_path, 2)
-    assert shown(look(tmp_path, read=first, committed=[1, 4])) == [(4, "added", 1)]
-    assert look(tmp_path, committed=[]).versions == ()
+    assert shown(look(tmp_path, read=first, versions=[1, 4])) == [(4, "added", 1)]
+    assert look(tmp_path, versions=[]).versions == ()
 
 
 def test_a_correction_in_another_pipelines_table_is_passed_over_or_read_anew(tmp_path: Path) -> None:
     add(tmp_path, 1, 2)
-    first = look(tmp_path, committed=[0])
+    first = look(tmp_path, versions=[0])
     DeltaTable(str(tmp_path / "t")).delete("id = 1")
     add(tmp_path, 9)  # a batch of two commits
-    said = only_error(look(tmp_path, read=first, committed=[0, 2]))
+    said = only_error(look(tmp_path, read=first, versions=[0, 2]))
     assert "its pipeline has computed results anew, as a backfill or a revision does" in said
     assert "set `start_version: 3`" in said
     assert "take them in with `changes: follow`" in said
     add(tmp_path, 3)
-    assert shown(look(tmp_path, source(start_version=3), first, committed=[0, 2, 3])) == [(3, "added", 1)]
-    assert shown(look(tmp_path, committed=[0, 2, 3])) == [(3, "whole", 3)]  # under another name
+    assert shown(look(tmp_path, source(start_version=3), first, versions=[0, 2, 3])) == [(3, "added", 1)]
+    assert shown(look(tmp_path, versions=[0, 2, 3])) == [(3, "whole", 3)]  # under another name
 
 
 def test_what_a_look_goes_by_changes_with_the_newest_version(tmp_path: Path) -> None:
-    assert listed_versions(source(), tmp_path) == []
+    reader, known = DeltaReader(source(), tmp_path), Knows()
+    assert reader.seen(known) == [None]
     add(tmp_path, 1)
-    before = listed_versions(source(), tmp_path)
-    assert listed_versions(source(), tmp_path) == before
+    before = reader.seen(known)
+    assert reader.seen(known) == before
     add(tmp_path, 2)
-    assert listed_versions(source(), tmp_path) != before
+    assert reader.seen(known) != before

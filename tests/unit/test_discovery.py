@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
-from tidemark.resources.sources.files import FilesFound, discover
+from tests.unit.landed import AN_HOUR_AGO, NOW, discover, land, names, source
+from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.known_files import FileRange, FileState, state_of
 from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.timeops.errors import InputError

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.unit.landed import AN_HOUR_AGO, NOW, land, names, source
+from tests.unit.landed import AN_HOUR_AGO, NOW, discover, land, names, source
 from tests.unit.report.shop import Shop
 from tidemark.assets.state.files import copies_after
 from tidemark.resources import tables
 from tidemark.resources.sources import known_files, local_files
-from tidemark.resources.sources.files import FilesFound, discover
+from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.timeops.spec import FilesSource
 

@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from tests.unit.landed import NOW, land, source
-from tidemark.resources.sources.files import discover
+from tests.unit.landed import NOW, discover, land, source
 from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.timeops.errors import InputError
 

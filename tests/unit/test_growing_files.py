@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from tests.unit.landed import NOW, land, source
+from tests.unit.landed import NOW, discover, land, source
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.sources.files import FilesFound, discover
+from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.known_files import FileState, counted, state_of
 from tidemark.resources.sources.local_files import LONGEST_LINE, open_bytes, read_content
 from tidemark.resources.workspace import Workspace

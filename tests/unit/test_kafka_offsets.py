@@ -9,14 +9,13 @@ import pytest
 
 from examples.kafka.broker import LocalBroker
 from tests.kafka import PASSWORD, SECURE, Topic, login
+from tests.knows import Knows
 from tests.runs.landing import START
 from tidemark.resources.sources.kafka import (
+    KafkaReader,
     OffsetsFound,
     Positions,
-    before_judged_again,
-    discover_offsets,
     fair_shares,
-    listed_offsets,
 )
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
@@ -46,7 +45,7 @@ def fill(topic: Topic, *counts: int, at_ms: int = START_MS) -> None:
 
 
 def look(of: KafkaSource, before: Positions | None = None) -> OffsetsFound:
-    return discover_offsets(of, HERE, before)
+    return KafkaReader(of, HERE).look(Knows(positions=None if before is None else before.to_json()))
 
 
 def read(found: OffsetsFound) -> Positions:
@@ -189,10 +188,10 @@ def test_an_aligned_source_is_read_up_to_an_instant_but_for_partitions_that_are_
     aligned = source(orders, alignment=GROUP)
     found = look(aligned)
     assert found.new == 25
-    at_once = before_judged_again(aligned, HERE, found, [])
+    at_once = KafkaReader(aligned, HERE).until_judged(found, [])
     assert ranges(at_once) == {"0": (0, 5), "1": (0, 2)}
     assert (at_once.left, at_once.ahead) == (18, 0)
-    some = before_judged_again(aligned, HERE, found, [f"{orders.name}-0"])
+    some = KafkaReader(aligned, HERE).until_judged(found, [f"{orders.name}-0"])
     assert ranges(some) == {"1": (0, 5)}
     assert (some.left, some.ahead, some.splits_ahead) == (20, 10, (f"{orders.name}-0",))
 
@@ -204,7 +203,9 @@ def test_timestamps_that_went_ahead_once_do_not_cut_what_follows_into_single_rec
     aligned = source(orders, alignment=GROUP)
     at = read(look(aligned))
     fill(orders, 100, at_ms=START_MS + 4_000)  # up to 103 s
-    assert ranges(before_judged_again(aligned, HERE, look(aligned, at), [])) == {"0": (4, 84)}, "5, 10, 20, 40, 80 s"
+    assert ranges(KafkaReader(aligned, HERE).until_judged(look(aligned, at), [])) == {"0": (4, 84)}, (
+        "5, 10, 20, 40, 80 s"
+    )
 
 
 @pytest.mark.long
@@ -222,10 +223,11 @@ def test_a_broker_that_died_and_is_back_is_asked_as_before(topic: MakeTopic) -> 
 
 def test_a_look_sees_that_something_came(topic: MakeTopic) -> None:
     orders = topic(1)
-    before = listed_offsets(source(orders), HERE)
-    assert listed_offsets(source(orders), HERE) == before
+    reader, known = KafkaReader(source(orders), HERE), Knows()
+    before = reader.seen(known)
+    assert reader.seen(known) == before
     fill(orders, 1)
-    assert listed_offsets(source(orders), HERE) != before
+    assert reader.seen(known) != before
 
 
 def test_a_topic_that_is_not_there_is_one_sentence(topic: MakeTopic) -> None:

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.landed import NOW, source
+from tests.unit.landed import NOW, discover, source
 from tidemark.resources.sources.columns import columns_of_json, line_to_add
-from tidemark.resources.sources.files import discover
 from tidemark.resources.sources.known_files import state_of
 from tidemark.timeops.spec import FilesSource, Source
 

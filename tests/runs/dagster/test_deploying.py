@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 import tidemark as tm
 from tests.processes import ROOT, free_port, process, wait_until
+from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
-from tidemark.resources.sources.files import discover
 from tidemark.resources.spark.session import session_config
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.spec import FilesSource

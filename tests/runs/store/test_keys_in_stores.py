@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.s3 import KEY, SECRET, S3Server, s3_server
+from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places import checks
-from tidemark.resources.sources.files import discover
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """
