@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -106,15 +107,21 @@ def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | 
     if source.arrival_time is None:
         if not is_instant(file.modified_us):
             return None
-        rows = pq.read_metadata(file.path).num_rows
+        rows = _opened(file.path).metadata.num_rows
         return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
     try:
         in_file = names_in_files([column], source.rename)[column]
-        arrivals = _range_of(pq.ParquetFile(file.path), in_file, time_zone)
+        arrivals = _range_of(_opened(file.path), in_file, time_zone)
     except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
         return None
     return None if arrivals is None else Stretch(source.name, file.name, file.path, *arrivals)
+
+
+def _opened(path: str) -> pq.ParquetFile:
+    """Open a file; of a store by its options, which Arrow does not know if it gets the URL."""
+    place = place_of(path)
+    return pq.ParquetFile(place if isinstance(place, Path) else place.open("rb"))
 
 
 def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, int, int] | None:
@@ -397,7 +404,7 @@ class FilePiece:
         """
         wanted = [*{*self.columns.values(), *([self.arrival] if self.arrival else [])}]
         first = 0
-        read = pq.ParquetFile(self.stretch.path).iter_batches(
+        read = _opened(self.stretch.path).iter_batches(
             _BATCH_ROWS, row_groups=list(self.groups), columns=wanted, use_threads=False
         )
         for batch in read if wanted else _without_columns(self.rows):
@@ -473,7 +480,7 @@ def pieces_of(
         source, schema, zone = sources[stretch.source]
         if source.split is not None or source.keep_unknown:
             return None
-        file = pq.ParquetFile(stretch.path)
+        file = _opened(stretch.path)
         own = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
         if own is None:
             return None

@@ -2,18 +2,23 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
+from pyspark.sql.types import LongType, StructType, TimestampType
 
 from tests.s3 import KEY, SECRET, S3Server, s3_server
 from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places import checks
+from tidemark.resources.sources.parquet_files import pieces_of, stretches_in_order
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """
@@ -41,11 +46,12 @@ def bucket(server: S3Server, request: pytest.FixtureRequest, monkeypatch: pytest
     checks._ensure_answers.cache_clear()
 
 
-def put(server: S3Server, bucket: str, *keys: str) -> None:
+def put(server: S3Server, bucket: str, *keys: str, body: bytes | None = None) -> None:
     told: Any = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
     client = boto3.client("s3", endpoint_url=server.address, **told)
     for number, key in enumerate(keys):
-        client.put_object(Bucket=bucket, Key=key, Body=f"t,n\n2026-01-01T00:00:01Z,{number}\n".encode())
+        line = f"t,n\n2026-01-01T00:00:01Z,{number}\n".encode()
+        client.put_object(Bucket=bucket, Key=key, Body=line if body is None else body)
 
 
 def found_at(path: str) -> tuple[list[str], list[str]]:
@@ -120,3 +126,29 @@ def test_files_of_this_machine_may_be_named_by_a_url(tmp_path: Path) -> None:
         ready, errors = found_at(path)
         assert (ready, len(errors)) == (["x1.csv"], 1)
     assert found_at(f"file://{tmp_path}/a%20b/x?.csv") == (["x1.csv"], [])
+
+
+@pytest.mark.parametrize("arrival", [None, "at"])
+def test_parquet_files_are_opened_by_the_options_of_their_store(
+    server: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arrival: str | None
+) -> None:
+    file = BytesIO()
+    pq.write_table(pa.table({"n": [5, 6], "at": pa.array([1, 2], pa.timestamp("us", "UTC"))}), file)
+    put(server, bucket, "in/a.parquet", body=file.getvalue())
+    for name in server.environment:
+        monkeypatch.delenv(name)
+    options = {"access.key": KEY, "secret.key": SECRET, "endpoint": server.address}
+    lines = "".join(f"spark.hadoop.fs.s3a.{name} {value}\n" for name, value in options.items())
+    (tmp_path / "spark-defaults.conf").write_text(lines)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    values = {"name": "s", "kind": "files", "format": "parquet", "schema": "n BIGINT, at TIMESTAMP"}
+    given = FilesSource.model_validate(
+        {**values, "path": f"s3://{bucket}/in/*", "settle": "0 s", "arrival_time": arrival}
+    )
+    found = discover(given, Path(), (), NOW)
+    stretches = stretches_in_order([(given, found.ready)], by_arrival=True)
+    assert stretches is not None
+    schema = StructType().add("n", LongType()).add("at", TimestampType())
+    [piece] = pieces_of(stretches, {"s": (given, schema, "UTC")}, schema, 0) or []
+    [rows] = piece.batches(pa.schema({"n": pa.int64()}.items()), None, 1)
+    assert rows.to_pydict() == {"n": [5, 6]}
