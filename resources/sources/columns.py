@@ -309,12 +309,7 @@ def columns_in_file(
 def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequence[str], *, of: str) -> dict[str, str]:
     """Return the names of columns that each have one of their names; for a missing column the first of them.
 
-    Args:
-        path: Where they are.
-        source: Its source: `rename` has the names that a column may have.
-        wanted: The columns, by the first of their names.
-        found: The names that are there.
-        of: The word for their owner.
+    `of` is the word for what has the columns.
 
     Raises:
         InputError: A column is there under several names.
@@ -355,11 +350,6 @@ def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
     """Return how long a last line without a line end waits for the rest of it.
 
     A whole object is a finished line. Of a csv line it is unknown whether its last field goes on.
-
-    Args:
-        path: The file, whose first line may be its header.
-        source: Its source.
-        line: The line.
     """
     text = line.decode("utf-8", errors="replace").strip()
     if source.format == "json":

@@ -52,11 +52,7 @@ _LEAST_STEP_US = 1_000  # Delta, too, puts a commit this far after the one befor
 
 @dataclass(frozen=True)
 class VersionsFound(Found):
-    """The findings in a table's log.
-
-    Attributes:
-        versions: Versions to be read now, in order and without a gap; some may have nothing to read.
-    """
+    """The findings in a table's log: versions in order and without a gap; some may have nothing to read."""
 
     PART: ClassVar[str] = "version"
 

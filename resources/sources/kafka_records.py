@@ -43,7 +43,7 @@ from tidemark.resources.sources.records import (
     to_records,
     too_large,
 )
-from tidemark.resources.sources.text_files import by_one_name, objects_of, with_all_names
+from tidemark.resources.sources.text_files import renamed_objects_of
 from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.materialize import computed, from_driver
@@ -329,8 +329,7 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
     if source.format == "json":
         lines = rows.withColumn(LINE, F.when(F.is_valid_utf8(text), text))
         reading = Reading(time_zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
-        objects = objects_of(lines, with_all_names(wanted, source), reading, keep_unknown=source.keep_unknown)
-        read = by_one_name(objects, wanted, source)
+        read = renamed_objects_of(lines, wanted, source, reading, keep_unknown=source.keep_unknown)
         frame, columns, rescued = read.frame, read.columns, read.rescued
         malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
     elif source.format == "avro":

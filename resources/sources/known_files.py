@@ -209,13 +209,7 @@ class FileRange:
 
 
 def state_of(file: FileRange, records: int, *, copy_of: str | None = None) -> FileState:
-    """Return the state to remember of a file that was read, or of one with the bytes of another.
-
-    Args:
-        file: The file.
-        records: As in `FileState`.
-        copy_of: As in `FileState`.
-    """
+    """Return the state to remember of a file that was read, or of one with the bytes of another."""
     return FileState(
         name=file.name,
         size=file.size,
@@ -236,10 +230,7 @@ class Candidate:
     """A file as it is now, with its remembered state.
 
     Attributes:
-        path: Absolute path.
         name: As in `FileRange`.
-        size: Bytes.
-        modified_us: Modification time, microseconds since the epoch.
         changed_ns: Time of its last change in the file system, nanoseconds since the epoch.
         known: Its remembered state; None for a new file.
         may_be_another: Whether the known file was elsewhere, and so is another one if its bytes differ.
@@ -269,12 +260,8 @@ def candidate(
 ) -> Candidate | None:
     """Look at a file without opening it; return None if it is gone or was read as it is.
 
-    Args:
-        path: Absolute path.
-        name: As in `FileRange`.
-        known: Its remembered state.
-        reread: Read it although its bytes, or other bytes under its name, were read before.
-        stored: Its entry in the listing of a store; None for a file of the file system.
+    `stored` is its entry in the listing of a store, None for a file of the file system. With `reread` it is read
+    although its bytes, or other bytes under its name, were read before.
 
     Raises:
         InputError: The file cannot be looked at.
@@ -333,8 +320,6 @@ class Looked:
     """A file that was opened.
 
     Attributes:
-        file: The file.
-        content: Its content.
         unfit: Why it cannot be read as its source says, None if it can.
         unknown: As in `FileRange`.
     """
@@ -358,16 +343,9 @@ class Looked:
 
 
 def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: Candidate) -> Looked | InputError:
-    """Open a file and read it once.
-
-    Args:
-        source: Its source.
-        borders: Numbers of bytes whose digest is wanted, in order; only plain lines begin as another file.
-        check: Says whether a file fits the source, see `Check`.
-        file: The file.
-    """
+    """Open a file and read it once; `borders` are the numbers of bytes whose digest is wanted, in order."""
     try:
-        if not _has_lines(source):
+        if not _has_lines(source):  # only plain lines begin as another file
             borders = ()
         elif not is_compressed(file.path):
             borders = borders[: bisect_left(borders, file.size)]
@@ -427,11 +405,7 @@ def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A file that is not read now, as its last line may go on.
-
-    Attributes:
-        note: A sentence for the operator.
-    """
+    """A file that is not read now, as its last line may go on, with a sentence for the operator."""
 
     note: str
 
@@ -452,14 +426,9 @@ class Landed(Protocol):
 def judge(
     source: FilesSource, looked: Looked, known: KnownFiles | None, landed: Landed, age: timedelta | None
 ) -> Outcome:
-    """Decide how much of a file is read, by its bytes and by all bytes that are known.
+    """Decide how much of a file is read, by its bytes and by all bytes that are known; without `known` by its own.
 
-    Args:
-        source: Its source.
-        looked: The file.
-        known: The states of read files; None if other names do not count.
-        landed: All files.
-        age: Time since the file changed; None if it is not going to change, or if that is unknown.
+    `age` is the time since the file changed, None if it is not going to change or if that is unknown.
 
     Returns:
         The part to read, the state of a file that is not read, or the reason to wait.

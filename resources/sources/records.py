@@ -59,11 +59,7 @@ _MARK = "\x01\x02too long\x03"
 
 
 def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRange, ...]:
-    """Return the files, with a copy in place of each that has lines that are too long.
-
-    Args:
-        files: The files that an ingestion reads of a source.
-        place: The folder for copies; every Spark that writes the pipeline's tables can read it.
+    """Return the files, with a copy in `place` instead of each that has lines that are too long.
 
     Raises:
         OSError: A copy cannot be written.
@@ -170,12 +166,7 @@ def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbe
     Spark's ids rise within a task, and a task reads a block of a file in its order. So one job counts the records of
     each block and finds its lowest id; the plan that reads them adds the records of the blocks before. Both see the
     same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has grown since, are
-    left out: they belong to the next ingestion.
-
-    Args:
-        spark: The session.
-        scan: A reader's DataFrame, untouched.
-        parts: The part to read of each of its files.
+    left out: they belong to the next ingestion. `scan` is a reader's frame, untouched.
     """
     tagged = scan.selectExpr(
         "*",
@@ -283,11 +274,7 @@ _ITEM_BYTES = 8  # of a number
 
 
 def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Return STRING, null unless a record takes more than a line may: the begin of the largest value, and its size.
-
-    Args:
-        values: The values of a record and their types, by their names in the input.
-    """
+    """Return STRING, null unless a record takes more than a line may: the begin of its largest value, and a size."""
     sizes = {name: _bytes(value, kind) for name, (value, kind) in values.items() if _varies(kind)}
     if not sizes:
         return F.lit(None).cast("string")

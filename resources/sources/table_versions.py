@@ -171,18 +171,11 @@ def judged(
     at_us: int,
     *,
     layout_before: Callable[[int], Layout],
-    is_of_pipeline: bool = False,
+    is_of_pipeline: bool,
 ) -> TableVersion:
     """Return the version to read for one commit, or for the commits of one batch of another pipeline.
 
-    Args:
-        source: The source of the spec.
-        folder: Folder of the table.
-        commits: One, or several that follow each other.
-        layout: The layout of the table after them.
-        at_us: The order time of the last one, microseconds since the epoch.
-        layout_before: Returns the layout of the table at a version.
-        is_of_pipeline: Whether the table belongs to a Tidemark pipeline.
+    `layout` is the table's after them, `at_us` the order time of the last one, microseconds since the epoch.
 
     Raises:
         InputError: The version cannot be read, or the spec refuses it.

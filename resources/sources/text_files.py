@@ -299,20 +299,18 @@ def read_json(
     """
     numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
     lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
-    reading, shape = Reading(time_zone, parser_options(source)), with_all_names(schema, source)
-    found = objects_of(lines, shape, reading, keep_unknown=source.keep_unknown)
-    read = by_one_name(found, schema, source)
+    reading = Reading(time_zone, parser_options(source))
+    read = renamed_objects_of(lines, schema, source, reading, keep_unknown=source.keep_unknown)
     return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), numbered.counts)
 
 
-def with_all_names(schema: StructType, source: Source) -> StructType:
-    """Return the columns with one for each name that they have had by `rename`."""
+def renamed_objects_of(
+    lines: DataFrame, schema: StructType, source: Source, reading: Reading, *, keep_unknown: bool
+) -> "Objects":
+    """Read texts as `objects_of` does, each column by the one of its names, see `rename`, that the record has."""
     named = [(name, field.dataType) for field in schema for name in all_names(field.name, source.rename)]
-    return StructType([StructField(name, kind) for name, kind in named])
-
-
-def by_one_name(read: "Objects", schema: StructType, source: Source) -> "Objects":
-    """Return objects of `with_all_names` with the columns of the schema: each from the name in the record."""
+    shape = StructType([StructField(name, kind) for name, kind in named])
+    read = objects_of(lines, shape, reading, keep_unknown=keep_unknown)
     columns, malformed = dict[str, Column](), read.malformed
     for field in schema:
         values = [read.columns[name] for name in all_names(field.name, source.rename)]
@@ -525,8 +523,10 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     names, column = all_names(field.name, source.rename), name_in_tables(field.name, source.rename)
     lines = records.withColumn(LINE, F.when(which, F.col(RESCUED)))
     reading = Reading(source.time_zone or time_zone, parser_options(source))
-    parse = _of_csv if source.form == "csv" else _of_json
-    read = parse(lines, source, field, reading)
+    if source.form == "csv":
+        read = _of_csv(lines, source, field, reading)
+    else:
+        read = renamed_objects_of(lines, StructType([field]), source, reading, keep_unknown=True)
     has = F.coalesce(F.arrays_overlap(F.json_object_keys(LINE), F.array(*map(F.lit, names))), F.lit(False))
     found = read.frame.withColumns(
         {HAS: has, FITS: has & read.malformed.isNull(), _VALUE: read.columns[field.name], _LEFT: read.rescued}
@@ -539,12 +539,6 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
         HAS,
         FITS,
     )
-
-
-def _of_json(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> Objects:
-    alone = StructType([field])
-    found = objects_of(lines, with_all_names(alone, source), reading, keep_unknown=True)
-    return by_one_name(found, alone, source)
 
 
 def _of_csv(lines: DataFrame, source: Source, field: StructField, reading: Reading) -> Objects:
