@@ -6,13 +6,13 @@ page (page.py).
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pyarrow.compute as pc
 
-from tidemark.pipelines.terminal import instant, length, plural, shortened
+from tidemark.pipelines.terminal import plural
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import (
     FIRST_CLOCK,
@@ -41,7 +41,6 @@ class State:
 
     Attributes:
         spec: The spec as it is now.
-        lake: The tables.
         commits: All commits, by batch; at least one.
         pending: A batch that is not committed.
         source_names: The names that sources have now, by their former ones.
@@ -51,7 +50,7 @@ class State:
     lake: Lake
     commits: Sequence[Commit]
     pending: Plan | None
-    source_names: Mapping[str, str] = field(default_factory=dict)
+    source_names: Mapping[str, str]
 
     @property
     def last(self) -> Commit:
@@ -117,9 +116,7 @@ class State:
 
 def state_of(workspace: Workspace) -> State | None:
     """Return the state of a pipeline at its last commit; None before the first."""
-    if not workspace.exists:
-        return None
-    commits = workspace.batches.history()
+    commits = workspace.batches.history() if workspace.exists else []
     if not commits:
         return None
     pending, names = workspace.batches.pending(), workspace.source_names
@@ -129,9 +126,8 @@ def state_of(workspace: Workspace) -> State | None:
 MOST_DEAD_LETTERS = 500
 _COLUMNS = (
     *("_arrival_seq", "_arrival_time", "_event_time", "_source", "_position"),
-    *("stage", "reason", "detail", "window_name", "lateness_us", "payload"),
+    *("reason", "detail", "window_name", "lateness_us", "payload"),
 )
-_MOST_PAYLOAD = 1_000
 
 
 @dataclass(frozen=True)
@@ -139,10 +135,8 @@ class Place:
     """Where some of the records went.
 
     Attributes:
-        name: The name of the place: an outcome, or the reason of dead letters.
+        name: An outcome, or the reason of dead letters.
         stage: The stage that refused them; empty where they were not.
-        records: How many.
-        why: In a few words.
     """
 
     name: str
@@ -173,15 +167,6 @@ class WindowPlaces:
     failed: int
     missed_some: int
     rows: int
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """A timeline and its watermark, an instant or None."""
-
-    name: str
-    watermark: object
-    released: int | None
 
 
 def places(state: State) -> list[Place]:
@@ -252,8 +237,11 @@ def windows(state: State) -> list[WindowPlaces]:
     return found
 
 
-def timelines(state: State, batches: int, most: int) -> tuple[int, list[Timeline]]:
-    """Return the timelines that their own events moved in the last batches: how many, and the slowest ones."""
+def timelines(state: State, batches: int, most: int) -> tuple[int, list[dict[str, Any]]]:
+    """Return the timelines that their own events moved in the last batches: how many, and the slowest ones.
+
+    A row has `_timeline`, `watermark_max`, which is an instant or None, and `released_max`.
+    """
     first = state.processed[-batches:][0].batch_id
     rows = state.lake.rows(
         tables.WATERMARKS,
@@ -263,9 +251,7 @@ def timelines(state: State, batches: int, most: int) -> tuple[int, list[Timeline
     )
     own = rows.filter(pc.is_valid(rows["_timeline"]))
     by_timeline = own.group_by("_timeline").aggregate([("watermark", "max"), ("released", "max")])
-    behind = by_timeline.sort_by("watermark_max").slice(0, most).to_pylist()
-    shown = [Timeline(row["_timeline"], row["watermark_max"], row["released_max"]) for row in behind]
-    return by_timeline.num_rows, shown
+    return by_timeline.num_rows, by_timeline.sort_by("watermark_max").slice(0, most).to_pylist()
 
 
 @dataclass(frozen=True)
@@ -324,34 +310,13 @@ def _of_rebuild(plan: Plan) -> str:
     return f"{named or 'tables'} made anew from the log" if named or given.numbers else "a rebuild was begun"
 
 
-def adds_up(found: list[Place], counts: Counts) -> bool:
-    """Return whether the places hold all records."""
-    return sum(place.records for place in found) == counts.records
-
-
 def clocks(state: State) -> Mapping[str, int | None]:
     """Return the first and the last arrival of the log, microseconds since the epoch."""
     last = state.ingested[-1].counts if state.ingested else Counts()
     return {"first_us": last.get(FIRST_CLOCK), "last_us": last.get(LOG_CLOCK)}
 
 
-@dataclass(frozen=True)
-class DeadLetter:
-    """A dead letter as texts."""
-
-    seq: int | None
-    reason: str
-    stage: str
-    window: str
-    detail: str
-    event_time: str
-    arrival: str
-    late_by: str
-    place: str
-    payload: str
-
-
-def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[DeadLetter]:
+def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[Mapping[str, Any]]:
     """Return the newest dead letters of each reason, at most MOST_DEAD_LETTERS in all, the newest first."""
     rows: list[Mapping[str, Any]] = []
     for reason, most in allotted(by_reason, MOST_DEAD_LETTERS).items():
@@ -359,7 +324,7 @@ def newest_dead_letters(state: State, by_reason: Mapping[str, int]) -> list[Dead
         only = [("reason", "=", reason)]
         found = newest_rows(state.lake, DEAD_LETTERS, version, _COLUMNS, by="_arrival_seq", most=most, filters=only)
         rows += found.to_pylist()
-    return [_dead_letter(row) for row in sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))]
+    return sorted(rows, key=lambda row: -(row["_arrival_seq"] or 0))
 
 
 def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
@@ -369,18 +334,3 @@ def allotted(by_reason: Mapping[str, int], most: int) -> dict[str, int]:
     for place, (n, reason) in enumerate(reasons):
         found[reason] = min(n, (most - found.total()) // (len(reasons) - place))
     return dict(found)
-
-
-def _dead_letter(row: Mapping[str, Any]) -> DeadLetter:
-    return DeadLetter(
-        seq=row["_arrival_seq"],
-        reason=row["reason"],
-        stage=row["stage"],
-        window=row["window_name"] or "",
-        detail=row["detail"] or "",
-        event_time=instant(row["_event_time"]),
-        arrival=instant(row["_arrival_time"]),
-        late_by=length(row["lateness_us"]),
-        place="" if row["_source"] is None else f"{row['_source']}, {row['_position']}",
-        payload=shortened(row["payload"] or "", _MOST_PAYLOAD),
-    )

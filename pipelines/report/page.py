@@ -35,6 +35,7 @@ from tidemark.pipelines.terminal import (
     plural,
     second,
     share,
+    shortened,
     watermark_text,
 )
 from tidemark.resources.batches.position import Position, plan_end
@@ -161,7 +162,11 @@ def _shape(window: WindowSpec) -> str:
         "gap": window.gap,
         "at most": window.max_duration,
     }
-    said = [f"{name} {_length(value)}" for name, value in lengths.items() if value]
+    said = [
+        f"{name} {given if isinstance(given, str) else format_duration(given)}"
+        for name, given in lengths.items()
+        if given
+    ]
     zone = [f"days of {window.time_zone}"] if window.time_zone else []
     return f"{window.kind.capitalize()} window{': ' if said else ''}{', '.join([*said, *zone])}."
 
@@ -177,10 +182,6 @@ def _codes(expressions: Iterable[str]) -> Markup:
 
 def _joined(sentences: Iterable[str]) -> Markup:
     return Markup(" ").join(sentences)
-
-
-def _length(length: timedelta | str) -> str:
-    return length if isinstance(length, str) else format_duration(length)
 
 
 MOST_RECORDS = 1_000_000
@@ -269,9 +270,7 @@ class WindowPart:
     """A window table, as the page shows it.
 
     Attributes:
-        name: The name of the window.
         about: Its description in words.
-        columns: The columns of the rows.
         rows: The last rows, as texts.
         in_all: How many rows the table has.
         chart: The chart, as the `src` of an image; None when there is nothing to draw.
@@ -380,15 +379,16 @@ _SHOWN_TIMELINES = 12
 def page_of(workspace: Workspace) -> str:
     """Return the page of a pipeline as of its last commit, as HTML. It writes nothing and needs no Spark."""
     state = state_of(workspace)
-    about = {"spec": workspace.spec, "written": workspace.clock.now()}
+    about: dict[str, object] = {"written": workspace.clock.now()}
     if state is None:
-        return _rendered("not_run.html.j2", about)
+        return _rendered("not_run.html.j2", workspace.spec, about)
     by_reason = state.dead_letters
+    has_timelines = bool(state.spec.time.over and state.processed)
     workspace.tell("reading counts")
     found = about | {
         "state": state,
         "places": (places := accounts.places(state)),
-        "adds_up": accounts.adds_up(places, state.counts),
+        "adds_up": sum(place.records for place in places) == state.counts.records,
         "by_hand": by_hand(changed_by_hand(state.lake, state.versions, state.spec, state.counts, state.log_end)),
         "sources": accounts.sources(state),
         "clocks": accounts.clocks(state),
@@ -396,27 +396,19 @@ def page_of(workspace: Workspace) -> str:
         "watermark": watermark_text(state.position),
         "in_all": (sum(by_reason.values()), by_reason),
         "batches": accounts.batches(state, _LAST_BATCHES),
-        "timelines": _timelines(state),
+        "timelines": accounts.timelines(state, _LAST_BATCHES, _SHOWN_TIMELINES) if has_timelines else None,
         "last_batches": _LAST_BATCHES,
     }
     workspace.tell("drawing the log")
-    of_log = log_charts(state)
+    found["charts"] = log_charts(state)
     workspace.tell("reading windows")
-    parts = [window_part(state, window) for window in workspace.spec.windows]
+    found["windows"] = [window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
-    shown = accounts.newest_dead_letters(state, by_reason)
-    return _rendered("page.html.j2", found | {"charts": of_log, "windows": parts, "dead_letters": shown})
+    found["dead_letters"] = accounts.newest_dead_letters(state, by_reason)
+    return _rendered("page.html.j2", workspace.spec, found)
 
 
-def _timelines(state: State) -> tuple[int, list[accounts.Timeline]] | None:
-    if not state.spec.time.over or not state.processed:
-        return None
-    return accounts.timelines(state, _LAST_BATCHES, _SHOWN_TIMELINES)
-
-
-def _rendered(template: str, found: dict[str, object]) -> str:
-    spec = found["spec"]
-    assert isinstance(spec, Spec)
+def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,  # names, expressions and payloads are text of users
@@ -431,24 +423,23 @@ def _rendered(template: str, found: dict[str, object]) -> str:
         "instant_us": instant_us,
         "second": second,
         "length": length,
+        "shortened": shortened,
         "plural": plural,
         "length_of": len,
         "before_start": lambda commits: sum(one.counts.get("before_start", 0) for one in commits),
     }
     style, script = (_TEMPLATES / "page.css").read_text(), (_TEMPLATES / "filter.js").read_text()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return environment.get_template(template).render(
         found
         | {
+            "spec": spec,
             "time_lines": of_time(spec),
             "source_lines": of_sources(spec),
             "window_lines": [(window.name, of_window(window)) for window in spec.windows],
             "style": Markup(style),
             "script": Markup(script),
             # The browser runs this one script and loads nothing, whatever a payload says.
-            "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src '{_hash(script)}'",
+            "policy": f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
         }
     )
-
-
-def _hash(script: str) -> str:
-    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"

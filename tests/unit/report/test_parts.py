@@ -89,7 +89,7 @@ def test_the_newest_dead_letters_of_each_reason_are_shown(tmp_path: Path) -> Non
     by_reason = state.dead_letters
     assert by_reason == {"early": 5, "out_of_order": 994}
     shown = accounts.newest_dead_letters(state, by_reason)
-    assert [one.seq for one in shown] == [*range(999, 504, -1), 5, 4, 3, 2, 1]
+    assert [one["_arrival_seq"] for one in shown] == [*range(999, 504, -1), 5, 4, 3, 2, 1]
 
 
 def test_dead_letters_of_windows_count_beside_the_records(tmp_path: Path) -> None:
