@@ -64,7 +64,6 @@ class Difference:
 
     Attributes:
         place: Where, such as `after step 2, dead_letters`.
-        sentence: What differs.
         columns: Columns to be shown.
         pairs: The rows that differ.
     """
@@ -87,12 +86,9 @@ class Difference:
 
 
 def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Difference]:
-    """Find every difference between an outcome and what is expected of it.
+    """Find every difference between an outcome and what is expected of it; columns that `expected` lacks may differ.
 
-    Args:
-        expected: Its rows hold values as `values.read_value` returns them.
-        found: The contents of the tables; columns that are not written in `expected` are not compared.
-        place: The place in the case, for the reader.
+    Its rows hold values as `read_value` of timeops/cases.py returns them. The place is for the reader.
     """
     if expected.watermark is not None and expected.watermark != found.watermark:
         words = f"expected {text_of(expected.watermark)}, found {text_of(found.watermark)}"

@@ -164,7 +164,7 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
     arrival = EPOCH
     for seq, (_, record) in enumerate(case.places()):
         arrival = read_instant(record[c.ARRIVAL]) if c.ARRIVAL in record else arrival
-        payload = _payload_of(record)
+        payload = {name: v for name, v in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
         yield {
             "__tm_case": number,
             c.SEQ: seq,
@@ -176,10 +176,6 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
             c.SPLIT: record.get(c.SPLIT),
             c.FILE: record.get(c.FILE),
         }
-
-
-def _payload_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {name: value for name, value in record.items() if name not in (c.ARRIVAL, c.SOURCE, c.SPLIT, c.FILE)}
 
 
 def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructType) -> DataFrame:
@@ -226,41 +222,15 @@ _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 _LOG_IN_TIMELINE = r'^\["[^"]*",?'
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The rules for frames of many logs.
+def rules_for_many_logs(spec: Spec) -> TimeRules:
+    """Return the rules of a spec, for frames in which the column `log` distinguishes the logs.
 
-    Attributes:
-        time: The rules of time: timelines over `log` first, windows grouped by `log` first.
-        payload: Names of the payload columns, without `log`.
+    Timelines are over `log` first, windows are grouped by `log` first.
     """
-
-    time: TimeRules
-    payload: tuple[str, ...]
-
-
-def rules_for_many_logs(spec: Spec, payload: Sequence[str]) -> Rules:
-    """Return the rules of a spec, for frames in which the column `log` distinguishes the logs."""
     key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
-    return Rules(replace(TimeRules.of(spec), time=time, windows=windows), tuple(payload))
-
-
-def judge_segment(items: DataFrame, rules: Rules, places: Mapping[str, LogPlace], before: State) -> engine.Outcome:
-    """Judge the next segment of each log.
-
-    Args:
-        items: Records of the arrival log, with `log`; a log may have none.
-        rules: The rules.
-        places: The place of the segment in each log.
-        before: The state after the segment before; before the first one it has no timelines.
-
-    Raises:
-        SpecError: An expression of the spec does not fit the columns.
-    """
-    execution = Execution(in_one_part, keeps_records=True)
-    return advance(Segment(items, LogPlaces(log_of_timeline, places), execution), before, rules.time)
+    return replace(TimeRules.of(spec), time=time, windows=windows)
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
@@ -292,9 +262,9 @@ def state_of(logs: Sequence[str], state: State) -> State:
     )
 
 
-def dead_letters_of(outcome: engine.Outcome, rules: Rules) -> DataFrame:
+def dead_letters_of(outcome: engine.Outcome, payload: Sequence[str]) -> DataFrame:
     """Return dead letters with `log`, which travels in the payload: of a record's columns they have no other."""
-    return outcome.dead_letters((LOG, *rules.payload)).withColumns(
+    return outcome.dead_letters((LOG, *payload)).withColumns(
         {
             LOG: F.get_json_object("payload", f"$.{LOG}"),
             "payload": F.regexp_replace("payload", _LOG_IN_PAYLOAD, "{"),
@@ -323,13 +293,7 @@ class LogWatermarks:
 def log_watermarks(
     outcome: engine.Outcome, clocks: Mapping[str, int | None], time: TimeSpec
 ) -> dict[str, LogWatermarks]:
-    """Return the watermarks of each log.
-
-    Args:
-        outcome: The outcome of a segment of the logs.
-        clocks: The latest clock that is seen of every log, microseconds.
-        time: The spec's `time` section.
-    """
+    """Return the watermarks of each log after a segment; of `clocks`, the latest that is seen of it, microseconds."""
     by_log: dict[str, dict[str, int | None]] = {log: {} for log in clocks}
     for row in outcome.timelines.select([c.TIMELINE, "watermark"]).to_pylist():
         if (log := log_of_timeline(row[c.TIMELINE])) in by_log:
@@ -395,23 +359,18 @@ def run_cases(
 ) -> list[CaseOutcomes]:
     """Run all cases."""
     logs = [log for number, case in enumerate(cases) for log in logs_of(number, case)]
-    flushing = [log.name for log in logs if _flushes(cases[log.case], spec)]
-    rules = rules_for_many_logs(spec, records.payload.names)
+    flushing = [log.name for log in logs if spec.time.flushes(cases[log.case].segments[-1].end_of_input)]
+    rules = rules_for_many_logs(spec)
     with told_in_words():
         segments = _fold(spark, records, logs, flushing, rules)
-        rows = _collected(segments, schemas, rules.time.windows)
+        rows = _collected(segments, schemas, rules.windows)
     watermarks = [segment.watermarks for segment in segments]
     written = _Written(rows, watermarks, _last(logs), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
 
 def logs_of(number: int, case: Case) -> Iterator[Log]:
-    """Return the ways in which a case is cut: before each record, at the ends of its steps, and not at all.
-
-    Args:
-        number: Its position among the cases.
-        case: The case.
-    """
+    """Return the ways in which a case is cut: before each record, at the ends of its steps, and not at all."""
     ends = [records for records, _ in _step_ends(case)]
     count = ends[-1]
     some = range(count) if count <= MOST_CUTS else (i * count // MOST_CUTS for i in range(MOST_CUTS))
@@ -433,25 +392,16 @@ def _last(logs: Sequence[Log]) -> int:
     return max(len(log.ends) for log in logs) - 1
 
 
-def _flushes(case: Case, spec: Spec) -> bool:
-    return spec.time.flushes(case.segments[-1].end_of_input)
-
-
 @dataclass(frozen=True)
 class _Segment:
-    """The result of one segment of the logs.
-
-    Attributes:
-        tables: Rows by table.
-        watermarks: Those of every log after it.
-    """
+    """The result of one segment of the logs: rows by table, and the watermarks of every log after it."""
 
     tables: Mapping[str, DataFrame]
     watermarks: Mapping[str, LogWatermarks]
 
 
 def _fold(
-    spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: Rules
+    spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: TimeRules
 ) -> list[_Segment]:
     last = _last(logs)
     ends = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
@@ -465,7 +415,8 @@ def _fold(
     state = State()
     known: dict[str, int | None] = {}
     ended: dict[str, int | None] = {}
-    every_us = rules.time.time.emit_every_us or 1
+    every_us = rules.time.emit_every_us or 1
+    execution = Execution(in_one_part, keeps_records=True)
     segments = []
     for number in range(parts):
         flushed = bool(flushing) and number == parts - 1
@@ -485,18 +436,18 @@ def _fold(
             )
             for log in logs
         }
-        outcome = judge_segment(rows, rules, places, state)
+        outcome = advance(Segment(rows, LogPlaces(log_of_timeline, places), execution), state, rules)
         state = outcome.state()
-        seen = ended if rules.time.publishes_silences else known
+        seen = ended if rules.publishes_silences else known
         segments.append(
             _Segment(
                 tables={
-                    DEAD_LETTERS: dead_letters_of(outcome, rules),
+                    DEAD_LETTERS: dead_letters_of(outcome, records.payload.names),
                     **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
                     ORDERED: _released(outcome.released),
                     HELD: _unnumbered(outcome.released.held),
                 },
-                watermarks=log_watermarks(outcome, seen, rules.time.time),
+                watermarks=log_watermarks(outcome, seen, rules.time),
             )
         )
     return segments

@@ -58,7 +58,6 @@ class Verdict:
     """The result of a case.
 
     Attributes:
-        case: The case.
         differences: The differences from what is expected.
         cuts: The differences from itself, cut into other segments.
         failure: The message of Spark if it could not be run.
