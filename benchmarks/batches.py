@@ -1,22 +1,21 @@
-"""A hundred equal micro-batches of a pipeline: bytes read and seconds of each: `python -m benchmarks.batches`.
-
-Here: making the input, running it, reading the counters of the kernel. Not here: the pipeline.
-"""
+"""A hundred equal micro-batches of a pipeline: bytes read and seconds of each: `python -m benchmarks.batches`."""
 
 import json
-import os
 import tempfile
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
 import click
+import psutil
 from dagster import DagsterInstance
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.machine import family
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -46,26 +45,10 @@ def land(folder: Path, events: int) -> None:
 def bytes_read() -> int:
     """Return the bytes that this process and its children have read so far, from disk or the kernel's cache."""
     total = 0
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and _is_ours(folder.name):
-            try:
-                [line] = [line for line in (folder / "io").read_text().splitlines() if line.startswith("rchar")]
-            except OSError:
-                continue
-            total += int(line.split()[1])
+    for process in family():
+        with suppress(psutil.Error):  # it has ended meanwhile
+            total += process.io_counters().read_chars
     return total
-
-
-def _is_ours(pid: str) -> bool:
-    while pid not in ("0", "1"):
-        if pid == str(os.getpid()):
-            return True
-        try:
-            status = Path(f"/proc/{pid}/status").read_text()
-        except OSError:
-            return False
-        pid = next(line.split()[1] for line in status.splitlines() if line.startswith("PPid"))
-    return False
 
 
 @click.command()

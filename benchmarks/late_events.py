@@ -9,9 +9,8 @@ import click
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from benchmarks.logs import JITTER_MS, log_of, stored_log
+from benchmarks.logs import JITTER_MS, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
-from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.events.adjustment import Segment, time_adjustment
 from tidemark.timeops.materialize import Execution, Stored
 from tidemark.timeops.rules import TimeRules
@@ -47,7 +46,7 @@ AIMS = {"late events, one timeline": 4.0, "late events, 100,000 timelines": 8.0}
 @INTO
 def main(events: int, rounds: int, logs: Path, budget: float, into: Path | None) -> None:
     """Times them, and prints the ratios."""
-    spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    spark = spark_of_two_cores()
     folder = logs.absolute()
     thousand = log_of(spark, folder, events, 1_000)
     many = log_of(spark, folder, events, 100_000)

@@ -1,6 +1,7 @@
-"""Events of any number, the same on every machine for the same seed: a payload of three columns, a few events late.
+"""Events of any number, the same on every machine: a payload of three columns, a few events late.
 
-Here: making them as a Delta log, as files, and as small files of busy keys. Not here: what is measured on them.
+Here: making them as a Delta log, as files, and as small files of busy keys; the Spark that makes and reads them. Not
+here: what is measured on them.
 """
 
 import os
@@ -17,7 +18,6 @@ from pyspark.sql import functions as F
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.materialize import Stored
 
-SEED = 0
 LATE_PER_THOUSAND = 23
 JITTER_MS = 5_000  # events come up to so much after their time, as the out-of-orderness allows
 STEP_MS = 10  # from one arrival to the next
@@ -27,25 +27,22 @@ SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
 """Of the files; `at` is the arrival."""
 
 _START_MS = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp()) * 1_000
-_SALTS = 10  # a seed has so many numbers of its own
 
 
-def log_of(spark: SparkSession, folder: Path, events: int, timelines: int, seed: int = SEED) -> DataFrame:
-    """Return a log in a Delta table, made unless it is there.
+def spark_of_two_cores(memory: str = "4g") -> SparkSession:
+    """Return a session in this process, the same on every machine."""
+    return local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": memory})
 
-    Args:
-        spark: The session.
-        folder: Where logs are kept from one run to the next.
-        events: How many.
-        timelines: How many values the column `k` has.
-        seed: Other events with each.
+
+def log_of(spark: SparkSession, folder: Path, events: int, timelines: int) -> DataFrame:
+    """Return a log in a Delta table of a folder, made unless it is there; `timelines` is the values of `k`.
 
     Returns:
         Columns of the arrival log and `t` TIMESTAMP, `k` STRING, `v` DOUBLE.
     """
-    path = folder / log_name(events, timelines, seed)
+    path = folder / log_name(events, timelines)
     if not (path / "_delta_log").exists():
-        _make(spark, events, timelines, seed).write.format("delta").save(str(path))
+        _make(spark, events, timelines).write.format("delta").save(str(path))
     return spark.read.format("delta").load(str(path))
 
 
@@ -55,31 +52,25 @@ def stored_log(folder: Path, events: int, timelines: int) -> Stored:
     return lambda columns: rows.to_batches(columns=list(columns))
 
 
-def log_name(events: int, timelines: int, seed: int = SEED) -> str:
+def log_name(events: int, timelines: int) -> str:
     """Return the folder of a log among the others."""
-    return f"log_{events}_{timelines}{_of_seed(seed)}"
+    return f"log_{events}_{timelines}"
 
 
-def files_of(folder: Path, events: int, kind: str, *, files: int = FILES, seed: int = SEED) -> Path:
+def files_of(folder: Path, events: int, kind: str, *, files: int = FILES) -> Path:
     """Return the same events in files one after another, as their arrivals are; made unless they are there.
 
-    Names and times of change are in the order of the arrivals, as readers go by one or the other.
-
-    Args:
-        folder: Where files are kept from one run to the next.
-        events: How many.
-        kind: `parquet` or `json`, which is a JSON object a line.
-        files: How many files.
-        seed: Other events with each.
+    Names and times of change are in the order of the arrivals, as readers go by one or the other. The kind is
+    `parquet` or `json`, which is a JSON object a line.
 
     Returns:
         Their folder, with nothing else in it.
     """
     parts = "" if files == FILES else f"_in_{files}"
-    path = folder / f"files_{events}_{kind}{parts}{_of_seed(seed)}"
+    path = folder / f"files_{events}_{kind}{parts}"
     if not path.exists():
-        spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
-        log = _make(spark, events, TIMELINES, seed)
+        spark = spark_of_two_cores()
+        log = _make(spark, events, TIMELINES)
         log = log.select("t", "k", "v", F.col("_arrival_time").alias("at"), "_arrival_seq")
         rows = log.repartitionByRange(files, "_arrival_seq").sortWithinPartitions("_arrival_seq").drop("_arrival_seq")
         writer = rows.write.option("timestampFormat", "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX")
@@ -110,13 +101,9 @@ def land_busy_keys(folder: Path, first: int, events: int, name: str) -> None:
     (folder / f".{name}").rename(folder / name)
 
 
-def _of_seed(seed: int) -> str:
-    return "" if seed == SEED else f"_seed{seed}"
-
-
-def _make(spark: SparkSession, events: int, timelines: int, seed: int) -> DataFrame:
+def _make(spark: SparkSession, events: int, timelines: int) -> DataFrame:
     def chance(salt: int, below: int) -> str:
-        return f"pmod(xxhash64(id, {seed * _SALTS + salt}), {below})"
+        return f"pmod(xxhash64(id, {salt}), {below})"
 
     late = f"IF({chance(1, 1000)} < {LATE_PER_THOUSAND}, 1000 * (10 + {chance(2, 590)}), 0)"
     arrival = f"{_START_MS} + id * {STEP_MS}"

@@ -1,4 +1,4 @@
-"""Surroundings of the figures: the machine, the versions, the commit.
+"""Surroundings of the figures: the machine, the versions, the commit, the processes of a benchmark.
 
 Here: asking the machine. Not here: how fast it is.
 """
@@ -37,6 +37,12 @@ def described() -> dict[str, object]:
         "commit": _said("git", "rev-parse", "HEAD"),
         "uncommitted_changes": bool(changed),
     }
+
+
+def family() -> list[psutil.Process]:
+    """Return this process and all that it has started, directly or not, and that live."""
+    own = psutil.Process()
+    return [own, *own.children(recursive=True)]
 
 
 def _processor() -> str:

@@ -14,14 +14,14 @@ import click
 from dagster import DagsterInstance, DagsterRunStatus, RunRecord
 
 from benchmarks.logs import land_busy_keys
-from benchmarks.micro_batches import LITTLE, SPEC
+from benchmarks.micro_batches import SPEC
 from benchmarks.timing import INTO, Figure, Report
 from tests.processes import daemon, warm_spark
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import use_dagster_home
 from tidemark.resources.workspace import Workspace
 
-SCHEDULED = "schedule: {on_new_input: 5 s}" + SPEC.replace("out_of_orderness: 30 days", LITTLE)
+SCHEDULED = "schedule: {on_new_input: 5 s}" + SPEC
 PATIENCE_S = 300
 
 

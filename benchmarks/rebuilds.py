@@ -1,13 +1,10 @@
 """A rebuild against the first run over the same records: `python -m benchmarks.rebuilds`.
 
-Here: making the log, the rebuilds of all tables and of one window, what each uses. Not here: the pipeline.
-
 Counted are CPU seconds and bytes read, of this process and its JVM: a busy machine changes neither.
 """
 
-import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,26 +12,14 @@ import click
 from dagster import DagsterInstance
 
 from benchmarks.logs import land_busy_keys
+from benchmarks.machine import family
+from benchmarks.micro_batches import SPEC
 from benchmarks.timing import INTO, Figure, Report
 from tidemark.pipelines.rebuilding import rebuild_pipeline
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
-
-SPEC = """
-name: {name}
-sources:
-  - {{name: rows, kind: files, path: {name}/*.parquet, format: parquet, schema: "at TIMESTAMP, k STRING, v BIGINT",
-     arrival_time: at, settle: 0 s, order: position}}
-time: {{timestamp_by: at, out_of_orderness: 5 s, out_of_order: keep}}
-windows:
-  - {{name: by_minute, kind: tumbling, size: 1 minute, group_by: [k],
-     aggregates: {{n: count(*), total: sum(v), least: min(v), most: max(v)}}}}
-  - {{name: hops, kind: hopping, size: 10 minutes, hop: 1 minute, aggregates: {{n: count(*)}}}}
-  - {{name: by_session, kind: session, gap: 20 s, group_by: [k], aggregates: {{n: count(*)}}}}
-"""
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -47,22 +32,8 @@ class Used:
     @classmethod
     def now(cls) -> "Used":
         """Return what was used so far."""
-        cpu = read = 0
-        for pid in _family(os.getpid()):
-            fields = (
-                Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-            )
-            cpu += int(fields[11]) + int(fields[12])
-            counts = Path(f"/proc/{pid}/io").read_text(encoding="ascii").splitlines()
-            read += next(int(line.split()[1]) for line in counts if line.startswith("rchar"))
-        return cls(cpu / _TICKS, read)
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text(encoding="ascii").split():
-            yield from _family(int(child))
+        each = [(process.cpu_times(), process.io_counters()) for process in family()]
+        return cls(sum(cpu.user + cpu.system for cpu, _ in each), sum(io.read_chars for _, io in each))
 
 
 def used_by(work: Callable[[], object]) -> Used:
@@ -73,11 +44,11 @@ def used_by(work: Callable[[], object]) -> Used:
     return Used(after.cpu_s - before.cpu_s, after.read - before.read)
 
 
-def pieces(root: Path, name: str, events: int, instance: DagsterInstance) -> tuple[list[Used], int]:
+def pieces(root: Path, events: int, instance: DagsterInstance) -> tuple[list[Used], int]:
     """First run, rebuild of all tables, rebuild of a window; bytes of the log."""
-    (root / f"{name}.yaml").write_text(SPEC.format(name=name))
-    land_busy_keys(root / name, 0, events, "0.parquet")
-    file, settings = read_spec(root / f"{name}.yaml"), Settings(root / "warehouse", root, root / "home")
+    land_busy_keys(root / "in", 0, events, "0.parquet")
+    (root / "micro.yaml").write_text(SPEC)
+    file, settings = read_spec(root / "micro.yaml"), Settings(root / "warehouse", root, root / "home")
     used = [
         used_by(lambda: run_pipeline(file, settings, RunOptions(), instance=instance)),
         used_by(lambda: rebuild_pipeline(file, settings, instance=instance)),
@@ -98,8 +69,8 @@ def _bytes_of_log(file: SpecFile, settings: Settings) -> int:
 def main(events: int, into: Path | None) -> None:
     """Runs a small rehearsal of all pieces, then these."""
     with tempfile.TemporaryDirectory() as folder, DagsterInstance.ephemeral() as instance:
-        pieces(Path(folder), "rehearsal", 50_000, instance)
-        (first, whole, window), log = pieces(Path(folder), "rebuilt", events, instance)
+        pieces(Path(folder, "rehearsal"), 50_000, instance)
+        (first, whole, window), log = pieces(Path(folder, "rebuilt"), events, instance)
     figures = [
         Figure("first run", [first.cpu_s], "CPU s"),
         Figure("rebuild", [whole.cpu_s], "CPU s", against="first run", aim=1.2),

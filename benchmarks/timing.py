@@ -62,25 +62,22 @@ class Report:
     figures: list[Figure] = field(default_factory=list)
     about: dict[str, object] = field(default_factory=dict)
 
-    def ratios(self, figure: Figure) -> list[float]:
-        """Return the ratio of each round to the same round of the work that it is compared with."""
+    def _compared_with(self, figure: Figure) -> Sequence[float]:
         if figure.against is None:
-            return []
+            return ()
         [other] = [one for one in self.figures if (one.work, one.unit) == (figure.against, figure.unit)]
-        return [mine / its for mine, its in zip(figure.values, other.values, strict=False)]
+        return other.values
 
     def ratio(self, figure: Figure) -> float | None:
-        """That of the medians."""
-        if figure.against is None or not figure.values:
-            return None
-        [other] = [one for one in self.figures if (one.work, one.unit) == (figure.against, figure.unit)]
-        return median(figure.values) / median(other.values) if other.values else None
+        """Return the ratio of the medians."""
+        other = self._compared_with(figure)
+        return median(figure.values) / median(other) if figure.values and other else None
 
     def as_json(self) -> dict[str, Any]:
         """All of it, with what the table shows of each figure."""
         figures = []
         for figure in self.figures:
-            ratio = self.ratio(figure)
+            ratio, rounds = self.ratio(figure), zip(figure.values, self._compared_with(figure), strict=False)
             judged = ratio if figure.against else figure.judged
             figures.append(
                 {
@@ -90,7 +87,7 @@ class Report:
                     "values": list(figure.values),
                     "against": figure.against,
                     "ratio": ratio,
-                    "ratios": self.ratios(figure),
+                    "ratios": [mine / its for mine, its in rounds],
                     "aim": figure.aim,
                     "worst": figure.worst,
                     "aim_reached": None if figure.aim is None or judged is None else judged <= figure.aim,
@@ -118,15 +115,10 @@ def seconds(work: Work, *, rounds: int, budget_s: float = 0) -> dict[str, list[f
     times: dict[str, list[float]] = {name: [] for name in work}
     for _ in within(budget_s, rounds, spent_s=time.perf_counter() - start):
         for name, piece in work.items():
-            times[name].append(timed(piece))
+            began = time.perf_counter()
+            piece()
+            times[name].append(time.perf_counter() - began)
     return times
-
-
-def timed(piece: Callable[[], object]) -> float:
-    """Seconds of one run."""
-    start = time.perf_counter()
-    piece()
-    return time.perf_counter() - start
 
 
 def within(budget_s: float, rounds: int, *, spent_s: float = 0) -> Iterator[int]:

@@ -11,10 +11,9 @@ import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.logs import JITTER_MS, log_name, log_of, stored_log
+from benchmarks.logs import JITTER_MS, log_name, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.spark.numbering import numbered
-from tidemark.resources.spark.session import local_session, session_config
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released, Segment
@@ -99,7 +98,7 @@ def written(frame: DataFrame, path: Path) -> None:
 @INTO
 def main(*, events: int, rounds: int, in_order: bool, logs: Path, budget: float, into: Path | None) -> None:
     """Times them, and prints the ratios."""
-    spark = local_session(session_config() | {"spark.master": "local[2]", "spark.driver.memory": "4g"})
+    spark = spark_of_two_cores()
     folder = logs.absolute()
     log, out = log_of(spark, folder, events, 1_000), folder / "windows"
     stored = stored_log(folder, events, 1_000)
