@@ -1,7 +1,4 @@
-"""A week of a log of three months computed anew, against all of it: `python -m benchmarks.backfills`.
-
-Here: making the log through the real stages, the two backfills, the files that each opens. Not here: the pipeline.
-"""
+"""A week of a log of three months computed anew, against all of it: `python -m benchmarks.backfills`."""
 
 import json
 import tempfile

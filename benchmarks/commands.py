@@ -1,6 +1,6 @@
 """Commands that one waits for at a keyboard, from cold: `python -m benchmarks.commands`.
 
-Here: validating the demo's spec, and testing three cases of it. Not here: commands that read data (end_to_end.py).
+They validate the demo's spec, and test three cases of it. Commands that read data are in end_to_end.py.
 """
 
 import tempfile

@@ -1,7 +1,4 @@
-"""Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`.
-
-Here: the batches in turns, and what is on disk after them. Not here: the upkeep (pipelines/upkeep.py).
-"""
+"""Many small batches with and without `tidemark maintain`: files, bytes, seconds: `python -m benchmarks.upkeep`."""
 
 import tempfile
 import time
@@ -41,15 +38,7 @@ EVENTS = 100  # of a batch, a second apart
 
 @dataclass
 class Side:
-    """One of the two pipelines.
-
-    Attributes:
-        file: Its spec.
-        settings: Where it is.
-        instance: Dagster's runs of it.
-        took: Seconds of its batches.
-        looked_after: Seconds of its upkeep.
-    """
+    """One of the two pipelines; seconds of its batches and of its upkeep."""
 
     file: SpecFile
     settings: Settings

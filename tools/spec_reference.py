@@ -32,6 +32,7 @@ _PARTS = {
     "Windows": "WindowSpec",
 }
 """Sections of the page, and the model whose keys each has."""
+_SECTIONS = {model: title.lower().replace(" ", "-") for title, model in _PARTS.items()}
 
 _UNITS_OF_NUMBERS = {
     "max_files": "files",
@@ -47,13 +48,6 @@ _TEXTS = {
     **dict.fromkeys(("path", "avro_schema"), "path"),
     "time_zone": "IANA name",
     "schema": "DDL",
-}
-_SECTIONS = {
-    "FilesSource": "sources",
-    "DeltaSource": "delta-tables",
-    "KafkaSource": "kafka",
-    "TimeSpec": "time",
-    "WindowSpec": "windows",
 }
 _NO_DEFAULT = "none"
 
