@@ -18,11 +18,10 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
-    MOST_NAMED,
     dagster_instance,
     each_spec,
+    first_lines,
     known_settings,
-    more_than_named,
     overrides_option,
     put,
     read_specs,
@@ -32,6 +31,7 @@ from tidemark.pipelines.command_line import (
     sentence,
     settings_of,
     spark_ui_option,
+    spec_path,
     spec_paths,
     warehouse_option,
 )
@@ -146,7 +146,7 @@ def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: t
 
 
 @main.command("test")
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.argument("cases", metavar="CASES...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @overrides_option
 @says_errors
@@ -173,7 +173,7 @@ def schema() -> None:
 
 
 @main.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.argument("batch", type=click.IntRange(min=0))
 @click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
 @warehouse_option
@@ -231,32 +231,18 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
-    _say_all(
-        [
-            f"{name}: {sentence}"
-            for sentence in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections)
-        ]
-    )
+    for said in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
+        say(f"{name}: {said}")
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
-    if done.read_before:
-        _say_copies(name, done.read_before)
+    if copies := done.read_before:  # they are remembered, so this is said once
+        say(f"{name}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
+        say(first_lines(copies))
     if done.held_back:
         what = "file(s)" if file.spec.reads_files_only else "input(s)"
         say(f"{name}: {len(done.held_back)} {what} held back, everything else was processed.")
-        _say_all(done.held_back)
+        say("\n".join(done.held_back))
     return not done.held_back
-
-
-def _say_all(sentences: Sequence[str]) -> None:
-    for one in sentences:
-        say(one)
-
-
-def _say_copies(pipeline: str, copies: Sequence[str]) -> None:
-    """Name files that were not read because others had their bytes; they are remembered, so this is said once."""
-    say(f"{pipeline}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
-    _say_all([*copies[:MOST_NAMED], *more_than_named(copies)])
 
 
 def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:

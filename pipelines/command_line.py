@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from tidemark.resources.workspace import SpecFile
 
 FAILED, BAD_SPEC, UNDECIDED = 1, 2, 3
-MOST_NAMED = 10
-"""At most so many of the files are named."""
-
-Command = TypeVar("Command", bound=Callable[..., Any])
+_MOST_NAMED = 10
 
 SPECS = Path(__file__).parent / "specs"
 """The specs that come with Tidemark: the default of a process."""
+spec_path = click.argument("spec", type=click.Path(path_type=Path))
 spec_paths = click.argument("specs", metavar="SPEC...", nargs=-1, required=True, type=click.Path(path_type=Path))
-
-
-def warehouse_option(command: Command) -> Command:
-    """Add --warehouse."""
-    text = "Folder of the tables, or its URL. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]"
-    return click.option("--warehouse", metavar="DIR", type=_Warehouse(file_okay=False, path_type=Path), help=text)(
-        command
-    )
+spark_ui_option = click.option(
+    "--spark-ui", is_flag=True, help="Open Spark's UI while it computes, for this machine only; it has no login."
+)
+overrides_option = click.option(
+    "--set",
+    "overrides",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times.",
+)
 
 
 class _Warehouse(click.Path):
@@ -62,16 +62,12 @@ class _Warehouse(click.Path):
             self.fail(str(error), param, ctx)
 
 
-def spark_ui_option(command: Command) -> Command:
-    """Add --spark-ui."""
-    text = "Open Spark's UI while it computes, for this machine only; it has no login."
-    return click.option("--spark-ui", is_flag=True, help=text)(command)
-
-
-def overrides_option(command: Command) -> Command:
-    """Add --set."""
-    text = "Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times."
-    return click.option("--set", "overrides", metavar="KEY=VALUE", multiple=True, help=text)(command)
+warehouse_option = click.option(
+    "--warehouse",
+    metavar="DIR",
+    type=_Warehouse(file_okay=False, path_type=Path),
+    help="Folder of the tables, or its URL. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]",
+)
 
 
 def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":
@@ -84,15 +80,11 @@ def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> 
 
 
 @contextmanager
-def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Iterator["DagsterInstance"]:
+def dagster_instance(settings: "Settings", pipeline: str) -> Iterator["DagsterInstance"]:
     """Open Dagster's instance at the home of this process; for a trial run, a hidden one that ends with it.
 
     In a new home Dagster makes its databases. It fails if another process is making them, so one process at a time
     opens it. If the home cannot be written, its databases are elsewhere.
-
-    Args:
-        settings: The folders, addresses and Spark of this process.
-        pipeline: The pipeline whose runs are kept there, if this warehouse counts (resources/settings.py).
     """
     from dagster import DagsterInstance
     from filelock import FileLock
@@ -102,7 +94,7 @@ def dagster_instance(settings: "Settings", pipeline: str | None = None) -> Itera
     home = settings.dagster_home
     with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():
         usual, here = known_settings().warehouse, settings.warehouse
-        counted = counted_warehouse(home, pipeline, here, usual) if pipeline else str(here)
+        counted = counted_warehouse(home, pipeline, here, usual)
         is_trial = counted != str(here)
         instance = DagsterInstance.ephemeral() if is_trial else _opened_instance(home)
     if is_trial:
@@ -144,7 +136,7 @@ def says_errors(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
     def told(*args: Any, **kwargs: Any) -> None:
-        del kwargs["verbose"]  # `_is_verbose` finds it in click's context
+        del kwargs["verbose"]  # `say_error` finds it in click's context
         with in_words():
             command(*args, **kwargs)
 
@@ -177,12 +169,6 @@ def _say_stopped() -> int:
     return 128 + by
 
 
-def _is_verbose() -> bool:
-    """Return whether the command at work was given --verbose."""
-    context = click.get_current_context(silent=True)
-    return context is not None and bool(context.params.get("verbose"))
-
-
 def say_error(error: Exception, *, of: str = "") -> int:
     """Say an error in a sentence, after the name of its pipeline if there are several; return the exit code.
 
@@ -193,7 +179,8 @@ def say_error(error: Exception, *, of: str = "") -> int:
     if not isinstance(error, TidemarkError):
         name, stack = type(error).__name__, "".join(traceback.format_exception(error))
         error = machine_failure(str(error), name) or UnexpectedError(name, first_line(error), stack)
-    if _is_verbose() and isinstance(error, UnexpectedError):
+    context = click.get_current_context(silent=True)
+    if isinstance(error, UnexpectedError) and context is not None and context.params.get("verbose"):
         say(error.stack)
     say(f"{of}: {error}" if of else str(error))
     return BAD_SPEC if isinstance(error, SpecError) else FAILED
@@ -223,9 +210,10 @@ def put(text: str) -> None:
     click.echo(printable(text, keep="\n\t"))
 
 
-def more_than_named(things: Sequence[object]) -> list[str]:
-    """Return a line on the things that are not named; none if all are."""
-    return [f"... and {len(things) - MOST_NAMED} more"] if len(things) > MOST_NAMED else []
+def first_lines(lines: Sequence[str]) -> str:
+    """Return the first of some lines, and a line on how many more there are."""
+    more = len(lines) - _MOST_NAMED
+    return "\n".join([*lines[:_MOST_NAMED], *([f"... and {more} more"] if more > 0 else [])])
 
 
 def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:

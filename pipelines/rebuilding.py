@@ -27,7 +27,7 @@ from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.rejudging import Decision, rejudge
 from tidemark.assets.rebuild.shadow import ensure_can_begin
-from tidemark.assets.rebuild.switch import drop_windows, rebuild
+from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.rebuild.windows import asked_by_spec
 from tidemark.assets.runs import RETRIES, key, lasts
 from tidemark.resources import tables
@@ -70,17 +70,8 @@ def rebuild_pipeline(
 ) -> Rebuilt | None:
     """Make all derived tables of a pipeline anew from its log; return None if there was nothing to do.
 
-    Args:
-        file: The spec.
-        settings: The folders, addresses and Spark of this process.
-        reason: Why; kept in `batches` and `log_control`.
-        windows: Make only these windows anew, and the windows over them; by default all tables.
-        decision: Take records out of the log, or back into it, and make all tables anew.
-        to_spec: Make anew no more than the spec asks for.
-        instance: Dagster's instance, which records it.
-        choice: Where it computes; by default as the settings say.
-        run_id: The id of the run or command; by default a new one.
-        tell: Called with a line on what is being done.
+    With `windows`, only these and the windows over them are made anew. With `to_spec`, it is no more than the spec
+    asks for. A decision takes records out of the log, or back into it. `batches` and `log_control` keep the reason.
 
     Raises:
         TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
@@ -101,30 +92,16 @@ def rebuild_pipeline(
     else:
         commit, taken = rejudge(workspace, own_id, decision)
     spec, lake = file.spec, workspace.lake
-    show_days_held(instance, workspace, RebuildInput.of(commit.plan).windows if names else None)
-    made = [tables.ORDERED_EVENTS, tables.DEAD_LETTERS] if spec.outputs.ordered_events else [tables.DEAD_LETTERS]
-    made = [tables.DEAD_LETTERS] if names else made
+    anew = RebuildInput.of(commit.plan).windows
+    show_days_held(instance, workspace, anew if names else None)
+    ordered = [tables.ORDERED_EVENTS] if spec.outputs.ordered_events and not names else []
+    made = [*ordered, tables.DEAD_LETTERS]
     for name in (*made, tables.BATCHES):
         about = {**show.table_rows(lake, name), "batch": show.number_of(commit.plan)}
         instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
-    shown = (*made, *(name for name in workspace.result_tables if not names or _is_of(name, commit)))
-    return Rebuilt(commit, {name: lake.row_count(name, commit.table_versions[name]) for name in shown}, taken)
-
-
-def drop_tables(
-    file: SpecFile,
-    settings: Settings,
-    names: Sequence[str],
-    reason: str | None = None,
-    *,
-    tell: Callable[[str], None] = silent,
-) -> Commit:
-    """Delete the tables of windows that the spec no longer has; needs no Spark.
-
-    Raises:
-        TidemarkError: Anything prevents it, see `assets.rebuild.switch.drop_windows`.
-    """
-    return drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), names, reason)
+    results = [name for name in workspace.result_tables if not names or name.partition("/")[2] in anew]
+    rows = {name: lake.row_count(name, commit.table_versions[name]) for name in (*made, *results)}
+    return Rebuilt(commit, rows, taken)
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
@@ -143,27 +120,12 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or known
 
 
-def _is_of(table: str, commit: Commit) -> bool:
-    """Return whether a table of results is of a window that a commit has made anew."""
-    return table.partition("/")[2] in RebuildInput.of(commit.plan).windows
-
-
 class RebuildSettings(Config):
     """Run config of the job."""
 
     reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
     windows: list[str] = Field([], description="These windows alone, and those over them; by default all tables.")
     to_spec: bool = Field(False, description="Only what the spec asks for: some windows, all tables, or nothing.")
-
-
-def rebuild_name(file: SpecFile) -> str:
-    """Name of the job that makes the tables of a pipeline anew."""
-    return f"{file.spec.name}_rebuild"
-
-
-def rejudge_name(file: SpecFile) -> str:
-    """Name of the job that judges the log of a pipeline anew without some records."""
-    return f"{file.spec.name}_rejudge"
 
 
 class RejudgeSettings(Config):
@@ -201,7 +163,7 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
             _show_in_dagster(context, done)
 
     @job(
-        name=rebuild_name(file),
+        name=f"{name}_rebuild",
         executor_def=in_process_executor,
         description=f"Makes the derived tables of {name} anew from its log, under the spec as it is now.",
     )
@@ -223,7 +185,7 @@ def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
             _show_in_dagster(context, done)
 
     @job(
-        name=rejudge_name(file),
+        name=f"{name}_rejudge",
         executor_def=in_process_executor,
         description=f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why.",
     )

@@ -19,6 +19,7 @@ from tidemark.pipelines.command_line import (
     put,
     read_specs,
     says_errors,
+    spec_path,
     warehouse_option,
 )
 from tidemark.timeops.printable import json_line
@@ -34,7 +35,7 @@ _STYLES = {"nothing": "green", "from here on": "cyan", "needs the past": "yellow
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @warehouse_option
 @click.option("--json", "as_json", is_flag=True, help="A JSON object in a line of its own.")
 @overrides_option
@@ -72,7 +73,6 @@ def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
 
 
 def _show(file: "SpecFile", found: "SpecPlan") -> None:
-    """Print a plan."""
     from tidemark.pipelines.terminal import print_block
 
     put(f"{found.name}: {_summary(found)}")

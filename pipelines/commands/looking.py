@@ -15,14 +15,14 @@ import click
 from tidemark.pipelines.command_line import (
     BAD_SPEC,
     FAILED,
-    MOST_NAMED,
     each_spec,
+    first_lines,
     known_settings,
-    more_than_named,
     put,
     read_specs,
     say,
     says_errors,
+    spec_path,
     spec_paths,
     warehouse_option,
 )
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from tidemark.resources.delta.queries import Order
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile, Workspace
-
-_FORMATS = ("table", "rows", "json", "csv")
 
 
 @click.command()
@@ -113,9 +111,9 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
     what = "file" if found.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
     if waiting.notes:
-        yield "files", "\n".join([*waiting.notes[:MOST_NAMED], *more_than_named(waiting.notes)])
-    if copies := waiting.read_before:
-        yield "copies", "\n".join([*copies[:MOST_NAMED], *more_than_named(copies)])
+        yield "files", first_lines(waiting.notes)
+    if waiting.read_before:
+        yield "copies", first_lines(waiting.read_before)
     yield "tables", str(found.folder)
 
 
@@ -144,19 +142,16 @@ def _last_batch(found: "Status") -> str:
 
 def _as_json(found: "Status") -> dict[str, Any]:
     """Return the same for programs; instants are ISO 8601 in UTC."""
+    from tidemark.timeops.utc import instant_of
+
     last, plan, waiting = found.last, found.at_work, found.waiting
-    files = {
-        "new": waiting.new,
-        "young": len(waiting.waiting),
-        "held_back": len(waiting.errors),
-        "copies": len(waiting.copies),
-    }
+    watermark_us = None if found.position.final else found.position.watermark_us
     return {
         "name": found.name,
         "tables": str(found.folder),
         "records": found.records,
         "processed": found.processed,
-        "watermark": _instant(found.position.watermark_us if not found.position.final else None),
+        "watermark": None if watermark_us is None else instant_of(watermark_us).isoformat(),
         "flushed": found.position.final,
         "watermark_delay_seconds": None if found.delay is None else found.delay.total_seconds(),
         "held": found.held,
@@ -182,19 +177,18 @@ def _as_json(found: "Status") -> dict[str, Any]:
             "owner": str(plan.owner),
             "since": plan.planned_at.isoformat(),
         },
-        "files": files,
+        "files": {
+            "new": waiting.new,
+            "young": len(waiting.waiting),
+            "held_back": len(waiting.errors),
+            "copies": len(waiting.copies),
+        },
         "wrong": list(found.wrong),
     }
 
 
-def _instant(us: int | None) -> str | None:
-    from tidemark.timeops.utc import instant_of
-
-    return None if us is None else instant_of(us).isoformat()
-
-
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
 @click.option(
@@ -203,7 +197,7 @@ def _instant(us: int | None) -> str | None:
 @click.option(
     "--format",
     "form",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(("table", "rows", "json", "csv")),
     help="table; rows: a block for each row; json: an object in each line; csv. [default: table; rows where "
     "a terminal is too narrow for it]",
 )
@@ -222,7 +216,7 @@ def show(
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
     """
-    from tidemark.pipelines.terminal import write_rows
+    from tidemark.pipelines.terminal import plural, write_rows
     from tidemark.resources.delta.queries import select
     from tidemark.resources.workspace import Workspace
 
@@ -233,7 +227,7 @@ def show(
     order = _order(workspace.lake.columns(name))
     found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
     write_rows(found.rows, form)
-    shown = f"{found.rows.num_rows:,} of {found.in_all:,} row{'' if found.in_all == 1 else 's'}"
+    shown = f"{found.rows.num_rows:,} of {plural(found.in_all, 'row')}"
     newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
     say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
 

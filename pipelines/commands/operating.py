@@ -7,7 +7,7 @@ Here: what a person types and reads, what `init` lays out where. Not here: what 
 
 import shlex
 import sys
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from tidemark.pipelines.command_line import (
     sentence,
     settings_of,
     spark_ui_option,
+    spec_path,
     spec_paths,
     warehouse_option,
 )
@@ -84,12 +85,10 @@ def init(folder: Path, example: str | None) -> None:
     put(_next_steps(home, home if example == _QUAKES else home / _SPECS))
 
 
-def lay_out(home: Path, example: str | None = None) -> list[Path]:
+def lay_out(home: Path, example: str | None) -> list[Path]:
     """Make what is missing of a home; return the paths that were made, folders before what is in them.
 
-    Args:
-        home: The folder.
-        example: The example that is asked for; None for the rooms example if there are no specs.
+    Without an example it is the one with the rooms, if there are no specs.
 
     Raises:
         TidemarkError: A file is where a folder belongs, or the place cannot be written.
@@ -138,7 +137,7 @@ def _next_steps(home: Path, specs: Path) -> str:
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.option("--from", "first", metavar="DAY", type=_DAY, required=True, help="First day, such as 2026-01-31.")
 @click.option("--to", "last", metavar="DAY", type=_DAY, required=True, help="Last day; it is computed too.")
 @click.option(
@@ -169,7 +168,6 @@ def backfill(
     from tidemark.pipelines.rebuilding import chosen_windows
     from tidemark.pipelines.runner import chosen_days, rebuild
     from tidemark.pipelines.terminal import telling
-    from tidemark.resources.settings import Clock
 
     [file] = read_specs([spec], overrides)
     chosen_windows(file.spec, windows)
@@ -177,11 +175,13 @@ def backfill(
     settings = settings_of(warehouse, spark_ui=spark_ui)
     with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
         rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
-    _show_days(file.spec.name, *days, rows)
+    count = (days[1] - days[0]).days + 1
+    put(f"{file.spec.name}: {days[0]} to {days[1]}, {count} day{'' if count == 1 else 's'} computed anew")
+    _show_rows({f"windows/{window}": n for window, n in rows.items()})
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.option(
     "--window",
     "windows",
@@ -227,14 +227,18 @@ def rebuild(
     if sum(map(bool, (windows, to_spec, drop))) > 1:
         raise click.UsageError("Found several of --window, --to-spec and --drop, expected one of them.")
     why = sentence(reason, "--reason") if reason is not None else None
-    from tidemark.pipelines.rebuilding import drop_tables, rebuild_pipeline
+    from uuid import uuid4
+
+    from tidemark.assets.rebuild.switch import drop_windows
+    from tidemark.pipelines.rebuilding import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
+    from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     if drop:
         with telling(name) as tell:
-            dropped = drop_tables(file, settings, drop, why, tell=tell)
+            dropped = drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), drop, why)
         put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
         return
     with dagster_instance(settings, name) as instance, telling(name) as tell:
@@ -249,13 +253,17 @@ def rebuild(
 
 def _show_rebuilt(said: str, done: "Rebuilt") -> None:
     put(f"{said}, as batch {done.commit.batch_id}")
-    width = max(len(table) for table in done.rows)
-    for table, n in done.rows.items():
+    _show_rows(done.rows)
+
+
+def _show_rows(rows: "Mapping[str, int]") -> None:
+    width = max(len(table) for table in rows)
+    for table, n in rows.items():
         put(f"  {table:<{width}}  {n:>12,} rows")
 
 
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.option(
     "--exclude", metavar="SEQ", multiple=True, help="Take out records by `_arrival_seq`: 12, or 12,15; repeatable."
 )
@@ -290,7 +298,7 @@ def rejudge(
         raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
     from tidemark.assets.rebuild.rejudging import Decision
     from tidemark.pipelines.rebuilding import rebuild_pipeline
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.terminal import plural, telling
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
@@ -298,7 +306,7 @@ def rejudge(
     with dagster_instance(settings, name) as instance, telling(name) as tell:
         done = rebuild_pipeline(file, settings, why, decision=decision, instance=instance, tell=tell)
     assert done is not None  # a decision is about all tables
-    what = f"{done.taken:,} record{'' if done.taken == 1 else 's'} {'taken back' if back else 'taken out'}"
+    what = f"{plural(done.taken, 'record')} {'taken back' if back else 'taken out'}"
     _show_rebuilt(f"{name}: {what}, all tables made anew", done)
 
 
@@ -311,16 +319,8 @@ def _numbers(given: tuple[str, ...], option: str) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _show_days(name: str, first: date, last: date, rows: "Mapping[str, int]") -> None:
-    days = (last - first).days + 1
-    put(f"{name}: {first} to {last}, {days} day{'' if days == 1 else 's'} computed anew")
-    width = max(len(window) for window in rows)
-    for window, n in rows.items():
-        put(f"  windows/{window:<{width}}  {n:>12,} rows")
-
-
 @click.command()
-@click.argument("spec", type=click.Path(path_type=Path))
+@spec_path
 @click.option("--accept", metavar="TEXT", help="Keep them, and why; kept in `batches`.")
 @click.option("--take-back", metavar="TEXT", help="Bring back what the last commit had, and why; kept in `batches`.")
 @warehouse_option

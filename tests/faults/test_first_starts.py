@@ -27,7 +27,7 @@ import dagster
 from tidemark.pipelines.command_line import dagster_instance, settings_of
 print("ready", flush=True)
 sys.stdin.readline()
-with dagster_instance(settings_of()) as instance:
+with dagster_instance(settings_of(), "quakes") as instance:
     print(instance.get_runs_count())
 """
 
