@@ -41,7 +41,7 @@ from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.rebuilding import rebuild_job, rejudge_job
-from tidemark.pipelines.spec_files import SpecFolder, WrongSpec, read_specs
+from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import place_of
@@ -62,11 +62,9 @@ Look = Callable[[], Sequence[WrongSpec]]
 
 
 def definitions_of_wrong(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
-    """Build an asset for each wrong file, in the group of its pipeline, with a check that says what is wrong.
+    """Build an asset for each file that is wrong at first, in the group of its pipeline, with a check that says why.
 
-    Args:
-        wrong: The specs that were wrong when the code location was loaded.
-        look: Looks again, so that checks and sensor report the files as they are.
+    Checks and sensor look again, so that they report the files as they are.
     """
     keys = _keys(wrong)
     pipelines = dict.fromkeys(one.pipeline for one in wrong)
@@ -191,15 +189,12 @@ def definitions(
         known, spark=spark or known.spark, data_docs=known.data_docs if data_docs is None else data_docs.rstrip("/")
     )
 
-    def look() -> SpecFolder:
-        return read_specs(paths)
-
-    found = look()
+    found = read_specs(paths)
     note_code_location(settings.dagster_home, [file.spec.name for file in found.files], settings.warehouse)
     good = build_definitions(settings, found.files, tell=_to_log_of_run)
     if not found.wrong:
         return good
-    return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: look().wrong))
+    return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong))
 
 
 def build_definitions(
@@ -211,16 +206,7 @@ def build_definitions(
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
-    """Return definitions of pipelines whose specs were read.
-
-    Args:
-        settings: The folders, addresses and Spark of this process.
-        files: The specs.
-        choice: Where they compute; by default as the settings say.
-        accepted: A batch to commit although a blocking check fails (`tidemark accept`).
-        tell: Called with a line on what is being done.
-        memory: What was read of the tables, where there is one pipeline.
-    """
+    """Return definitions of pipelines whose specs were read; `memory` is what is known of the tables of the only one."""
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
     looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
     each = [_definitions_of(one, settings, choice, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]

@@ -37,13 +37,6 @@ from tidemark.timeops.utc import instant_of
 WORK_TAG = ".dagster/tidemark_work"  # Dagster shows no tag with this prefix: it is a key, and says nothing to people
 INPUT_TAG = ".dagster/tidemark_input"
 """The tag of a launched run with all input that had come by then."""
-_NOT_ENDED = [
-    DagsterRunStatus.NOT_STARTED,
-    DagsterRunStatus.QUEUED,
-    DagsterRunStatus.STARTING,
-    DagsterRunStatus.STARTED,
-    DagsterRunStatus.CANCELING,
-]
 _FIRST_WAIT, _LONGEST_WAIT = timedelta(seconds=30), timedelta(hours=1)
 _AT_WORK = [
     DagsterRunStatus.NOT_STARTED,
@@ -51,6 +44,7 @@ _AT_WORK = [
     DagsterRunStatus.STARTED,
     DagsterRunStatus.CANCELING,
 ]
+_NOT_ENDED = [DagsterRunStatus.QUEUED, *_AT_WORK]
 
 
 def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:

@@ -66,16 +66,11 @@ _REPOSITORY = "__repository__"  # what Dagster calls the only one of a location
 _LABEL_TAG = ".dagster/repository"  # by which the page of a job finds its runs
 
 
-class CheckFailedError(TidemarkError):
-    """A blocking check failed: the batch is not committed, readers stay at the last commit."""
-
-
 @dataclass(frozen=True)
 class RunOptions:
     """How a pipeline is run.
 
     Attributes:
-        max_events_per_batch: Most records in one batch.
         end_of_input: `flush` or `hold` instead of what the spec says.
         live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.
@@ -96,7 +91,7 @@ class RunReport:
     """The result of a run.
 
     Attributes:
-        batches: Committed batches of this run.
+        batches: How many batches it committed.
         counts: Sums of their counts.
         waiting: Files that were too young.
         held_back: One sentence for each file, or version of a table, that could not be taken.
@@ -305,7 +300,7 @@ def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
     ]
     if failed:
         found = "\n".join(f"check {one.check_name} failed. {one.description}" for one in failed)
-        return CheckFailedError(
+        return TidemarkError(
             found,
             expected="all blocking checks of a batch to pass before it is committed",
             remedy=f"nothing of batch {batch_id} was committed. Run again to retry it, or take it as it is with "
@@ -391,14 +386,7 @@ def rebuild(
 ) -> Mapping[str, int]:
     """Compute days of windows, or of all if none is named, anew from the arrival log, in one run.
 
-    Args:
-        file: The spec.
-        settings: The folders, addresses and Spark of this process.
-        windows: The windows.
-        first: First day, as `chosen_days` returned it.
-        last: Last day.
-        instance: Dagster's instance.
-        tell: Called with a line on what is being done.
+    The days are as `chosen_days` returned them.
 
     Returns:
         Rows written, by window.

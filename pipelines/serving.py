@@ -11,7 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -53,10 +53,7 @@ windows:
 def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     """Keep a warm Spark for the runs that have this Dagster home, until it is told to stop.
 
-    Args:
-        settings: The folders, addresses and Spark of this process. A Spark that they name computes.
-        port: Where it listens, on this machine alone.
-        tell: Called with a line on what is being done.
+    It listens on this machine alone. A Spark that the settings name computes.
 
     Raises:
         TidemarkError: There is a server already, the port is taken, or Spark does not start or has ended.
@@ -78,24 +75,18 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
             note = note_of_this_process(port, token, proof)
             tell("warming up")
             _warm_up(note)
-            with _noted(settings.dagster_home, note):
-                home = settings.dagster_home
+            home = settings.dagster_home
+            leave_note(home, note)
+            try:
                 tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
                 while answers(note.url):
                     time.sleep(_LOOK_EVERY_S)
+            finally:
+                remove_note(home, note)
         raise TidemarkError("Spark has ended.", remedy="read the messages above, and start it again.")
     finally:
         with suppress(OSError, Py4JError):  # the signal may have ended the JVM as well
             session.stop()
-
-
-@contextmanager
-def _noted(home: Path, note: ServerNote) -> Iterator[None]:
-    leave_note(home, note)
-    try:
-        yield
-    finally:
-        remove_note(home, note)
 
 
 def _lives(session: SparkSession) -> bool:
@@ -134,15 +125,8 @@ def _warm_up(note: ServerNote) -> None:
         spec = folder / "warm_up.yaml"
         spec.write_text(_WARM_UP_SPEC)
         known = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
-        command = [
-            sys.executable,
-            "-m",
-            "tidemark.pipelines.cli",
-            "run",
-            str(spec),
-            "--warehouse",
-            str(folder / "warehouse"),
-        ]
+        run_it = [sys.executable, "-m", "tidemark.pipelines.cli", "run", str(spec)]
+        command = [*run_it, "--warehouse", str(folder / "warehouse")]
         for run in range(_WARM_UP_RUNS):
             (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
             done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)

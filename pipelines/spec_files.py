@@ -41,12 +41,7 @@ class WrongSpec:
 
 @dataclass(frozen=True)
 class SpecFolder:
-    """The contents of folders of specs.
-
-    Attributes:
-        files: The specs, in each folder by name of the file.
-        wrong: The specs that are wrong.
-    """
+    """The contents of folders of specs; of each folder by name of the file."""
 
     files: tuple[SpecFile, ...]
     wrong: tuple[WrongSpec, ...]

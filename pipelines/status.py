@@ -14,7 +14,7 @@ from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
-from tidemark.pipelines.terminal import by_hand, changed_by_hand
+from tidemark.pipelines.terminal import by_hand, changed_by_hand, second
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Counts, Plan, RebuildInput
 from tidemark.resources.batches.position import Position
@@ -24,7 +24,6 @@ from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)
@@ -32,18 +31,14 @@ class Status:
     """A pipeline as of its last commit, and the input that waits.
 
     Attributes:
-        name: The name of the pipeline.
         folder: The folder of its tables.
         records: How many the log has.
         processed: How many of them committed batches have processed.
-        position: Its position.
         delay: Wall clock minus the watermark; None without a watermark.
         held: Events that the watermark has not passed; None without `ordered_events`.
-        dead_letters: Rows of the table.
         by_hand: What was erased or added by hand of the tables of events, in words.
         last: The last commit of a batch that processed records, else the last one; None before the first.
         at_work: The batch that a live process works on.
-        waiting: The input that the sources have and the log lacks.
         ended: Tables of windows that are not in the spec any more.
         excluded: How many records an operator has taken out of the log.
         corrected: The last correction by a table that is read, in a sentence; empty if there was none.
@@ -85,7 +80,9 @@ def status_of(workspace: Workspace) -> Status:
     at_work = pending if pending is not None and not pending.is_left(workspace.clock.now()) else None
     waiting, wrong = _waiting(workspace)
     found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
-    delay = _delay(workspace, position)
+    delay = None
+    if position.watermark_us is not None and not position.final:
+        delay = workspace.clock.since(position.watermark_us)
     return Status(
         name=workspace.spec.name,
         folder=workspace.lake.root,
@@ -99,20 +96,18 @@ def status_of(workspace: Workspace) -> Status:
         last=(workspace.batches.last_commit("process") or last) if last else None,
         at_work=at_work,
         waiting=waiting,
-        ended=tuple(_ended(workspace)) if last else (),
+        ended=_ended(workspace, last) if last else (),
         excluded=len(excluded(workspace).by_hand),
         corrected=next(reversed(corrections_after(workspace, -1)), "") if last else "",
         rebuild_begun=begun(workspace) if last else "",
-        wrong=(*found, *_too_old(workspace, position, delay)),
+        wrong=(*found, *_too_old(workspace, delay)),
         reads_files_only=workspace.spec.reads_files_only,
     )
 
 
-def _ended(workspace: Workspace) -> Iterator[str]:
-    last = workspace.batches.last_commit()
-    for table in sorted(last.table_versions if last else ()):
-        if table.startswith(("windows/", "history/")) and table not in workspace.result_tables:
-            yield table
+def _ended(workspace: Workspace, last: Commit) -> tuple[str, ...]:
+    results = [table for table in last.table_versions if table.startswith(("windows/", "history/"))]
+    return tuple(sorted({*results} - {*workspace.result_tables}))
 
 
 def _rows(workspace: Workspace, table: str) -> int:
@@ -125,12 +120,6 @@ def _rows(workspace: Workspace, table: str) -> int:
 def _by_hand(workspace: Workspace) -> list[str]:
     base, in_all = workspace.base(), Counts.sum(one.counts for one in workspace.batches.counted())
     return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.progress.log_end()))
-
-
-def _delay(workspace: Workspace, position: Position) -> timedelta | None:
-    if position.final or position.watermark_us is None:
-        return None
-    return workspace.clock.since(position.watermark_us)
 
 
 def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
@@ -180,14 +169,13 @@ def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
         yield f"{batch}: it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
         return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"
-    begun = instant_of(round(left.planned_at.timestamp() * 1e6))
-    yield f"{batch}: {why}. It was begun at {begun:%Y-%m-%d %H:%M:%S} UTC. To do: `tidemark run` goes on with it."
+    yield f"{batch}: {why}. It was begun at {second(left.planned_at)} UTC. To do: `tidemark run` goes on with it."
 
 
-def _too_old(workspace: Workspace, position: Position, delay: timedelta | None) -> Iterator[str]:
+def _too_old(workspace: Workspace, delay: timedelta | None) -> Iterator[str]:
     """Report what `alerts.freshness` says of a watermark with this delay."""
     allowed = workspace.spec.alerts.freshness
-    if allowed is None or delay is None or position.final:
+    if allowed is None or delay is None:
         return
     for oldest in (allowed.error, allowed.warn):
         if oldest is not None and delay > oldest:

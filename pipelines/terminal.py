@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.resources.batches.plans import Commit, Counts
+from tidemark.resources.batches.plans import Counts
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
@@ -188,12 +188,7 @@ def changed_by_hand(
 ) -> dict[str, int]:
     """Count rows by which tables of events differ from what batches wrote; tables as written are left out.
 
-    Args:
-        lake: The tables.
-        versions: Version of each, of one commit.
-        spec: The pipeline.
-        counts: What became of all processed records.
-        log_end: How many records the log has.
+    `versions` are of one commit, and `counts` of all records that are processed by then.
     """
     written = {RAW_EVENTS: log_end, DEAD_LETTERS: counts.dead_letters(counts.windows).total()}
     if spec.outputs.ordered_events:
@@ -246,27 +241,23 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
         on.print(f"{name}: {'corrected' if report.corrections else 'nothing new'}.")
         return
     on.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
-    commits = workspace.batches.history("process")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("this run", justify="right")
     table.add_column("in all", justify="right")
-    for line in lines_of(workspace, commits, report.batches):
+    for line in lines_of(workspace, report.batches):
         table.add_row(line.label, number(line.added), number(line.in_all))
     on.print(table)
     on.print(f"watermark  {watermark_text(workspace.progress.position())}")
     on.print(printable(f"tables     {workspace.lake.root}"), soft_wrap=True)
 
 
-def lines_of(workspace: Workspace, commits: list[Commit], latest: int) -> list[Line]:
+def lines_of(workspace: Workspace, latest: int) -> list[Line]:
     """Return the lines of the table. Ordered, held and refused add up to the records in.
 
-    Args:
-        workspace: The pipeline.
-        commits: Its committed processing batches, in order.
-        latest: How many of them, from the end, are of this run; batches that a rebuild made are not.
+    This run committed the `latest` batches that judged records, but for batches that a rebuild made.
     """
-    own = [commit for commit in commits if not commit.plan.is_replayed][-latest:]
+    own = [one for one in workspace.batches.history("process") if not one.plan.is_replayed][-latest:]
     added, in_all = (Counts.sum(one.counts for one in some) for some in (own, workspace.batches.counted()))
     lines = [Line("records in", added.records, in_all.records)]
     if workspace.spec.outputs.ordered_events:
@@ -317,12 +308,7 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
 
 
 def write_rows(rows: pa.Table, form: str | None) -> None:
-    """Print rows to stdout.
-
-    Args:
-        rows: The rows.
-        form: `table`, `rows`, `json` or `csv`; None for what fits: a table, or blocks where a terminal is too narrow.
-    """
+    """Print rows to stdout as `table`, `rows`, `json` or `csv`; None is `table`, or `rows` on a narrow terminal."""
     names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":
         for row in values:
@@ -362,11 +348,9 @@ def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None
 
 
 def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
-    """Print texts with a word before each, no wider than the terminal or, in a pipe, than a page.
+    """Print a title, and texts with a word before each, no wider than the terminal or, in a pipe, than a page.
 
-    Args:
-        title: The first line.
-        lines: Word, text, style. A text may have several lines; words as long as a path are never cut.
+    A line is word, text, style. A text may have several lines; words as long as a path are never cut.
     """
     on, found = console(), list(lines)
     indent = max(len(word) for word, _, _ in found) + 4

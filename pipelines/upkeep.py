@@ -40,7 +40,6 @@ from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec
 
-RETAIN = timedelta(days=7)
 LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
 
@@ -60,14 +59,7 @@ _AT_ONCE = 200
 
 @dataclass(frozen=True)
 class Kept:
-    """The result of the upkeep of a table.
-
-    Attributes:
-        table: The table.
-        before: Its size.
-        after: Its size now.
-        freed: Bytes of the files that were deleted.
-    """
+    """The result of the upkeep of a table: its sizes, and bytes of the files that were deleted."""
 
     table: str
     before: Size
@@ -77,13 +69,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """The result of the upkeep of a pipeline.
-
-    Attributes:
-        tables: The result for each table.
-        pages: How many pages of checks were deleted.
-        runs: How many of Dagster's runs were deleted.
-    """
+    """The result of the upkeep of a pipeline: of each table, and how many pages of checks and runs were deleted."""
 
     tables: tuple[Kept, ...]
     pages: int
@@ -108,7 +94,7 @@ class Upkeep:
 def maintain(
     file: SpecFile,
     settings: Settings,
-    retain: timedelta = RETAIN,
+    retain: timedelta,
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
@@ -128,7 +114,7 @@ def maintain(
     pages = forget_pages(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
-    jobs = (f"{spec.name}_live", f"{spec.name}_rebuild", f"{spec.name}_rejudge", upkeep_name(file), BY_HAND)
+    jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "maintain")), BY_HAND)
     return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
 
 
@@ -176,11 +162,6 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
     return "window_start" if table in workspace.result_tables else None
 
 
-def upkeep_name(file: SpecFile) -> str:
-    """Name of the job that looks after a pipeline."""
-    return f"{file.spec.name}_maintain"
-
-
 class UpkeepSettings(Config):
     """Run config of the job."""
 
@@ -200,7 +181,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
         context.add_output_metadata({**numbers, "pages_deleted": done.pages, "runs_deleted": done.runs})
 
     @job(
-        name=upkeep_name(file),
+        name=f"{name}_maintain",
         executor_def=in_process_executor,
         description=f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs.",
     )

@@ -154,8 +154,7 @@ def test_the_watermark_is_three_hours_behind_the_latest_schedule(demo: Workspace
 
 
 def test_the_report_shows_the_same_counts(demo: Workspace, expected: Expected) -> None:
-    commits = [commit for commit in demo.batches.history() if commit.plan.kind == "process"]
-    shown = {line.label.strip(): (line.added, line.in_all) for line in lines_of(demo, commits, 1)}
+    shown = {line.label.strip(): (line.added, line.in_all) for line in lines_of(demo, 1)}
     counts = expected.log["outcome"].value_counts()
     refused = counts["out_of_order"] + counts["no_arrival_time"]
     rows = len(expected.windows)

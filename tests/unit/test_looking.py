@@ -242,7 +242,7 @@ def test_status_run_and_report_say_the_same_of_rows_that_were_erased_by_hand(sho
     assert said in call(shop, "status").stdout
     assert json.loads(call(shop, "status", "--json").stdout)["by_hand"] == [said]
     assert f"The tables have other rows by now: {said}." in page_of(workspace)
-    lines = {line.label: line.in_all for line in lines_of(workspace, workspace.batches.history("process"), 1)}
+    lines = {line.label: line.in_all for line in lines_of(workspace, 1)}
     assert (lines["refused, in dead_letters"], lines["rows of dead_letters, changed by hand"]) == (2, -1)
     assert not [label for label in lines if "by hand" in label and "dead_letters" not in label]
 
