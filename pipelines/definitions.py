@@ -206,7 +206,10 @@ def build_definitions(
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
-    """Return definitions of pipelines whose specs were read; `memory` is what is known of the tables of the only one."""
+    """Return definitions of pipelines whose specs were read.
+
+    `memory` is what was read of the tables, where there is one pipeline.
+    """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
     looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
     each = [_definitions_of(one, settings, choice, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]
