@@ -6,16 +6,16 @@ The work is that of late_events.py.
 import re
 import resource
 import subprocess
-from functools import partial
 from pathlib import Path
 from statistics import median
 
 import click
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.late_events import late
-from benchmarks.logs import log_of, spark_of_two_cores
+from benchmarks.logs import log_of, spark_of_two_cores, stored_log
 from benchmarks.machine import family
 from benchmarks.timing import LOGS, seconds
 
@@ -33,6 +33,12 @@ def live_heap_mb() -> float:
     )
 
 
+def median_seconds(spark: SparkSession, folder: Path, length: int, rounds: int) -> float:
+    """Return how long it takes to find the late events of a log, and who set the watermark."""
+    log, stored = log_of(spark, folder, length, 1_000), stored_log(folder, length, 1_000)
+    return median(seconds({"late": lambda: late(log, stored, setters=True)}, rounds=rounds)["late"])
+
+
 @click.command()
 @click.option("--rounds", default=3, help="How often each length is timed.")
 @LOGS
@@ -41,8 +47,7 @@ def main(rounds: int, logs: Path) -> None:
     spark = spark_of_two_cores()
     table = Table("events", "median s", "us per event", "heap after it, MB", "python, MB", title="One timeline")
     for length in LENGTHS:
-        log = log_of(spark, logs.absolute(), length, 1_000)
-        taken = median(seconds({"late": partial(late, log, setters=True)}, rounds=rounds)["late"])
+        taken = median_seconds(spark, logs.absolute(), length, rounds)
         python = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         table.add_row(
             f"{length:,}", f"{taken:.2f}", f"{1e6 * taken / length:.3f}", f"{live_heap_mb():.0f}", f"{python:.0f}"
