@@ -1,6 +1,5 @@
 """A week of a log of three months computed anew, against all of it: `python -m benchmarks.backfills`."""
 
-import json
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -11,6 +10,7 @@ import click
 from dagster import DagsterInstance
 from rich.console import Console
 
+from benchmarks.logs import land_lines
 from benchmarks.timing import Figure, Report, seconds
 from tidemark.assets.backfill.days import range_of_windows, rebuild_days
 from tidemark.assets.exclusions import records_between
@@ -33,15 +33,6 @@ windows:
 """
 
 
-def land(folder: Path, days: int, events: int) -> None:
-    """Writes a file for each day, with its events of fifty keys at equal distances."""
-    folder.mkdir(parents=True)
-    for day in range(days):
-        times = (FIRST + timedelta(days=day + i / events) for i in range(events))
-        lines = (json.dumps({"at": at.isoformat(), "k": f"k{i % 50}", "v": i % 7}) for i, at in enumerate(times))
-        (folder / f"{day:04}.jsonl").write_text("\n".join(lines) + "\n")
-
-
 def files_read(workspace: Workspace, first: date, last: date) -> int:
     """Return how many files of the log a backfill of some days opens, by Spark's plan of its scan."""
     start, end = (datetime(day.year, day.month, day.day, tzinfo=UTC) for day in (first, last + timedelta(days=1)))
@@ -59,7 +50,9 @@ def main(days: int, events: int, some: int, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name, DagsterInstance.ephemeral() as instance:
         root = Path(name)
         (root / "daily.yaml").write_text(SPEC)
-        land(root / "in", days, events)
+        for day in range(days):
+            start, step = FIRST + timedelta(days=day), timedelta(days=1) / events
+            land_lines(root / "in" / f"{day:04}.jsonl", start, step, events)
         file, settings = read_spec(root / "daily.yaml"), Settings(root / "warehouse", root, root / "home")
         run_pipeline(file, settings, RunOptions(), instance=instance)
         workspace = Workspace(file, settings.warehouse, lambda: local_session(session_config()))

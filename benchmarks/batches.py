@@ -1,6 +1,5 @@
 """A hundred equal micro-batches of a pipeline: bytes read and seconds of each: `python -m benchmarks.batches`."""
 
-import json
 import tempfile
 import time
 from contextlib import suppress
@@ -15,6 +14,7 @@ from dagster import DagsterInstance
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.logs import land_lines
 from benchmarks.machine import family
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -29,17 +29,6 @@ time: {timestamp_by: at, out_of_orderness: 5 s, over: [k]}
 windows:
   - {name: per_minute, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*), total: sum(v)}}
 """
-
-
-def land(folder: Path, events: int) -> None:
-    """Writes events a second apart, of fifty keys."""
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    folder.mkdir(parents=True)
-    lines = (
-        json.dumps({"at": (start + timedelta(seconds=i)).isoformat(), "k": f"k{i % 50}", "v": i % 7})
-        for i in range(events)
-    )
-    (folder / "all.jsonl").write_text("\n".join(lines) + "\n")
 
 
 def bytes_read() -> int:
@@ -65,7 +54,8 @@ def main(batches: int, events: int) -> None:
     with tempfile.TemporaryDirectory() as name, DagsterInstance.ephemeral() as instance:
         root = Path(name)
         (root / "equal.yaml").write_text(SPEC)
-        land(root / "in", batches * events)
+        start, step = datetime(2026, 1, 1, tzinfo=UTC), timedelta(seconds=1)
+        land_lines(root / "in" / "all.jsonl", start, step, batches * events)
         settings = Settings(root / "warehouse", root, root / "home")
         options = RunOptions(max_events_per_batch=events)
         run_pipeline(read_spec(root / "equal.yaml"), settings, options, instance=instance, tell=tell)

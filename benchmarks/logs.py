@@ -1,11 +1,12 @@
 """Events of any number, the same on every machine: a payload of three columns, a few events late.
 
-Here: making them as a Delta log, as files, and as small files of busy keys; the Spark that makes and reads them. Not
+Here: making them as a Delta log, as files, and as small files; the Spark that makes and reads them. Not
 here: what is measured on them.
 """
 
+import json
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,13 @@ def files_of(folder: Path, events: int, kind: str, *, files: int = FILES) -> Pat
         changed_s = _START_MS // 1_000 + number
         os.utime(file, (changed_s, changed_s))
     return path
+
+
+def land_lines(file: Path, start: datetime, step: timedelta, events: int) -> None:
+    """Write events of fifty keys at equal distances as JSON lines: `at`, `k` and `v`."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    lines = ({"at": (start + i * step).isoformat(), "k": f"k{i % 50}", "v": i % 7} for i in range(events))
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
 def land_busy_keys(folder: Path, first: int, events: int, name: str) -> None:
