@@ -4,8 +4,7 @@ Here: the Spark that it needs, what it reports to Dagster, the jobs. Not here: t
 the command's words (commands/operating.py).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
@@ -157,10 +156,7 @@ def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
 
     @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
     def make_anew(context: OpExecutionContext, config: RebuildSettings) -> None:
-        with _ends_if_it_lasts():
-            rebuild_in_run = _in_run(file, settings, choice, context)
-            done = rebuild_in_run(config.reason, config.windows, to_spec=config.to_spec)
-            _show_in_dagster(context, done)
+        _rebuild_in_run(file, settings, choice, context, config)
 
     @job(
         name=f"{name}_rebuild",
@@ -179,10 +175,7 @@ def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
 
     @op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)
     def judge_anew(context: OpExecutionContext, config: RejudgeSettings) -> None:
-        with _ends_if_it_lasts():
-            decision = config.decision()
-            done = _in_run(file, settings, choice, context)(decision.reason, decision=decision)
-            _show_in_dagster(context, done)
+        _rebuild_in_run(file, settings, choice, context, config)
 
     @job(
         name=f"{name}_rejudge",
@@ -195,33 +188,28 @@ def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobD
     return rejudging
 
 
-def _in_run(
-    file: SpecFile, settings: Settings, choice: SparkChoice, context: OpExecutionContext
-) -> Callable[..., Rebuilt | None]:
-    """Return `rebuild_pipeline` for a run of Dagster."""
-    return partial(
-        rebuild_pipeline,
-        file,
-        settings,
-        instance=context.instance,
-        choice=choice,
-        run_id=context.run_id,
-        tell=context.log.info,
+def _rebuild_in_run(
+    file: SpecFile,
+    settings: Settings,
+    choice: SparkChoice,
+    context: OpExecutionContext,
+    config: RebuildSettings | RejudgeSettings,
+) -> None:
+    """Rebuild in a run of Dagster, which tries again only what may be another time otherwise."""
+    instance, tell = context.instance, context.log.info
+    in_run = partial(
+        rebuild_pipeline, file, settings, instance=instance, choice=choice, run_id=context.run_id, tell=tell
     )
-
-
-@contextmanager
-def _ends_if_it_lasts() -> Iterator[None]:
-    """Let Dagster try again only what may be another time otherwise."""
     try:
-        yield
+        if isinstance(config, RejudgeSettings):
+            decision = config.decision()
+            done = in_run(decision.reason, decision=decision)
+        else:
+            done = in_run(config.reason, config.windows, to_spec=config.to_spec)
     except TidemarkError as error:
         if not lasts(error):
             raise
         raise Failure(str(error), allow_retries=False) from error
-
-
-def _show_in_dagster(context: OpExecutionContext, done: Rebuilt | None) -> None:
     if done is None:
         context.log.info("nothing needs the past")
         return
