@@ -41,7 +41,6 @@ from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.rebuilding import chosen_windows
 from tidemark.resources.batches.plans import Counts
 from tidemark.resources.batches.position import tick_of
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
@@ -384,31 +383,29 @@ def rebuild(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Mapping[str, int]:
-    """Compute days of windows, or of all if none is named, anew from the arrival log, in one run.
+    """Compute days of windows anew from the arrival log, in one run.
 
-    The days are as `chosen_days` returned them.
+    The days are as `chosen_days` returned them, and the windows as `chosen_windows` did.
 
     Returns:
         Rows written, by window.
 
     Raises:
-        SpecError: There is no such window.
-        TidemarkError: Anything else prevents it.
+        TidemarkError: Anything prevents it.
     """
     workspace = Workspace(file, settings.warehouse)
-    asked = chosen_windows(file.spec, windows)
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
-    last_before = workspace.batches.last_commit() if workspace.exists else None
+    before = _last_batch(workspace)
     job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
     try:
-        for name in asked:  # Dagster takes a range by its first and its last partition
+        for name in windows:  # Dagster takes a range by its first and its last partition
             show_days(instance, file.spec, name, [first.isoformat(), last.isoformat()])
         result = execute(
             job,
             instance,
             str(uuid4()),
-            assets=[key(file.spec, window_table(name)) for name in asked],
+            assets=[key(file.spec, window_table(name)) for name in windows],
             tags={
                 "dagster/asset_partition_range_start": first.isoformat(),
                 "dagster/asset_partition_range_end": last.isoformat(),
@@ -418,8 +415,8 @@ def rebuild(
         show_days_held(instance, workspace)
     if not result.success:
         raise failure_of(result, None)
-    done = [one for one in workspace.batches.history() if last_before is None or one.batch_id > last_before.batch_id]
-    return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in asked}
+    done = workspace.batches.history(after=before)
+    return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in windows}
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:

@@ -170,11 +170,11 @@ def backfill(
     from tidemark.pipelines.terminal import telling
 
     [file] = read_specs([spec], overrides)
-    chosen_windows(file.spec, windows)
+    names = chosen_windows(file.spec, windows)
     days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
     with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
-        rows = rebuild(file, settings, windows, *days, instance=instance, tell=tell)
+        rows = rebuild(file, settings, names, *days, instance=instance, tell=tell)
     count = (days[1] - days[0]).days + 1
     put(f"{file.spec.name}: {days[0]} to {days[1]}, {count} day{'' if count == 1 else 's'} computed anew")
     _show_rows({f"windows/{window}": n for window, n in rows.items()})
