@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _show_busiest_hour(workspace: Workspace) -> None:
-    """Return the rows of the hour with the most departures: read by delta-rs, no Spark needed."""
+    """Print the rows of the hour with the most departures: read by delta-rs, no Spark needed."""
     rows = workspace.lake.rows(_WINDOW, workspace.base_of(_WINDOW)).to_pylist()
     departures: Counter[datetime] = Counter()
     for row in rows:

@@ -28,7 +28,7 @@ from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
-from tidemark.resources.batches.plans import LEASE, is_gone, owner_in
+from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec.automation import OnNewInput
@@ -161,7 +161,7 @@ def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> st
     pending = workspace.batches.pending() if workspace.exists else None
     plan = pending if pending is not None and pending.owner.id == run.run_id else None
     owner = plan.owner if plan else owner_in(run.tags.get(PROCESS_TAG, ""), run.run_id)
-    heard = _last_heard_of(workspace, record)
+    heard = _last_heard_of(workspace, record, plan)
     if owner is not None and is_gone(owner, heard if is_of_job or plan else now, now):
         work = f", which had batch {plan.batch_id}" if plan else ""
         return f"{owner}{work}, is gone" if work else f"{owner} is gone"
@@ -170,12 +170,12 @@ def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> st
     return ""
 
 
-def _last_heard_of(workspace: Workspace, record: RunRecord) -> datetime:
+def _last_heard_of(workspace: Workspace, record: RunRecord, plan: Plan | None) -> datetime:
     """Return the time of a run's last sign: it began, its batch had a heartbeat, or it committed one."""
-    run_id = record.dagster_run.run_id
     signs = [instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))]
-    if workspace.exists:
-        pending, last = workspace.batches.pending(), workspace.batches.last_commit()
-        signs += [pending.heartbeat_at] if pending is not None and pending.owner.id == run_id else []
-        signs += [last.committed_at] if last is not None and last.plan.owner.id == run_id else []
+    if plan is not None:
+        signs.append(plan.heartbeat_at)
+    last = workspace.batches.last_commit() if workspace.exists else None
+    if last is not None and last.plan.owner.id == record.dagster_run.run_id:
+        signs.append(last.committed_at)
     return max(signs)

@@ -49,7 +49,6 @@ _TEXTS = {
     "time_zone": "IANA name",
     "schema": "DDL",
 }
-_NO_DEFAULT = "none"
 
 
 def generated() -> str:
@@ -167,9 +166,8 @@ def _default(key: str, schema: Json) -> str:
         return "that of its keys"
     value = schema.get("default")
     if value is None or value == []:
-        return _NO_DEFAULT
-    text = {True: "true", False: "false"}.get(value) if isinstance(value, bool) else str(value)
-    return f"`{text}`"
+        return "none"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 if __name__ == "__main__":
