@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.state.files import known_files
 from tidemark.resources import tables
-from tidemark.resources.batches.committed import committed_versions
+from tidemark.resources.batches.committed import pipeline_of
 from tidemark.resources.batches.plans import IngestInput
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.places.place import Place
@@ -218,8 +218,9 @@ class KnownOf:
         return noted.get(self.source.name)
 
     def committed(self, folder: Place) -> Sequence[int] | None:
-        """Return the versions that batches committed."""
-        return committed_versions(folder)
+        """Return the committed versions of a table, in order; None if the table belongs to no pipeline."""
+        of = pipeline_of(folder)
+        return None if of is None else of.versions
 
 
 def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: str | None = None) -> Waiting:

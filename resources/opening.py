@@ -69,7 +69,7 @@ class Memory:
         key = batch_id, version
         if key not in self._pipeline_rows:
             of_batch = [("_batch_id", "=", batch_id), ("_timeline", "=", None)]
-            self._pipeline_rows[key] = lake.rows(WATERMARKS, key[1], filters=of_batch).to_pylist()[0]
+            self._pipeline_rows[key] = lake.rows(WATERMARKS, version, filters=of_batch).to_pylist()[0]
         return self._pipeline_rows[key]
 
 
@@ -77,12 +77,8 @@ class Memory:
 class Opening:
     """The tables of a pipeline as a run finds them.
 
-    Attributes:
-        lake: The tables.
-        batches: The log of batches.
-        names: Names of the tables but `batches`.
-        base: Returns the version of a table whose files are read, for the version that the last commit names: there
-            may be later maintenance.
+    `base` returns the version of a table whose files are read, for the version that the last commit names: there may
+    be later maintenance. The names are those of all tables but `batches`.
     """
 
     lake: Lake

@@ -224,7 +224,7 @@ def live_events(workspace: Workspace, table: str, only: Filters | None = None) -
     if lake.row_count(table, version) <= FEW_ROWS:
         return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
     rows = workspace.read_base(table, filters=only)
-    files = lake.lowest_by_file(table, version, c.SEQ)
+    files = lake.opened.seen(table, version).lowest_by_file(c.SEQ)
     if sum(n for _, n in files) == lake.row_count(table, version) and all(seq >= 0 for seq, _ in files):
         return rows
     back = rows.where(F.col(c.SEQ) < 0).groupBy((-1 - F.col(c.SEQ)).alias("of")).agg(F.max(c.BATCH).alias("by"))

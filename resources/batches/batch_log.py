@@ -67,11 +67,8 @@ class _View:
 class _Known:
     """The rows of one version of the table, as far as they were read or written here.
 
-    Attributes:
-        version: The version.
-        index: The columns by which rows are found.
-        rows: All rows of some attempts.
-        rebuilt: The last rebuild of all tables; None where there was none.
+    `index` has the columns by which rows are found, `rows` all rows of some attempts. `rebuilt` is the last rebuild
+    of all tables, if there was one.
     """
 
     version: int
@@ -108,12 +105,7 @@ class BatchMemory:
 
 
 class BatchLog:
-    """The table `batches` of a pipeline.
-
-    Args:
-        lake: The pipeline's tables; `batches` has been created.
-        memory: The rows that other stages have read already.
-    """
+    """The table `batches` of a pipeline, with the rows of it that other stages have read already."""
 
     def __init__(self, lake: Lake, memory: BatchMemory | None = None) -> None:
         self._lake, self._memory = lake, memory or BatchMemory()
@@ -143,11 +135,8 @@ class BatchLog:
 
     def history(self, kind: Kind | None = None, *, after: int = -1) -> list[Commit]:
         """Return the commits in force by batch, optionally of one kind and after a batch."""
-        rebuilt = self._known().rebuilt
-        found = [commit for commit in self.every_commit(after=after) if kind in (None, commit.plan.kind)]
-        if rebuilt is None:
-            return found
-        return [commit for commit in found if not _is_superseded(commit.batch_id, commit.plan.kind, rebuilt)]
+        in_force = set(self._known().committed(kind)["_batch_id"].to_pylist())
+        return [commit for commit in self.every_commit(after=after) if commit.batch_id in in_force]
 
     def has_any(self, kind: Kind) -> bool:
         """Return whether a batch of a kind was committed; only the index is read."""
@@ -190,16 +179,8 @@ class BatchLog:
         A pending plan is taken over if its owner is gone, has released it, or is this process. To retry it unchanged,
         plan what `pending` returns again. Then `prepare` the tables before anything is written.
 
-        Args:
-            kind: What the batch does.
-            owner: This process.
-            now: The present instant.
-            after: Number of the last committed batch that the plan was made on, None before the first.
-            first_seq: First `_arrival_seq` of its range of the log.
-            end_seq: End of the range, exclusive; None if only the ingestion will know it.
-            input: All else that it reads; stored as JSON.
-            fingerprint: Fingerprint of the spec.
-            number: Number of the batch, if it is not the next one.
+        The batch reads the range of the log from `first_seq` to `end_seq`, see `Plan`; `after` is the number of the
+        last committed batch that the plan was made on, None before the first. Without a `number` it is the next one.
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.
@@ -413,13 +394,6 @@ class BatchLog:
 def next_number(last: Commit | None) -> int:
     """Return the number of the batch after a commit, which may have reserved numbers for a rebuild."""
     return last.batch_id + 1 + RebuildInput.of(last.plan).reserves if last else 0
-
-
-def _is_superseded(number: int, kind: str, rebuilt: Plan) -> bool:
-    """Return whether a rebuild of all tables has made a batch anew."""
-    if kind not in _OF_RESULTS or number > rebuilt.batch_id:
-        return False
-    return not any(first <= number <= last for first, last in RebuildInput.of(rebuilt).numbers)
 
 
 def _made_by(commit: Commit, plan: Plan) -> Row:

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Published:
-    """A table of a pipeline.
-
-    Attributes:
-        root: Folder of the pipeline.
-        table: Name of the table.
-    """
+    """A table of the pipeline in the folder `root`."""
 
     root: Place
     table: str
@@ -71,25 +66,11 @@ class Published:
 
 def pipeline_of(folder: Place) -> Published | None:
     """Return the table of a pipeline that is in a folder; None if the folder is not such a table."""
-    above: list[Place] = [*folder.parents]
-    for root in above[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
+    for root in folder.parents[:2]:  # `<pipeline>/<table>` and `<pipeline>/windows/<name>`
         lake = Lake(root)
         if all((lake.path(table) / "_delta_log").is_dir() for table in (BATCHES, RAW_EVENTS)):
             return Published(root, relative(folder, root))
     return None
-
-
-def committed_versions(folder: Place) -> list[int] | None:
-    """Return the committed versions of a table, in order; None if the table belongs to no pipeline.
-
-    Args:
-        folder: Folder of the table.
-
-    Raises:
-        LakeError: The pipeline's log of batches cannot be read.
-    """
-    of = pipeline_of(folder)
-    return None if of is None else of.versions
 
 
 def consistent(

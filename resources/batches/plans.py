@@ -68,20 +68,14 @@ def process_of(pid: int, owner_id: str = "") -> Owner:
     return Owner(owner_id, socket.gethostname(), pid, _start_of(pid))
 
 
-def is_gone(owner: Owner, heartbeat_at: datetime, now: datetime, lease: timedelta = LEASE) -> bool:
+def is_gone(owner: Owner, heartbeat_at: datetime, now: datetime) -> bool:
     """Return whether the owner of a batch has stopped working on it.
 
     On this host the process itself is looked up: it is gone if no process, or another one, has its number. A live
-    process is never gone, however long it has been silent. Of another host only the heartbeat is known.
-
-    Args:
-        owner: The owner.
-        heartbeat_at: Its last heartbeat.
-        now: The present instant.
-        lease: How long an owner elsewhere may be silent.
+    process is never gone, however long it has been silent. Of another host only the last heartbeat is known.
     """
     if owner.host != socket.gethostname():
-        return now - heartbeat_at > lease
+        return now - heartbeat_at > LEASE
     if not _is_alive(owner.pid):
         return True
     return owner.started is not None and owner.started != _start_of(owner.pid)
@@ -279,10 +273,9 @@ class Counts(Mapping[str, int]):
     @classmethod
     def sum(cls, each: Iterable[Mapping[str, int]]) -> "Counts":
         """Return the sums of each count."""
-        found: dict[str, int] = {}
+        found: Counter[str] = Counter()
         for counts in each:
-            for name, n in counts.items():
-                found[name] = found.get(name, 0) + n
+            found.update(counts)
         return cls(found)
 
     def __getitem__(self, name: str) -> int:

@@ -53,25 +53,21 @@ class Position:
     final: bool = False
 
     @classmethod
-    def of(cls, row: Mapping[str, object]) -> "Position":
+    def of(cls, row: Mapping[str, Any]) -> "Position":
         """Return the position that a pipeline row of `watermarks` holds."""
         return cls(
             watermark_us=_us(row["watermark_before_flush" if row["final"] else "watermark"]),
             max_t_us=_us(row["max_timestamp"]),
-            set_by=_integer(row["watermark_set_by"]),
+            set_by=row["watermark_set_by"],
             clock_us=_us(row["clock"]),
             clock_before_period_us=_us(row["clock_before_period"]),
-            released=_integer(row["released"]) or 0,
+            released=row["released"] or 0,
             final=bool(row["final"]),
         )
 
 
-def _us(value: object) -> int | None:
-    return us_of(value) if isinstance(value, datetime) else None
-
-
-def _integer(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def _us(value: datetime | None) -> int | None:
+    return None if value is None else us_of(value)
 
 
 @dataclass(frozen=True)

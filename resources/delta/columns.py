@@ -45,11 +45,6 @@ def delta_columns(schema: "StructType | pa.Schema") -> Columns:
     return columns
 
 
-def types_of(schema: Schema) -> dict[str, str]:
-    """Return name and type of each column of a table, with types of Delta's JSON."""
-    return _types(json.loads(schema.to_json()))
-
-
 def sql_types_of(schema: Schema) -> dict[str, str]:
     """Return name and type of each column of a table, with types of Spark SQL."""
     return _sql_types(json.loads(schema.to_json()))
@@ -80,12 +75,7 @@ class ColumnDifference:
 
 
 class OtherColumnsError(LakeError):
-    """The table exists with other columns than the wanted ones.
-
-    Attributes:
-        table: The table.
-        columns: The columns in which it differs.
-    """
+    """The table exists with other columns than the wanted ones; `columns` are those in which it differs."""
 
     def __init__(self, table: str, folder: Place, columns: Sequence[ColumnDifference]) -> None:
         self.table, self.columns = table, tuple(columns)
@@ -97,15 +87,8 @@ class OtherColumnsError(LakeError):
 
 
 def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
-    """Return the columns in which a table differs from the wanted ones.
-
-    Args:
-        schema: The columns of the table.
-        wanted: The wanted columns.
-        of_both: Compare only columns that both have.
-    """
-    there = _sql_types(_nullable(json.loads(schema.to_json())))
-    here = _sql_types(wanted)
+    """Return the columns in which a table differs from the wanted ones, or only those `of_both`."""
+    there, here = sql_types_of(schema), _sql_types(wanted)
     return [
         ColumnDifference(name, there.get(name, ""), here.get(name, ""))
         for name in [*here, *(name for name in there if name not in here)]
@@ -115,7 +98,7 @@ def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> li
 
 def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
     """Return the wanted columns that a table cannot get: no wider type, or a name that differs in case only."""
-    lowered = {name.lower(): name for name in _sql_types(json.loads(schema.to_json()))}
+    lowered = {field.name.lower(): field.name for field in schema.fields}
     spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted).items()]
     others = [ColumnDifference(name, "", kind, known) for name, kind, known in spelled if name != known]
     kinds = [one for one in differences(schema, wanted, of_both=True) if not is_wider(one.there, one.wanted)]
@@ -124,13 +107,13 @@ def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
 
 def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
     """Return the wanted columns that a table does not have."""
-    there = types_of(schema)
+    there = {field.name for field in schema.fields}
     return [field for field in Schema.from_json(json.dumps(wanted)).fields if field.name not in there]
 
 
 def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
     """Return rows with the columns of a table, in its order; columns that the rows lack are null."""
-    names = list(types_of(schema))
+    names = [field.name for field in schema.fields]
     if rows.column_names == names:
         return rows
     known = pa.schema(schema.to_arrow())
@@ -150,16 +133,7 @@ def _nullable(schema: Any) -> Any:
     return schema
 
 
-def _types(schema: Columns) -> dict[str, str]:
-    """Return name and type of each column, with types of Delta's JSON."""
-    return {
-        field["name"]: field["type"] if isinstance(field["type"], str) else json.dumps(field["type"], sort_keys=True)
-        for field in schema["fields"]
-    }
-
-
 def _sql_types(schema: Columns) -> dict[str, str]:
-    """Return name and type of each column, with types of Spark SQL."""
     return {field["name"]: _sql_type(field["type"]) for field in schema["fields"]}
 
 
@@ -179,16 +153,9 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def fit(lake: "Lake", table: str, schema: "StructType", zone: str) -> bool:
-    """Add the new columns of a schema to a table, and widen its types; other columns of the table stay.
+    """Add the new columns of a schema to a table, and widen its types; return whether rows were written anew.
 
-    Args:
-        lake: The tables. No other run may be at work on them.
-        table: The table.
-        schema: The wanted columns.
-        zone: The zone in which days begin if dates become instants.
-
-    Returns:
-        Whether rows were written anew.
+    Other columns of the table stay. No other run may be at work on it. Dates that become instants begin in `zone`.
     """
     wanted = delta_columns(schema)
     there = lake.schema(table)
@@ -227,10 +194,7 @@ _WITH_WATERMARK = (tables.REVISED_EVENTS, tables.REVISED_SESSION_EVENTS)
 def migrate(lake: "Lake", names: Iterable[str], tell: Callable[[str], None]) -> None:
     """Rename the columns of tables of an earlier format, one commit a table; other tables stay as they are.
 
-    Args:
-        lake: The tables. No other run may be at work on them.
-        names: The tables of the pipeline.
-        tell: Called with one line if there is anything to do.
+    No other run may be at work on them. `tell` is called with one line if there is anything to do.
     """
     earlier = [table for table in names if old_columns(lake, table)]
     if earlier:

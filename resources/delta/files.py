@@ -60,18 +60,16 @@ _COMMITTER = {
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
+"""Rows as batches of the table's schema, which it receives."""
 _LAST_CHARACTER = "\U0010ffff"
 _EPOCH_DAY = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
 class DataFiles:
-    """The files of one write.
+    """The files of one write: their entries for the log, and the number of rows in all of them.
 
-    Attributes:
-        folder: Their own folder, below the table's.
-        added: Their entries for the log; files without rows are left out.
-        rows: Number of rows in all of them.
+    They are in a folder of their own, below the table's. Files without rows are left out.
     """
 
     folder: Place
@@ -96,26 +94,16 @@ class DataFiles:
 def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
     """Let Spark write rows as Parquet files that no reader of the table sees before a commit names them.
 
-    They are in a folder of their own, so that the files of this write are known whatever other writers do.
-
-    Args:
-        df: The rows. Columns are found by name; missing columns are null.
-        version: The table.
-        attempt: The attempt that writes; the folder has its name.
+    They are in a folder of their own, so that the files of this write are known whatever other writers do. Columns
+    are found by name; missing columns are null.
     """
     with _new_folder(version, attempt) as folder:
         df.to(version.spark_schema).write.options(**_COMMITTER).parquet(spark_url(folder))
-        return _files_in(folder, _columns_with_bounds(version))
+        return _files_in(folder, version)
 
 
 def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> DataFiles:
-    """Write rows of Arrow like `write_files`: a file for each piece, as many at a time as there are cores.
-
-    Args:
-        pieces: Each returns its rows as batches of the table's schema, which it receives.
-        version: The table.
-        attempt: The attempt that writes.
-    """
+    """Write rows of Arrow like `write_files`: a file for each piece, as many at a time as there are cores."""
     schema = version.dataset.schema
     written_as = {"store_decimal_as_integer": True, **_encodings(schema)}
 
@@ -130,7 +118,7 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             for written in [pool.submit(write, files_of(folder), *one) for one in enumerate(pieces)]:
                 written.result()
-        return _files_in(folder, _columns_with_bounds(version))
+        return _files_in(folder, version)
 
 
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
@@ -156,7 +144,7 @@ def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFi
             targets = [folder / f"{number:05}-{uuid4().hex[:12]}.parquet" for number in range(len(files))]
             for copied in pool.map(copy_file, files, targets):
                 assert copied is None  # an error shows when the result is read
-        return _files_in(folder, _columns_with_bounds(version))
+        return _files_in(folder, version)
 
 
 @contextmanager
@@ -171,28 +159,18 @@ def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
 
 
 def removals(files: Mapping[str, int | None], *, changes: bool = True) -> list[RemoveAction]:
-    """Return the log entries for files that a commit removes.
+    """Return the log entries for files that a commit removes, with their bytes: a change feed is not read without.
 
-    Args:
-        files: Their bytes by their names; delta-rs reads no change feed without them.
-        changes: Whether the removal changes rows of the table.
+    Without `changes` the rows of the table stay the same.
     """
     now_ms = int(time.time() * 1000)
     return [RemoveAction(path, changes, now_ms, size, partition_values={}) for path, size in files.items()]
 
 
-def stored_bytes(table: Place) -> list[int]:
-    """Return the sizes of all data files in a table's folder, of any version or of none."""
-    patterns = ("*.parquet", f"{_PREFIX}*/*.parquet")
-    return [seen.st_size for pattern in patterns for _, seen in files_below(table, pattern)]
-
-
 def remove_left_over(table: Place, age: timedelta) -> None:
     """Remove folders of writes whose data files are all gone, or were never finished.
 
-    Args:
-        table: The table's folder.
-        age: Minimum age of such a folder: a younger one may belong to a write at work.
+    A folder younger than `age` stays: it may belong to a write at work.
     """
     if isinstance(table, RemotePath):  # a store has no folders, only the files that Spark left in one
         left: dict[Place, list[tuple[Place, float]]] = {}
@@ -208,13 +186,10 @@ def remove_left_over(table: Place, age: timedelta) -> None:
             remove_tree(folder)
 
 
-def _columns_with_bounds(version: Version) -> set[str] | None:
-    """Return the columns whose bounds the table's properties ask for, None for all."""
+def _files_in(folder: Place, version: Version) -> DataFiles:
+    """Return the files in a folder, with bounds of the columns for which the table's properties ask, or of all."""
     named = version.properties.get("delta.dataSkippingStatsColumns")
-    return set(named.split(",")) if named else None
-
-
-def _files_in(folder: Place, columns: set[str] | None) -> DataFiles:
+    columns = set(named.split(",")) if named else None
     added, rows, files = [], 0, files_of(folder)
     for path, seen in sorted(files_below(folder, "*.parquet")):
         footer = pq.read_metadata(path.name, filesystem=files)
@@ -232,9 +207,7 @@ def _files_in(folder: Place, columns: set[str] | None) -> DataFiles:
 def statistics(footer: pq.FileMetaData, columns: set[str] | None = None) -> str:
     """Return the statistics of a file's rows for the log, as the Delta protocol has it: "Per-file statistics".
 
-    Args:
-        footer: The footer of the file.
-        columns: The columns whose bounds are wanted; None for all. Nested columns, BOOLEAN and BINARY have no bounds.
+    Bounds are those of the given columns, by default of all. Nested columns, BOOLEAN and BINARY have no bounds.
     """
     schema: pa.Schema = footer.schema.to_arrow_schema()
     wanted = [name for name in schema.names if columns is None or name in columns]
@@ -304,14 +277,8 @@ _GOES, _STAYS, _COMES, _KNOWN = "goes", "stays", "comes", "known"
 class RowChanges:
     """The differences between the matching rows of a table and the rows that are to replace them.
 
-    Rows are compared by all columns but `_batch_id`: a row that comes again is not a change.
-
-    Attributes:
-        session: The session.
-        version: The table.
-        where: The filters.
-        attempt: The attempt that writes.
-        rows: Old and new rows, each with its fate.
+    Rows are compared by all columns but `_batch_id`: a row that comes again is not a change. `rows` are the old and
+    the new ones, each with its fate.
     """
 
     session: "SparkSession"
@@ -432,8 +399,8 @@ class Size:
 
 def size_of(lake: "Lake", table: str) -> Size:
     """Return the space that a table takes on disk."""
-    folder = lake.path(table)
-    data = stored_bytes(folder)
+    folder, patterns = lake.path(table), ("*.parquet", f"{_PREFIX}*/*.parquet")
+    data = [seen.st_size for pattern in patterns for _, seen in files_below(folder, pattern)]
     log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
     live = _file_sizes(lake, table)
     return Size(len(live), len(data), sum(data), log, sum(live))
@@ -443,15 +410,9 @@ def compact(lake: "Lake", table: str, by: str | None = None) -> bool:
     """Join the small files of a table, if there are many, in one commit.
 
     Files that were written one after the other are joined, so that each has a short range of values that grow with
-    time.
+    time. If the table is read in the order of another column, `by`, and is not large, it is sorted by it.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        by: The column by which it is read, if that is another order. A table that is not large is sorted by it.
-
-    Returns:
-        Whether files were joined. A run that is faster every time goes first.
+    Return whether files were joined. A run that is faster every time goes first.
     """
     for _ in range(_TRIES):
         sizes = _file_sizes(lake, table)
@@ -470,16 +431,10 @@ def compact(lake: "Lake", table: str, by: str | None = None) -> bool:
 
 
 def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> int:
-    """Delete the files of a table that have been in no version for some time.
+    """Delete the files of a table that have been in no version for some time, rounded up to whole hours.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        retain: That time, rounded up to whole hours.
-        keep: Versions whose files stay, however long ago they were the latest.
-
-    Returns:
-        Bytes of the deleted files.
+    The files of the versions to keep stay, however long ago these were the latest. Return the bytes of the deleted
+    files.
     """
     hours = math.ceil(retain / timedelta(hours=1))
     full = retain >= _FORGOTTEN

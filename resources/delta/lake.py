@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -105,7 +105,7 @@ class Lake:
     Args:
         root: Folder of the pipeline; its name is the pipeline's.
         session: Returns the Spark session; called only when Spark is needed.
-        known: Its tables that this process has opened before; None for a first look.
+        known: Its tables that this process has opened before.
     """
 
     root: Place
@@ -149,10 +149,6 @@ class Lake:
         """Return the number of files of a table."""
         return int(self.opened.seen(table).actions.num_rows)
 
-    def has_files(self, table: str, version: int) -> bool:
-        """Return whether all files of a version are there, see `Version.has_files`."""
-        return self.opened.seen(table, version).has_files
-
     def schema(self, table: str) -> Schema:
         """Return the columns of a table."""
         return self.opened.seen(table).schema
@@ -193,21 +189,13 @@ class Lake:
         """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
         return self.opened.seen(table, version).dataset
 
-    def lowest_by_file(self, table: str, version: int, column: str) -> list[tuple[Any, int]]:
-        """Return the lowest values of a column, see `Version.lowest_by_file`."""
-        return self.opened.seen(table, version).lowest_by_file(column)
-
     def create(
         self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
     ) -> None:
         """Create an empty table whose columns may all be null, unless it exists.
 
-        Args:
-            table: The table.
-            schema: Its columns.
-            may_grow: An existing table may have other columns, and types that can be widened to the wanted ones. No
-                name may differ in case only: see `columns.fit`.
-            change_feed: A new table has a change feed; for an existing one `set_change_feed` decides.
+        With `may_grow` an existing table may have other columns, and types that can be widened to the wanted ones. No
+        name may differ in case only: see `columns.fit`. For an existing table `set_change_feed` decides on its feed.
 
         Raises:
             OtherColumnsError: The table exists with other columns.
@@ -252,16 +240,8 @@ class Lake:
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
         """Add the columns that a table lacks, in one commit if there are any; its rows hold null in them.
 
-        Columns that the schema does not name stay; rows that are added without them hold null.
-
-        Args:
-            table: The table.
-            schema: The wanted columns.
-            attempt: Number of the attempt that is to write them.
-            expect: The version of the table.
-
-        Returns:
-            The new version of the table.
+        Columns that the schema does not name stay; rows that are added without them hold null. Return the new version
+        of the table, which was at version `expect`.
 
         Raises:
             ConflictError: Another writer has changed the table.
@@ -384,22 +364,12 @@ class Lake:
     ) -> Written:
         """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
 
-        The added rows need not match `where`. Rows for which `where` is null stay.
+        No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
+        stay, and so do all rows of a file with rows that match `stays`.
 
-        Args:
-            table: The table.
-            df: Rows to add.
-            where: Conditions on the rows to delete; no conditions mean all, None means none.
-            attempt: As for `append`.
-            expect: As for `append`.
-            are_few: As for `append`. This process then also rewrites the other rows of the files that hold matching
-                rows, if they have at most FEW_ROWS.
-            stays: A file with rows that match these filters is not rewritten: its rows stay although they match
-                `where`. By default no file stays.
-
-        Only files that hold matching rows are written anew.
-
-        In a table with a change feed only rows that differ are deleted and added, see `files.RowChanges`.
+        Only files that hold matching rows are written anew. With `are_few` this process writes their other rows as
+        well, if the files have at most FEW_ROWS. In a table with a change feed only rows that differ are deleted and
+        added, see `files.RowChanges`.
         """
         if where is None:
             return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
@@ -420,14 +390,7 @@ class Lake:
         return self._rewrite(table, rows, attempt, expect, where=where, old=old)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
-        """Replace all rows and columns of a table by those of another one, in one commit.
-
-        Args:
-            table: The table.
-            other: A version of the other table. Its files stay.
-            attempt: As for `append`.
-            expect: As for `append`.
-        """
+        """Replace all rows and columns of a table by those of another one, whose files stay, in one commit."""
         made: list[DataFiles] = []
 
         def take(delta: DeltaTable) -> Written:
@@ -455,13 +418,7 @@ class Lake:
     def restore(self, table: str, version: int, *, expect: int | None = None) -> int:
         """Restore the content of a version in one commit, unless the table has it already; without a Spark job.
 
-        Args:
-            table: The table.
-            version: The version.
-            expect: The version of the table before; None for any.
-
-        Returns:
-            The new version of the table.
+        Return the new version of the table, which was at version `expect`; None for any.
 
         Raises:
             ConflictError: Another writer has changed the table.
@@ -612,12 +569,8 @@ class Lake:
     ) -> Written:
         """Write unless this attempt has written; try again if maintenance was committed at the same moment.
 
-        Args:
-            table: The table.
-            attempt: The attempt; None if the write is never repeated.
-            expect: The version of the table before.
-            write: Makes the commit on an opened table.
-            made: The files that it has written, which are deleted if another writer has changed the table.
+        Without an attempt the write is never repeated. The files that were `made` are deleted if another writer has
+        changed the table.
         """
         try:
             with writing(self.path(table)):
@@ -646,11 +599,7 @@ class Lake:
         since = [one.version for one in changes_between(folder, expect, current)] if current >= expect else None
         if newest is not None and attempt is not None:
             if newest.attempt > attempt:
-                raise FencedError(
-                    f"{folder} was written by attempt {newest.attempt}, a later one than this run's {attempt}.",
-                    expected="no other run that considers this one dead",
-                    remedy="Nothing was written. Run again.",
-                )
+                raise written_later(folder, newest.attempt, attempt)
             if newest.writes_for == attempt and since in ([], [newest.version]):
                 return Written(current, newest.rows)
         if since != []:
@@ -663,6 +612,15 @@ class Lake:
             expected=f"version {expect}, and one more with this run's own write",
             remedy="Run again: the next run goes on from the last commit in `batches`.",
         )
+
+
+def written_later(folder: Place, later: int, attempt: int) -> FencedError:
+    """Return the error of an attempt that finds the rows of a later one in a table."""
+    return FencedError(
+        f"{folder} was written by attempt {later}, a later one than this run's {attempt}.",
+        expected="no other run that considers this one dead",
+        remedy="Nothing was written. Run again.",
+    )
 
 
 @contextmanager

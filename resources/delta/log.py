@@ -106,10 +106,6 @@ class DataFile:
     partition: str
     has_vector: bool
 
-    def place(self, folder: Place) -> Place:
-        """Return the place of the file."""
-        return place_of(self.path, folder)
-
 
 def place_of(path: str, folder: Place) -> Place:
     """Return the place of a file that the log of a table names."""
@@ -342,15 +338,7 @@ def _data_file(action: Mapping[str, Any]) -> DataFile:
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table at a version.
-
-    Attributes:
-        version: The version.
-        layout: Its layout.
-        files: Path of each file, as in `DataFile`.
-        size: Their bytes.
-        rows: Number of their rows, as far as the log says.
-    """
+    """A table at a version: paths of its files as in `DataFile`, their bytes, and rows as far as the log says."""
 
     version: int
     layout: Layout
@@ -474,12 +462,7 @@ class Since:
 
 
 def changes_since(folder: Place, base: int, latest: int) -> Since:
-    """Return the history of a table between two versions.
-
-    Args:
-        folder: Folder of the table.
-        base: The earlier version.
-        latest: The later one, not before it.
+    """Return the history of a table between two versions, the latest not before the base.
 
     Raises:
         LakeError: An entry of the log is missing.

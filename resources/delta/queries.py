@@ -47,12 +47,7 @@ def pieces(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table in pieces; files that the filters rule out are not opened.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        version: Its version.
-        columns: The columns that are read.
-        filters: Conditions on the rows; not on BOOLEAN columns, see `versions.by_statistics`.
+    The filters are not on BOOLEAN columns, see `versions.by_statistics`.
 
     Raises:
         LakeError: A file of the table cannot be read.
@@ -81,17 +76,10 @@ def newest_rows(
 ) -> pa.Table:
     """Return the rows with the largest values of a column, at most `most` of them, the largest first.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        version: Its version.
-        columns: The columns that are read; `by` is among them.
-        by: A column of numbers or instants that is never null.
-        most: Maximum number of rows.
-        filters: Only these rows, as for `pieces`.
+    The column `by` has numbers or instants, is never null, and is among `columns`. The filters are as for `pieces`.
     """
     schema = lake.dataset(table, version).schema
-    floor = None if filters else _floor(lake.lowest_by_file(table, version, by), most)
+    floor = None if filters else _floor(lake.opened.seen(table, version).lowest_by_file(by), most)
     if floor is None:  # this column alone shows how much of the others is needed
         alone = _top(pieces(lake, table, version, [by], filters), pa.schema([schema.field(by)]), by, most)
         if not alone.num_rows:
@@ -145,62 +133,47 @@ class Found:
 def select(
     lake: Lake, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
 ) -> Found:
-    """Return rows of a table that meet a condition.
+    """Return at most `most` rows of a table, by default of its latest version, that meet a condition in SQL.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        version: Its version; the latest if None.
-        where: A condition in SQL; None for all rows.
-        order: The columns by which they are ordered; rows without a value come last.
-        most: Maximum number of rows.
+    Rows without a value in a column of `order` come last.
 
     Raises:
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    import duckdb  # noqa: PLC0415 - commands without SQL need not wait for it
-
     by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
     condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
-    with _asking(lake, table, version) as connection:
+    with _asking(lake, table, version, where) as connection:
         rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
-        try:
-            found: pa.Table = connection.sql(rows).to_arrow_table()
-            if where is None:
-                return Found(found, lake.row_count(table, version))
-            counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
-        except duckdb.Error as error:
-            if where is None or _OF_ARROW in str(error):
-                raise unreadable_file(lake.path(table), error) from error
-            raise _not_understood(where, str(error), list(lake.columns(table))) from error
+        found: pa.Table = connection.sql(rows).to_arrow_table()
+        if where is None:
+            return Found(found, lake.row_count(table, version))
+        counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
     return Found(found, counted["n"][0].as_py())
 
 
 @contextmanager
-def _asking(lake: Lake, table: str, version: int | None) -> "Iterator[DuckDBPyConnection]":
-    """Open a connection that reads one table, as _NAME, and nothing else."""
-    import duckdb  # noqa: PLC0415 - see above
+def _asking(lake: Lake, table: str, version: int | None, where: str | None) -> "Iterator[DuckDBPyConnection]":
+    """Open a connection that reads one table, as _NAME, and nothing else; raise the errors of `select`."""
+    import duckdb  # noqa: PLC0415 - commands without SQL need not wait for it
 
     with duckdb.connect(config=_SHUT) as connection:
         for statement in _PREPARED:
             connection.execute(statement)
         connection.register(_NAME, lake.dataset(table, version))
-        yield connection
+        try:
+            yield connection
+        except duckdb.Error as error:
+            if where is None or _OF_ARROW in str(error):
+                raise unreadable_file(lake.path(table), error) from error
+            raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 
 def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
     """Return the numbers in a column of the rows that meet a condition in SQL, in order; errors as for `select`."""
-    import duckdb  # noqa: PLC0415 - see above
-
-    with _asking(lake, table, version) as connection:
+    with _asking(lake, table, version, where) as connection:
         rows = f"SELECT {_quoted(column)} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1"
-        try:
-            found: pa.Table = connection.sql(rows).to_arrow_table()
-        except duckdb.Error as error:
-            if _OF_ARROW in str(error):
-                raise unreadable_file(lake.path(table), error) from error
-            raise _not_understood(where, str(error), list(lake.columns(table))) from error
+        found: pa.Table = connection.sql(rows).to_arrow_table()
     return np.asarray(found[column].to_numpy(), np.int64)
 
 

@@ -7,12 +7,10 @@ rows, so it stays. Not here: the log of a table (log.py), the lease of a batch (
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.lake import TRIES, ConflictError, Lake, written_later
 from tidemark.resources.delta.log import Commit, Since, changes_since
-from tidemark.timeops.errors import FencedError, LakeError
+from tidemark.timeops.errors import LakeError
 from tidemark.timeops.utc import instant_of
-
-_TRIES = 20
 
 
 class ForeignChangeError(LakeError):
@@ -21,12 +19,7 @@ class ForeignChangeError(LakeError):
 
 @dataclass(frozen=True)
 class Change:
-    """A change of rows that no run of the pipeline made.
-
-    Attributes:
-        table: The table.
-        entry: The commit.
-    """
+    """A change of rows that no run of the pipeline made: the table, and the commit."""
 
     table: str
     entry: Commit
@@ -40,14 +33,7 @@ class Change:
 
 
 def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None) -> list[int]:
-    """Return the versions of a table with the rows of a committed one, the newest first: maintenance makes such.
-
-    Args:
-        lake: The tables.
-        table: The table.
-        committed: The version that was committed.
-        latest: The newest version, if it is known.
-    """
+    """Return the versions of a table with the rows of a committed one, the newest first: maintenance makes such."""
     latest = lake.version(table) if latest is None else latest
     if latest <= committed:
         return [committed]
@@ -55,15 +41,9 @@ def same_rows(lake: Lake, table: str, committed: int, latest: int | None = None)
 
 
 def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
-    """Take back the writes of attempts without a commit, in every table.
+    """Take back the writes of attempts without a commit, in every table, before an attempt writes.
 
-    Args:
-        lake: The tables.
-        base: Their versions as of the last commit.
-        attempt: The attempt that is to write.
-
-    Returns:
-        The new version of each table, which the first write of the batch expects.
+    `base` has their versions as of the last commit. Return the new ones, which the first write of the batch expects.
 
     Raises:
         ForeignChangeError: Another writer has changed rows.
@@ -82,21 +62,13 @@ def take_back(
 ) -> int:
     """Take back the writes of attempts without a commit to a table, in one commit if there are any.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        base: Its version as of the last commit.
-        attempt: The attempt that is to write.
-        foreign: Take back changes of other writers, too.
-        since: The history of the table, if it was just read; by default it is read now.
-
-    Returns:
-        The new version of the table, which holds the rows of the last commit.
+    With `foreign` changes of other writers are taken back, too. Return the new version of the table, which holds the
+    rows of the last commit. `since` is its history, if it was just read.
     """
 
     def choose(since: Since) -> list[int]:
         if since.foreign and not foreign:
-            raise foreign_error(lake, [Change(table, entry) for entry in since.foreign])
+            raise foreign_error(lake, _foreign({table: since}))
         return since.versions_with()
 
     return _bring_back(lake, table, base, attempt, choose, since=since)
@@ -105,14 +77,7 @@ def take_back(
 def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
     """Take back the writes of attempts without a commit to a table, and keep changes of other writers.
 
-    Args:
-        lake: The tables.
-        table: The table.
-        base: Its version as of the last commit.
-        attempt: The attempt that is to commit the result.
-
-    Returns:
-        The new version of the table.
+    Return the new version of the table.
 
     Raises:
         LakeError: The changes cannot be kept unchanged.
@@ -141,11 +106,6 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
 def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]:
     """Return the version of each table that a batch is to commit: the last commit and the writes of this attempt.
 
-    Args:
-        lake: The tables.
-        base: Their versions as of the last commit.
-        attempt: The attempt that is to commit.
-
     Raises:
         ForeignChangeError: Another writer has changed rows.
         ConflictError: Another attempt has written, or another writer has taken back a write of this one.
@@ -155,7 +115,7 @@ def outputs(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
     for table, version in base.items():
         since = _since(lake, table, version)
         if since.foreign:
-            raise foreign_error(lake, [Change(table, entry) for entry in since.foreign])
+            raise foreign_error(lake, _foreign({table: since}))
         _refuse_later(lake, table, since, attempt)
         others = [entry for entry in since.left if entry.attempt != attempt]
         if others or attempt in since.lost:
@@ -188,19 +148,19 @@ def _bring_back(
     since: Since | None = None,
 ) -> int:
     """Restore the first of the chosen versions whose files are there, whatever is written meanwhile."""
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         since = since or _since(lake, table, base)
         _refuse_later(lake, table, since, attempt)
         versions = choose(since)
         if versions[0] == since.latest:
             return since.latest
-        readable = (version for version in versions if lake.has_files(table, version))
+        readable = (version for version in versions if lake.opened.seen(table, version).has_files)
         try:
             return lake.restore(table, next(readable, versions[0]), expect=since.latest)
         except ConflictError:
             since = None  # maintenance, or a late write: look at the table again
     raise ConflictError(
-        f"{lake.path(table)} changed under each of {_TRIES} tries to undo what an unfinished batch wrote.",
+        f"{lake.path(table)} changed under each of {TRIES} tries to undo what an unfinished batch wrote.",
         expected="one run at a time",
         remedy="Find the program that writes this table, and run again.",
     )
@@ -220,11 +180,7 @@ def _since(lake: Lake, table: str, base: int) -> Since:
 def _refuse_later(lake: Lake, table: str, since: Since, attempt: int) -> None:
     later = max((entry.attempt for entry in since.left), default=0)
     if later > attempt:
-        raise FencedError(
-            f"{lake.path(table)} was written by attempt {later}, a later one than this run's {attempt}.",
-            expected="no other run that considers this one dead",
-            remedy="Nothing was written. Run again.",
-        )
+        raise written_later(lake.path(table), later, attempt)
 
 
 def foreign_error(lake: Lake, changes: Sequence[Change]) -> ForeignChangeError:

@@ -103,9 +103,7 @@ def _literal(value: Any) -> str:
 def python_values(column: pa.ChunkedArray, *, maps: Literal["lossy"] | None = None) -> list[Any]:
     """Return the values of a column of Arrow as Python's; instants have the type Instant, which has all years.
 
-    Args:
-        column: The column.
-        maps: Maps become dicts, where the last of several entries with one key wins; by default lists of pairs.
+    Maps are lists of pairs; with "lossy" they are dicts, where the last of several entries with one key wins.
     """
     numbers = _with_numbers(column.type)
     if numbers == column.type:
@@ -227,11 +225,9 @@ class Version:
         return sorted(file.path for file in self.dataset.get_fragments(arrow_condition(known) if known else None))
 
     def files_to_replace(self, where: Filters, stays: Filters | None = None) -> list[str]:
-        """Return the files that are replaced when rows are deleted.
+        """Return the files that are replaced when the rows that match `where` are deleted; no conditions mean all.
 
-        Args:
-            where: Conditions on the rows to delete; no conditions mean all.
-            stays: Files that may hold rows that match these are not replaced; by default all files may be.
+        Files that may hold rows that match `stays` are not replaced.
         """
         if not where:
             return list(self.sizes)
@@ -320,9 +316,7 @@ class Opened:
 
     A table that moves to another version is taken out meanwhile, so that no thread sees it half-way.
 
-    Args:
-        root: Folder of the pipeline.
-        elsewhere: Folders of the tables outside it.
+    Some of their folders may be elsewhere than below the root.
     """
 
     def __init__(self, root: Place, elsewhere: Mapping[str, Place] = MappingProxyType({})) -> None:
@@ -361,9 +355,7 @@ class Opened:
     def version(self, table: str, since: int | None = None) -> int:
         """Return the newest version of a table.
 
-        Args:
-            table: The table.
-            since: A version that it has reached; a table of a store is then not opened to find out, unless settled.
+        If it is known to have reached version `since`, a table of a store is not opened to find out, unless settled.
 
         Raises:
             LakeError: The table does not exist, or its log cannot be read.
@@ -409,10 +401,8 @@ class Opened:
     def take(self, table: str, since: int | None = None) -> DeltaTable:
         """Return a table for writing, to one caller at a time. After a commit, return it with `keep`.
 
-        Args:
-            table: The table.
-            since: A version that will do if the table is known to have reached it: the commit fails if there is a
-                newer one. By default the newest.
+        By default it is at the newest version. If it is known to have reached `since`, it is as it was opened: the
+        commit fails if there is a newer version.
 
         Raises:
             LakeError: The table does not exist, or its log cannot be read.

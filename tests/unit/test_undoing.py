@@ -291,7 +291,7 @@ def test_a_table_takes_over_rows_and_columns_of_another_in_one_commit_that_can_b
     back = take_back(lake, T, COMMITTED, 5)
     assert content(lake, back) == [1, 2, 3]
     assert lake.columns(T) == {"k": "bigint", "v": "string"}
-    assert other.has_files(T, made.number), "the other one is whole"
+    assert other.opened.seen(T, made.number).has_files, "the other one is whole"
     again = lake.take_over(T, made, attempt=6, expect=back)
     vacuum(lake)
     assert (again.rows, lake.row_count(T), len(lake.rows(T))) == (2, 2, 2)

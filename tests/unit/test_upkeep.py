@@ -106,8 +106,8 @@ def test_what_the_last_commit_and_the_next_batch_read_stays_however_old(
     freed = size_of(lake, T).stored_bytes
     assert 0 < vacuum(lake, T, timedelta(0), [lake.version(T)]) < freed
     assert lake.row_count(T) == 4 * FILES
-    assert lake.has_files(T, lake.version(T))
-    assert not lake.has_files(T, 3)
+    assert lake.opened.seen(T).has_files
+    assert not lake.opened.seen(T, 3).has_files
 
 
 class Busy(Lake):
