@@ -20,9 +20,8 @@ from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount.idleness import EndsOfWindow
-from tidemark.resources.recount.late_drops import RecountRules, recount
-from tidemark.resources.recount.records import SourceRules
+from tidemark.resources.recount.late_drops import recount
+from tidemark.resources.recount.records import EndsOfWindow, RecountRules, SourceRules
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql

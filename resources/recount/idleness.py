@@ -3,22 +3,35 @@
 Here: SQL that shares no code with timeops. Not here: event times (records.py), the recount itself (late_drops.py).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from tidemark.resources.recount.records import (
+    FIRST_US,
+    EndsOfWindow,
+    RecountRules,
+    SourceRules,
+    by_source,
+    literal,
+    text_literal,
+    tolerance_of,
+)
 
-from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, text_literal
+
+def period_of(clock: str, every_us: int) -> str:
+    """Return SQL of the start of a period of emission."""
+    return f"{clock} - pmod({clock}, {every_us}L)"
 
 
-def watched_with_watchers(every_us: int, start_us: int | None, start_ended_us: int | None) -> str:
-    """Return SQL of `watched`: the records of `events`, with watchers between them.
+def by_clock(rules: RecountRules) -> str:
+    """Return SQL of the watermark that the clock alone sets at an event."""
+    if rules.clock_tolerance_us is None:
+        return "CAST(NULL AS BIGINT)"
+    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {FIRST_US}L)"
+    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
 
-    Args:
-        every_us: Length of a period, microseconds.
-        start_us: The clock before the range of the log.
-        start_ended_us: The clock of the last record before the period of that clock.
-    """
-    period = f"clock_now - pmod(clock_now, {every_us}L)"
-    start = f"IF({_number(start_us)} < period, {_number(start_us)}, {_number(start_ended_us)})"
+
+def watched_with_watchers(rules: RecountRules, every_us: int) -> str:
+    """Return SQL of `watched`: the records of `events`, with watchers between them, at most one a period."""
+    period, start_us = period_of("clock_now", every_us), literal(rules.start_clock_us)
+    start = f"IF({start_us} < period, {start_us}, {literal(rules.start_ended_us)})"
     return f"""ended AS (
   SELECT period, coalesce(
     max(max(clock_now)) OVER (ORDER BY period ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), {start}) AS ended
@@ -35,62 +48,25 @@ def watched_with_watchers(every_us: int, start_us: int | None, start_ended_us: i
 )"""
 
 
-def _number(us: int | None) -> str:
-    return "CAST(NULL AS BIGINT)" if us is None else f"{us}L"
-
-
-@dataclass(frozen=True)
-class EndsOfWindow:
-    """The times at which windows close; one of the last three is set.
-
-    Attributes:
-        allowed_lateness_us: Time after the ends of windows.
-        inside_us: 1 where an event on the end is inside.
-        delay_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
-        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
-        calendar: `day` or `month`, and the time zone.
-        after_event_us: Windows end this long after an event, and are not on a grid.
-    """
-
-    allowed_lateness_us: int
-    inside_us: int = 0
-    delay_us: int = 0
-    grid: tuple[int, int, int, int] | None = None
-    calendar: tuple[str, str] | None = None
-    after_event_us: int | None = None
-
-
-def before_and_after(
-    *,
-    sources: Sequence[SourceRules],
-    uses_splits: bool,
-    idle: str | None,
-    idle_timeout_us: int | None,
-    windows: Sequence[EndsOfWindow],
-    unit_us: int,
-    first_clock_us: int | None,
-    by_clock: str,
-    waits_since_us: int | None,
-    waited_us: int,
-) -> str:
+def before_and_after(rules: RecountRules) -> str:
     """Return SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks asked for.
 
-    `waits_since_us` and `waited_us` are about any source, see SourceRules: no timeline is silent meanwhile.
+    `before` is from the clock before a record, `after` from its events on.
     """
-    if uses_splits:
-        found = _of_splits(sources, first_clock_us, excludes=idle == "exclude_split")
+    excludes, by_windows = rules.idle == "exclude_split", rules.idle == "window_close"
+    if rules.uses_splits:
+        found = _of_splits(rules, excludes=excludes)
     else:
-        tolerance = by_source({source.name: source.out_of_orderness_us for source in sources})
         found = f"""of_splits AS (
   SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
-    greatest(t - {tolerance}, IF(t IS NOT NULL, {FIRST_US}L, NULL)) AS lowest_after
+    greatest(t - {tolerance_of(rules)}, IF(t IS NOT NULL, {FIRST_US}L, NULL)) AS lowest_after
   FROM watched WHERE active
 )"""
-    before = "left_before" if idle == "exclude_split" else by_clock
-    if idle == "window_close":
-        before = f"closed - pmod(closed, {unit_us}L)"
-        found += ", " + _of_windows(windows, idle_timeout_us or 0, waits_since_us, waited_us)
-    joined = "JOIN of_windows USING (line, seq)" if idle == "window_close" else ""
+    before = "left_before" if excludes else by_clock(rules)
+    if by_windows:
+        before = f"closed - pmod(closed, {rules.unit_us}L)"
+        found += ", " + _of_windows(rules)
+    joined = "JOIN of_windows USING (line, seq)" if by_windows else ""
     return f"""{found}, asked AS (
   SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
   FROM watched JOIN of_splits USING (line, seq) {joined}
@@ -98,12 +74,11 @@ def before_and_after(
 )"""
 
 
-def _of_splits(sources: Sequence[SourceRules], first_clock_us: int | None, *, excludes: bool) -> str:
-    tolerance = by_source({source.name: source.out_of_orderness_us for source in sources}, "of")
+def _of_splits(rules: RecountRules, *, excludes: bool) -> str:
+    sources, tolerance, first = rules.sources, tolerance_of(rules, "of"), literal(rules.first_clock_us)
     timeout = by_source({source.name: source.idle_timeout_us for source in sources}, "of")
     listed = [f"struct('{s.name}' AS of, {text_literal(value)} AS part)" for s in sources for value in s.splits]
     none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
-    first = "CAST(NULL AS BIGINT)" if first_clock_us is None else f"{first_clock_us}L"
     reading = by_source({s.name: _reading_of(s, "clock_now", "part") for s in sources}, "of")
     own_reading = by_source(
         {s.name: _reading_of(s, "w.clock_now", "p.part", has_record=True) for s in sources}, "p.of"
@@ -175,11 +150,15 @@ def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
     return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
 
 
-def _of_windows(windows: Sequence[EndsOfWindow], timeout_us: int, waits_since_us: int | None, waited_us: int) -> str:
-    """Return SQL of `of_windows`: the highest close time that the clock has reached before a record."""
+def _of_windows(rules: RecountRules) -> str:
+    """Return SQL of `of_windows`: the highest close time that the clock has reached before a record.
+
+    The waits are about any source: no timeline is silent meanwhile.
+    """
+    windows, waits_since_us, waited_us = rules.windows, rules.waits_since_us, rules.waited_us
     rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
     now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
-    reached = f"{now} - 1L - {timeout_us}L"
+    reached = f"{now} - 1L - {rules.idle_timeout_us or 0}L"
     own = _reading("own_clock", waits_since_us, waited_us)
     latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
     closed = [

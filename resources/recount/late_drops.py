@@ -1,63 +1,31 @@
 """An independent recount of late drops: plain SQL over the arrival log, without code of the pipeline's rules.
 
-Here: the query of late drops and its parameters. Not here: event times and duplicates (records.py), watermarks that
+Here: the query of late drops. Not here: its parameters, event times and duplicates (records.py), watermarks that
 depend on splits or silences (idleness.py), and any code of `timeops` (an import contract forbids it): its mistakes
 must not be repeated here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.resources.recount.idleness import EndsOfWindow, before_and_after, watched_with_watchers
-from tidemark.resources.recount.records import FIRST_US, SourceRules, by_source, event_us, key_of, marked, text_of
+from tidemark.resources.recount.idleness import before_and_after, by_clock, period_of, watched_with_watchers
+from tidemark.resources.recount.records import (
+    FIRST_US,
+    RecountRules,
+    event_us,
+    key_of,
+    marked,
+    text_of,
+    tolerance_of,
+)
 
 _BLOCK_ROWS = 64
 _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _OF_BLOCKS = ("line", "block", "top", "carried")  # all else that is known of a block are counts
-
-
-@dataclass(frozen=True)
-class RecountRules:
-    """The numbers that decide, all in microseconds; policies are 'drop', 'adjust', 'keep' or None.
-
-    `over` and `deduplicate_by` are SQL that never fails: null where the spec's expressions fail. `idle` is
-    'exclude_split', 'window_close' or None; `windows` are the windows whose ends window_close uses. The `start_`
-    fields are the clock before the range and the clock of the last record before its period of emission. The last two
-    describe waits of any source, as SourceRules does for one.
-    """
-
-    sources: tuple[SourceRules, ...]
-    uses_splits: bool
-    over: tuple[str, ...]
-    deduplicate_by: tuple[str, ...]
-    within_us: int
-    emit_every_us: int | None
-    unit_us: int
-    out_of_order: str
-    early_us: int | None
-    early_policy: str | None
-    late_us: int | None
-    late_policy: str | None
-    clock_tolerance_us: int | None
-    idle: str | None
-    idle_timeout_us: int | None
-    windows: tuple[EndsOfWindow, ...]
-    first_clock_us: int | None
-    start_clock_us: int | None
-    start_ended_us: int | None
-    waits_since_us: int | None
-    waited_us: int
-
-    @property
-    def publishes_silences(self) -> bool:
-        """Return whether periods of emission publish watermarks that the clock sets."""
-        moves = self.idle is not None or self.clock_tolerance_us is not None
-        return moves and self.emit_every_us is not None
 
 
 def recount(
@@ -158,7 +126,7 @@ SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
 def _in_order(rules: RecountRules) -> str:
     """Return SQL that ends a query: outcomes, and `below` by a running maximum over all records of a timeline."""
     return f"""seen AS (
-  SELECT *, {_tolerance(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
+  SELECT *, {tolerance_of(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
 )
 SELECT {_outcomes(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
 FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
@@ -181,7 +149,7 @@ SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
         return found | {"below": 0}
     told = spark.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
     doubtful = f"""{watched}, moving AS (
-  SELECT *, seq div {_BLOCK_ROWS} AS block, {_tolerance(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
+  SELECT *, seq div {_BLOCK_ROWS} AS block, {tolerance_of(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
 ), compared AS (
   SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
     coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
@@ -197,15 +165,15 @@ SELECT count_if(asked AND {_is_below("largest", "computed", rules)}) AS below FR
 def _below(rules: RecountRules) -> str:
     """Return SQL of `below`: the number of events that were below the watermark that they saw."""
     if rules.emit_every_us is not None and rules.publishes_silences:
-        watched = watched_with_watchers(rules.emit_every_us, rules.start_clock_us, rules.start_ended_us)
-        return f"{watched}, {_asked(rules)}, {_below_asked(rules)}"
+        watched = watched_with_watchers(rules, rules.emit_every_us)
+        return f"{watched}, {before_and_after(rules)}, {_below_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
-        return f"{_asked(rules)}, {_below_asked(rules)}"
+        return f"{before_and_after(rules)}, {_below_asked(rules)}"
     assert rules.emit_every_us is not None  # a period sees all earlier ones
-    last = _period("clock", rules.emit_every_us)
+    last = period_of("clock", rules.emit_every_us)
     before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
     return f"""moving AS (
-  SELECT *, {_period("clock_now", rules.emit_every_us)} AS block, {_tolerance(rules)} AS tolerance
+  SELECT *, {period_of("clock_now", rules.emit_every_us)} AS block, {tolerance_of(rules)} AS tolerance
   FROM watched WHERE t IS NOT NULL
 ), periods AS (
   SELECT line, block, max(max(t)) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried
@@ -216,58 +184,24 @@ def _below(rules: RecountRules) -> str:
 )"""
 
 
-def _tolerance(rules: RecountRules) -> str:
-    """Return SQL of the out-of-orderness of an event's source."""
-    return by_source({source.name: source.out_of_orderness_us for source in rules.sources})
-
-
 def _is_below(largest: str, before: str, rules: RecountRules) -> str:
     """Return SQL: is an event below the watermark, by the largest t that it sees and the one before the range?"""
     by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {FIRST_US}L))"
-    return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
-
-
-def _period(clock: str, every_us: int) -> str:
-    """Return SQL of the start of a period of emission."""
-    return f"{clock} - pmod({clock}, {every_us}L)"
-
-
-def _asked(rules: RecountRules) -> str:
-    """Return SQL of `asked`: for each record its watermarks from the clock before it and from its events on."""
-    return before_and_after(
-        sources=rules.sources,
-        uses_splits=rules.uses_splits,
-        idle=rules.idle,
-        idle_timeout_us=rules.idle_timeout_us,
-        windows=rules.windows,
-        unit_us=rules.unit_us,
-        first_clock_us=rules.first_clock_us,
-        by_clock=_by_clock(rules),
-        waits_since_us=rules.waits_since_us,
-        waited_us=rules.waited_us,
-    )
+    return f"t < greatest({before}, {by_events}, {by_clock(rules)})"
 
 
 def _below_asked(rules: RecountRules) -> str:
     if rules.emit_every_us is None:
         seen = f"greatest(computed, max(greatest(before, after)) OVER (PARTITION BY line {_EARLIER}), before)"
     else:
-        own = _period("clock_now", rules.emit_every_us)
+        own = period_of("clock_now", rules.emit_every_us)
         earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        waiting = f"IF({own} > {_period('clock', rules.emit_every_us)}, computed, NULL)"
+        waiting = f"IF({own} > {period_of('clock', rules.emit_every_us)}, computed, NULL)"
         seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
     return f"""below AS (
   SELECT count_if(t < seen) AS n
   FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
 )"""
-
-
-def _by_clock(rules: RecountRules) -> str:
-    """Return SQL of the watermark that the clock alone sets at an event."""
-    if rules.clock_tolerance_us is None:
-        return "CAST(NULL AS BIGINT)"
-    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {FIRST_US}L)"
-    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
 
 
 def _timeline(rules: RecountRules) -> str:

@@ -1,6 +1,6 @@
 """Event times and duplicates for the recount of late drops: SQL that shares no code with the pipeline's rules.
 
-Here: the reading of single records. Not here: watermarks (idleness.py, late_drops.py).
+Here: the rules in numbers, and the reading of single records. Not here: watermarks (idleness.py, late_drops.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,15 +34,76 @@ class SourceRules:
     waits_of_splits: Mapping[str, tuple[int, int | None]]
 
 
+@dataclass(frozen=True)
+class EndsOfWindow:
+    """The times at which windows close; one of the last three is set.
+
+    Attributes:
+        allowed_lateness_us: Time after the ends of windows.
+        inside_us: 1 where an event on the end is inside.
+        delay_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
+        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
+        calendar: `day` or `month`, and the time zone.
+        after_event_us: Windows end this long after an event, and are not on a grid.
+    """
+
+    allowed_lateness_us: int
+    inside_us: int = 0
+    delay_us: int = 0
+    grid: tuple[int, int, int, int] | None = None
+    calendar: tuple[str, str] | None = None
+    after_event_us: int | None = None
+
+
+@dataclass(frozen=True)
+class RecountRules:
+    """The numbers that decide, all in microseconds; policies are 'drop', 'adjust', 'keep' or None.
+
+    `over` and `deduplicate_by` are SQL that never fails: null where the spec's expressions fail. `idle` is
+    'exclude_split', 'window_close' or None; `windows` are the windows whose ends window_close uses. The `start_`
+    fields are the clock before the range and the clock of the last record before its period of emission. The last two
+    describe waits of any source, as SourceRules does for one.
+    """
+
+    sources: tuple[SourceRules, ...]
+    uses_splits: bool
+    over: tuple[str, ...]
+    deduplicate_by: tuple[str, ...]
+    within_us: int
+    emit_every_us: int | None
+    unit_us: int
+    out_of_order: str
+    early_us: int | None
+    early_policy: str | None
+    late_us: int | None
+    late_policy: str | None
+    clock_tolerance_us: int | None
+    idle: str | None
+    idle_timeout_us: int | None
+    windows: tuple[EndsOfWindow, ...]
+    first_clock_us: int | None
+    start_clock_us: int | None
+    start_ended_us: int | None
+    waits_since_us: int | None
+    waited_us: int
+
+    @property
+    def publishes_silences(self) -> bool:
+        """Return whether periods of emission publish watermarks that the clock sets."""
+        moves = self.idle is not None or self.clock_tolerance_us is not None
+        return moves and self.emit_every_us is not None
+
+
 def by_source(values: Mapping[str, object], source: str = "source") -> str:
     """Return SQL of a text or number that depends on the source."""
     if len(set(values.values())) == 1:
-        return _literal(next(iter(values.values())))
-    cases = " ".join(f"WHEN '{name}' THEN {_literal(value)}" for name, value in values.items())
+        return literal(next(iter(values.values())))
+    cases = " ".join(f"WHEN '{name}' THEN {literal(value)}" for name, value in values.items())
     return f"CASE {source} {cases} END"
 
 
-def _literal(value: object) -> str:
+def literal(value: object) -> str:
+    """Return SQL of a number or null; a text is SQL already."""
     if value is None:
         return "CAST(NULL AS BIGINT)"
     return f"{value}L" if isinstance(value, int) else str(value)
@@ -53,6 +114,11 @@ def text_literal(text: str) -> str:
     for sign, escaped in (("\\", "\\\\"), ("'", "\\'"), ("{", "{{"), ("}", "}}")):
         text = text.replace(sign, escaped)
     return f"'{text}'"
+
+
+def tolerance_of(rules: RecountRules, source: str = "source") -> str:
+    """Return SQL of the out-of-orderness of an event's source."""
+    return by_source({one.name: one.out_of_orderness_us for one in rules.sources}, source)
 
 
 def event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
