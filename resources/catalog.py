@@ -37,13 +37,7 @@ class CatalogError(TidemarkError):
 
 @dataclass(frozen=True)
 class Registered:
-    """The names of a pipeline in a catalog.
-
-    Attributes:
-        schema: Catalog and schema in SQL.
-        names: The tables under it.
-        batch_id: The commit that the views show; None before the first.
-    """
+    """The names of a pipeline under a schema, and the commit that the views show; None before the first."""
 
     schema: str
     names: tuple[str, ...]

@@ -41,22 +41,15 @@ class ReadOnlyError(MachineError):
 
 
 def machine_failure(said: str, kind: str) -> MachineError | None:
-    """Return the error to raise if a failure is one of the machine; None for every other.
-
-    Args:
-        said: The message of the failure.
-        kind: Name of its class.
-    """
+    """Return the error to raise if the message or the class of a failure is of the machine; None for every other."""
     return full_disk(said) or _failure_of_spark(said) or failure_of_store(said) or java_gone(kind)
 
 
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
     """Return the error to raise if a failure says that nothing can be written; None if it says something else.
 
-    Args:
-        said: The message of the failure.
-        where: The folder of the write, if it is known. Only then a missing right is one of these errors: for a file
-            that is read it is not.
+    Only if the folder of the write is known, a missing right is one of these errors: for a file that is read it is
+    not.
     """
     if reason := _first(_FULL, said):
         return FullDiskError(
@@ -93,7 +86,7 @@ def _failure_of_spark(said: str) -> MachineError | None:
 
 
 def java_gone(kind: str) -> MachineError | None:
-    """Return the error to raise if an exception of this class says that the Java process of Spark went away."""
+    """Return the error to raise if a failure of this class says that the Java process of Spark went away."""
     if kind not in _JAVA_GONE:
         return None
     return MachineError(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tidemark.resources.places.checks import ensure_folder
-from tidemark.resources.places.place import Place, place_of, resolved, write_whole
+from tidemark.resources.places.place import Place, place_of, write_whole
 from tidemark.timeops.errors import MachineError
 
 SPARK_VARIABLE = "TIDEMARK_SPARK"
@@ -69,13 +69,12 @@ class Settings:
 def from_environment(default_specs: Path, *, warehouse: Place | None = None, spark_ui: bool = False) -> Settings:
     """Return the settings of this process.
 
-    Args:
-        default_specs: The specs folder when `TIDEMARK_SPECS` is not set.
-        warehouse: Overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`.
-        spark_ui: Whether the operator asked for Spark's UI.
+    A warehouse overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`. Without `TIDEMARK_SPECS` the specs
+    are in the default folder.
     """
+    place = warehouse or place_of(os.environ.get("TIDEMARK_WAREHOUSE") or "warehouse")
     return Settings(
-        warehouse=resolved(warehouse or place_of(os.environ.get("TIDEMARK_WAREHOUSE") or "warehouse")),
+        warehouse=place.resolve() if isinstance(place, Path) else place,
         specs=Path(os.environ.get("TIDEMARK_SPECS") or default_specs).absolute(),
         dagster_home=Path(os.environ.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=os.environ.get(SPARK_VARIABLE) or None,
@@ -121,13 +120,10 @@ def make_dagster_home(home: Path) -> list[Path]:
     If it has no `dagster.yaml`, one is written: without telemetry and Dagster's welcome, and with a queue in which
     runs of one pipeline wait for each other.
     """
-    home.mkdir(parents=True, exist_ok=True)
     instance = home / "dagster.yaml"
     if instance.exists():
         return []
-    unfinished = home / f".dagster.yaml.{os.getpid()}"
-    unfinished.write_text(_INSTANCE)
-    unfinished.rename(instance)  # whole, for a process that starts at the same moment
+    write_whole(instance, _INSTANCE)  # also for a process that starts at the same moment
     return [instance]
 
 
@@ -161,11 +157,7 @@ def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place)
 
     Before a code location was loaded, it is the warehouse of the first run, or of the first run on the usual one.
 
-    Args:
-        home: Dagster's home.
-        pipeline: Name of the pipeline.
-        warehouse: The warehouse of the run that begins.
-        usual: The warehouse for runs of this environment that do not name one.
+    The usual warehouse is that for runs of this environment that do not name one.
     """
     noted = _read(home).get(pipeline)
     if noted is None or (noted["by"] == _RUN and warehouse == usual):

@@ -81,9 +81,6 @@ def open_in_column(others: Iterable[str]) -> str:
     """Return the column that says for which windows an event of a session or sliding window is kept.
 
     It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
-
-    Args:
-        others: The other columns of the table.
     """
     taken, name = {other.lower() for other in others}, "_open_in"
     while name in taken:
@@ -96,11 +93,7 @@ OF_THE_LOG = (RAW_EVENTS, LOG_CONTROL, BATCHES, FILES)
 
 
 def remedy_of(place: object) -> str:
-    """Return the remedy for a table, or a file of one, that is lost or damaged.
-
-    Args:
-        place: Its path or URL.
-    """
+    """Return the remedy for a table, or a file of one, that is lost or damaged, by its path or URL."""
     backup = "restore the pipeline's folder from a backup, all tables of one time"
     if _is_of_the_log(PurePosixPath(str(place)).parts):
         return f"{backup}. Nothing was changed"

@@ -291,10 +291,6 @@ class Workspace:
     def prepare(self, plan: Plan, *, but: Collection[str] = ()) -> None:
         """Take back the writes of earlier attempts in all tables; bring these to the present format and spec.
 
-        Args:
-            plan: The batch that is to write.
-            but: Tables to leave out.
-
         Raises:
             ForeignChangeError: Another writer has changed rows since the last commit.
         """
@@ -315,10 +311,6 @@ class Workspace:
 
     def outputs(self, plan: Plan, *, but: Collection[str] = ()) -> dict[str, int]:
         """Return the version of each table that a batch is to commit, if it holds what it must and nothing else.
-
-        Args:
-            plan: The batch.
-            but: Tables to leave out.
 
         Raises:
             ForeignChangeError: Another writer has changed rows.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import NAMED_OPTIONS, address_of, store_with
+from tidemark.resources.places.credentials import NAMED_OPTIONS, address_of, store_at
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.timeops.errors import LakeError, MachineError, SpecError
 from tidemark.timeops.locations import SCHEMES, SPELLINGS
@@ -108,9 +108,8 @@ class StoreFailureError(MachineError):
 def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
     """Return the error to raise if a failure is one of a store; None for every other.
 
-    Args:
-        said: The message of the failure. Only the code of the store is shown from it: it may quote what was sent.
-        where: The bucket, if it is known.
+    The bucket is given if it is known. Only the code of the store is shown from the message: it may quote what was
+    sent.
     """
     if not where and not any(sign in said for sign in _STORE_SIGNS):
         return None
@@ -148,10 +147,7 @@ def _endpoint(place: str) -> str:
 def ensure_folder(place: Place, named: str, remedy: str) -> None:
     """Check that no file is in the place of a folder of the file system, or on the way to it.
 
-    Args:
-        place: The folder, which need not exist; a store is not checked.
-        named: Its role, in words for the operator.
-        remedy: How the operator chooses another one.
+    The folder need not exist; a store is not checked. The error begins with the role of the place, `named`.
 
     Raises:
         SpecError: A file is there.
@@ -166,24 +162,22 @@ def ensure_folder(place: Place, named: str, remedy: str) -> None:
             raise SpecError(f"{named} {place}, {which} is a file", expected="a folder, or nothing yet", remedy=remedy)
 
 
+@cache  # a store that answered once is not asked again: later failures show by themselves
 def ensure_answers(place: Place) -> None:
     """Check that the store of a place answers and lets this process list; places of the file system pass.
 
     Raises:
         StoreFailureError: The store does not answer, or refuses.
     """
-    if isinstance(place, RemotePath):
-        _ensure_answers(place.root, place.key)
-
-
-@cache  # a store that answered once is not asked again: later failures show by themselves
-def _ensure_answers(root: str, key: str) -> None:
+    if not isinstance(place, RemotePath):
+        return
     try:
-        store_with(root, _PATIENCE).directly_in(key)
+        store_at(place.root, _PATIENCE).directly_in(place.key)
     except OSError as error:
-        raise failure_of_store(str(error), root) or _unknown(root, error) from error
+        raise failure_of_store(str(error), place.root) or _unknown(place.root, error) from error
 
 
+@cache
 def ensure_put_if_absent(warehouse: Place) -> None:
     """Check that two runs never both write there: if two put the same file, the store refuses one.
 
@@ -193,13 +187,9 @@ def ensure_put_if_absent(warehouse: Place) -> None:
         LakeError: The store lets both write.
         StoreFailureError: The store cannot be asked.
     """
-    if isinstance(warehouse, RemotePath):
-        _ensure_put_if_absent(warehouse)
-
-
-@cache
-def _ensure_put_if_absent(warehouse: RemotePath) -> None:
-    probe, store = warehouse / _PROBE, store_with(warehouse.root, _PATIENCE)
+    if not isinstance(warehouse, RemotePath):
+        return
+    probe, store = warehouse / _PROBE, store_at(warehouse.root, _PATIENCE)
     try:
         for _ in range(2):
             store.put(probe.key, b"Of two runs that put this file, the store refuses one.\n", new=True)

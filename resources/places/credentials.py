@@ -9,7 +9,8 @@ The results of these functions hold secrets: they go to a library, and into no m
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cache
 from importlib.util import find_spec
@@ -80,16 +81,12 @@ IN_SPARK = {  # of one bucket, after `fs.s3a.bucket.<bucket>.`
     "aws_region": "endpoint.region",
 }
 DEFAULT_REGION = "us-east-1"
-_GOOGLE_ACCOUNT = "GOOGLE_APPLICATION_CREDENTIALS"
 
 
 def options_of(root: str) -> Options:
     """Return the options of a store by delta-rs's names: from its entry in the named file, else the environment.
 
     Options that neither sets are taken from Spark's settings, `spark.hadoop.fs.s3a.…` of spark-defaults.conf.
-
-    Args:
-        root: URL of the bucket or container.
 
     Raises:
         SpecError: The file of options cannot be read, or an option cannot be taken.
@@ -190,13 +187,8 @@ def named_roots() -> tuple[str, ...]:
     return tuple(sorted(_read_named(file))) if file else ()
 
 
-def store_at(root: str) -> "Store":
-    """Return the store, opened once for these options."""
-    return store_with(root, PATIENCE)
-
-
-def store_with(root: str, patience: timedelta) -> "Store":
-    """Return the store, whose requests are tried again for that long."""
+def store_at(root: str, patience: timedelta = PATIENCE) -> "Store":
+    """Return the store, opened once for these options; its requests are tried again for that long."""
     return _opened(root, tuple(sorted(_with_http(root).items())), patience)
 
 
@@ -268,22 +260,29 @@ def _google_files(account: str | None, address: str, anonymous: bool) -> "FileSy
     """Return Google's store for Arrow, which reads an account only from the environment, when it is opened."""
     import pyarrow.fs as files  # noqa: PLC0415 - see above
 
-    before = os.environ.get(_GOOGLE_ACCOUNT)
-    if account:
-        os.environ[_GOOGLE_ACCOUNT] = account
-    try:
-        endpoint = urlsplit(address)
+    endpoint = urlsplit(address)
+    with variable_set("GOOGLE_APPLICATION_CREDENTIALS", account or None):
         return files.GcsFileSystem(
             anonymous=anonymous,
             scheme=endpoint.scheme or "https",
             endpoint_override=endpoint.netloc or None,
             retry_time_limit=PATIENCE,
         )
+
+
+@contextmanager
+def variable_set(name: str, value: str | None) -> Iterator[None]:
+    """Set a variable of the environment during the block; with None it stays as it is."""
+    before = os.environ.get(name)
+    if value is not None:
+        os.environ[name] = value
+    try:
+        yield
     finally:
-        if account and before is None:
-            del os.environ[_GOOGLE_ACCOUNT]
-        elif account:
-            os.environ[_GOOGLE_ACCOUNT] = str(before)
+        if before is not None:
+            os.environ[name] = before
+        elif value is not None:
+            del os.environ[name]
 
 
 def _in_spark_defaults(root: str) -> Options:
@@ -348,7 +347,12 @@ def hadoop_settings(roots: Iterable[str]) -> Options:
             case "gs":
                 of_gs = _of_gs(found)
                 if any(settings.get(name, value) != value for name, value in of_gs.items()):
-                    raise _two_accounts(root)
+                    raise SpecError(
+                        f"{root} has another account than an earlier bucket, and Spark takes one account for all of "
+                        "Google's.",
+                        expected="one Google account for input and tables of a session",
+                        remedy="let one account read all buckets, and name it for each",
+                    )
                 settings |= of_gs
             case "abfss":
                 settings |= _of_abfss(found, host.partition("@")[2])
@@ -382,14 +386,6 @@ def _of_gs(options: Options) -> Options:
     if "spark.hadoop.fs.gs.auth.type" in spark_defaults():
         return {}
     return {"fs.gs.auth.type": "APPLICATION_DEFAULT"}  # the client itself knows only the role of the machine
-
-
-def _two_accounts(root: str) -> SpecError:
-    return SpecError(
-        f"{root} has another account than an earlier bucket, and Spark takes one account for all of Google's.",
-        expected="one Google account for input and tables of a session",
-        remedy="let one account read all buckets, and name it for each",
-    )
 
 
 def _of_abfss(options: Options, account: str) -> Options:

@@ -10,11 +10,12 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING, Any, TypeGuard
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from tidemark.resources.places.credentials import address_of, arrow_files, delta_options, store_at
@@ -95,17 +96,9 @@ class RemotePath:
             raise ValueError(f"{self} is not below {other}")
         return PurePosixPath(self.key).relative_to(other.key)
 
-    def is_relative_to(self, other: object) -> bool:
-        """Return whether another place is this one or above it."""
-        return isinstance(other, RemotePath) and other in (self, *self.parents)
-
     def absolute(self) -> "RemotePath":
         """Return itself: a URL is always absolute."""
         return self
-
-    def as_posix(self) -> str:
-        """Return the URL."""
-        return str(self)
 
     @property
     def store(self) -> "Store":
@@ -184,10 +177,7 @@ Place = Path | RemotePath
 
 
 def place_of(named: "str | PathLike[str] | Place") -> Place:
-    """Return the place that a text names.
-
-    Args:
-        named: A path, a URL such as `s3://bucket/folder`, or a place.
+    """Return the place that a path, a URL such as `s3://bucket/folder`, or a place names.
 
     Raises:
         SpecError: It is the URL of a store that Tidemark does not know.
@@ -218,13 +208,7 @@ def is_url(text: str) -> bool:
 
 def roots_of(places: "Iterable[str | Place]") -> tuple[str, ...]:
     """Return the stores of places, in order, each once."""
-    found = (place_of(one) for one in places if not isinstance(one, str) or is_url(one))
-    return tuple(sorted({place.root for place in found if isinstance(place, RemotePath)}))
-
-
-def is_remote(place: Place) -> TypeGuard[RemotePath]:
-    """Return whether a place is in a store."""
-    return isinstance(place, RemotePath)
+    return tuple(sorted({place.root for place in map(place_of, places) if isinstance(place, RemotePath)}))
 
 
 def path_in_store(place: RemotePath) -> str:
@@ -273,20 +257,13 @@ def in_delta(place: Place) -> str:
     return str(place) if isinstance(place, Path) else spark_url(place)
 
 
-def resolved(place: Place) -> Place:
-    """Return a place with its full name, without links."""
-    return place.resolve() if isinstance(place, Path) else place
-
-
 def remove_tree(folder: Place) -> None:
     """Delete a folder and all in it, as far as possible."""
     if isinstance(folder, Path):
         shutil.rmtree(folder, ignore_errors=True)
         return
-    try:
+    with suppress(OSError):
         folder.store.delete([one.key for one in folder.store.under(folder.key)])
-    except OSError:
-        return
 
 
 def copy_file(file: Place, target: Place) -> None:

@@ -43,13 +43,7 @@ class OddKeyError(StoreError):
 
 @dataclass(frozen=True)
 class Stored:
-    """A file as a store lists it.
-
-    Attributes:
-        key: Its path below the root of the store.
-        st_size: Bytes.
-        st_mtime_ns: Time of the last write, nanoseconds since the epoch.
-    """
+    """A file as a store lists it, by its path below the root of the store, with names as of `os.stat`."""
 
     key: str
     st_size: int
@@ -229,9 +223,7 @@ def _as_errors_of_hdfs() -> Iterator[None]:
 class Hdfs:
     """HDFS, by the client of its protocol in `hdfs-native`.
 
-    Args:
-        root: URL of the name node, or of the name service.
-        patience: How long to wait for a name node; the client knows the nodes of a name service.
+    It waits some time for a name node; the client knows the nodes of a name service.
 
     Raises:
         StoreError: The name node does not answer; the client would try for ever.
@@ -309,13 +301,7 @@ def _of_hdfs(found: Any) -> Stored:
 
 
 class Reader(io.RawIOBase):
-    """A file of a store as a file object of Python.
-
-    Args:
-        store: The store.
-        key: The file.
-        size: Its size in bytes.
-    """
+    """A file of a store as a file object of Python."""
 
     def __init__(self, store: Store, key: str, size: int) -> None:
         self._store, self._key, self._size, self._at = store, key, size, 0

@@ -123,11 +123,7 @@ def check(
 ) -> Checked:
     """Validate that every count is as expected.
 
-    Args:
-        expectation: The expectation.
-        measured: The counts.
-        sample: Returns rows that break it; called only if a count differs.
-        note: The comparison, in words.
+    Rows that break it are asked for only if a count differs. The note is the comparison, in words.
     """
     wanted = great_expectations().expectations.ExpectColumnPairValuesToBeEqual(
         column_A="expected",

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from datetime import datetime
 from functools import cache, lru_cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,8 @@ def docs_folder(pipeline: Place) -> Place:
 def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Place | None:
     """Write the page of a batch's checks, and the index.
 
-    Args:
-        pipeline: Folder of the pipeline's tables.
-        asset: Name of the asset that was checked.
-        batch: Number of the batch.
-        done: The results.
-        at: The time of the checks. A batch that is checked again has another page.
-
-    Returns:
-        The page; None if nothing was measured.
+    A batch that is checked again has another page, by the time of the checks. Return the page; None if nothing was
+    measured.
     """
     measured = [one for one in done if one.result is not None]
     if not measured:
@@ -52,9 +46,7 @@ def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked],
     result = _results().serialize(_together(measured, key, f"{pipeline.name}/{asset}"))
     write_whole(_result(pipeline, parts), result)
     of_asset: list[Place] = [*(pipeline / FOLDER / "results").joinpath(*parts[:2]).glob("*/*/*.json")]
-    for old in sorted(of_asset, key=lambda file: file.parent.name)[:-KEPT]:
-        old.unlink(missing_ok=True)
-        _page_of(pipeline, old).unlink(missing_ok=True)
+    _forget(pipeline, sorted(of_asset, key=lambda file: file.parent.name)[:-KEPT])
     page = _page_of(pipeline, _result(pipeline, parts))
     about = {"pipeline": pipeline.name, "asset": asset, "batch": batch, "at": at, "checks": measured}
     write_whole(page, _template("checks.html.j2").render(about | {"up": "../" * len(parts)}))
@@ -63,23 +55,22 @@ def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked],
 
 
 def forget_pages(pipeline: Place, before: datetime) -> int:
-    """Delete the pages of checks before an instant, except the newest of each asset; return how many.
-
-    Args:
-        pipeline: Folder of the pipeline's tables.
-        before: The instant.
-    """
+    """Delete the pages of checks before an instant, except the newest of each asset; return how many."""
     made: dict[str, list[tuple[datetime, Place]]] = {}
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
-        at = datetime.fromisoformat(result["meta"]["run_id"]["run_time"])
+        at = _time_of(result)
         made.setdefault(_parts(pipeline, file)[1], []).append((at, file))
-    old = [file for found in made.values() for at, file in sorted(found, key=_by_time)[:-1] if at < before]
-    for file in old:
-        file.unlink(missing_ok=True)
-        _page_of(pipeline, file).unlink(missing_ok=True)
+    old = [file for found in made.values() for at, file in sorted(found, key=itemgetter(0))[:-1] if at < before]
+    _forget(pipeline, old)
     if old:
         _write_index(pipeline)
     return len(old)
+
+
+def _forget(pipeline: Place, results: Sequence[Place]) -> None:
+    for file in results:
+        file.unlink(missing_ok=True)
+        _page_of(pipeline, file).unlink(missing_ok=True)
 
 
 def _write_index(pipeline: Place) -> None:
@@ -92,14 +83,11 @@ def _write_index(pipeline: Place) -> None:
 def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
     """Return the failed checks of a batch: name, finding, remedy. The library is not imported.
 
-    Args:
-        pipeline: Folder of the pipeline's tables.
-        batch: Number of the batch.
-        since: Earlier results do not count: they belong to earlier attempts at the batch.
+    Results before `since` do not count: they belong to earlier attempts at the batch.
     """
     found = []
     for _, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
-        if datetime.fromisoformat(result["meta"]["run_id"]["run_time"]) >= since:
+        if _time_of(result) >= since:
             failed = [one["expectation_config"] for one in result["results"] if not one["success"]]
             found += [f"check {config['description']}" for config in failed]
     return found
@@ -121,6 +109,10 @@ def _read_result(file: Place) -> Mapping[str, Any]:
     return result
 
 
+def _time_of(result: Mapping[str, Any]) -> datetime:
+    return datetime.fromisoformat(result["meta"]["run_id"]["run_time"])
+
+
 def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:
     """Yield the row of each page in the index."""
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
@@ -130,14 +122,10 @@ def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:
             "page": relative(_page_of(pipeline, file), docs_folder(pipeline)),
             "asset": parts[1],
             "batch": result["meta"]["run_id"]["run_name"],
-            "at": datetime.fromisoformat(result["meta"]["run_id"]["run_time"]),
+            "at": _time_of(result),
             "checks": len(result["results"]),
             "failed": [said.partition(":")[0] for said in failed],
         }
-
-
-def _by_time(made: tuple[datetime, Place]) -> datetime:
-    return made[0]
 
 
 def _result(pipeline: Place, key: Sequence[str]) -> Place:

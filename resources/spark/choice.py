@@ -72,11 +72,8 @@ def choose_spark(settings: Settings, inputs: Iterable[str | Place] = (), *, tabl
 
     If Spark's UI is wanted, the Spark is in this process.
 
-    Args:
-        settings: Where things are.
-        inputs: Paths and URLs that sources are read from.
-        tables: Whether tables are read or written. Otherwise a Spark of this process starts without Delta Lake, see
-            `without_tables`.
+    The inputs are paths and URLs that sources are read from. Without tables a Spark of this process starts without
+    Delta Lake, see `without_tables`.
 
     Raises:
         SpecError: The UI is wanted, but the Spark is not in this process.
@@ -120,10 +117,6 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     """Return the session of this process; start or connect it if there is none yet.
 
     Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
-
-    Args:
-        choice: Where it computes.
-        tell: Called with a line when it takes a moment.
 
     Raises:
         MachineError: No Spark can be reached, or it cannot write Delta tables.

@@ -19,13 +19,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyspark
 from filelock import FileLock, Timeout
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.resources.settings import cache_folder
-from tidemark.resources.spark.delta_jars import delta_package, known_jars
+from tidemark.resources.spark.delta_jars import delta_package, known_jars, spark_jars
 
 FIRST_WITH_AOT = 25
 _UNUSED_DAYS = 60
@@ -66,15 +65,12 @@ class Java:
 def cache_of(java: Java, package: str) -> Path | None:
     """Return the path of the cache for a Java and the jars of a start; None if its version or they are not known.
 
-    Args:
-        java: The Java.
-        package: The Maven coordinates of the jars beside Spark's own, with commas between them.
+    The package is the Maven coordinates of the jars beside Spark's own, with commas between them.
     """
     jars = known_jars(package)
     if java.major is None or not jars:
         return None
-    own = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars").glob("*.jar")
-    about = "\n".join([java.path, java.said, *map(_seen, sorted(own)), *map(_seen, map(Path, jars))])
+    about = "\n".join([java.path, java.said, *map(_seen, spark_jars()), *map(_seen, map(Path, jars))])
     return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
 
 
@@ -155,9 +151,7 @@ def _forget_unused(folder: Path) -> None:
 def record(package: str, making: str | None) -> None:
     """Start Spark and do a little of each part of a batch; Java makes the cache when this process ends.
 
-    Args:
-        package: The Maven coordinates of the jars beside Spark's own.
-        making: Options of Java that make it; None to start Spark only, which finds Delta's jars.
+    Without options of Java that make it, Spark only starts, which finds Delta's jars.
     """
     from tidemark.resources.spark.session import JAVA_OPTIONS, PACKAGES, local_session, session_config  # noqa: PLC0415
 

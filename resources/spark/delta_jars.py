@@ -10,14 +10,16 @@ to copy its jars to itself. Jars on the class path cost neither.
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
 from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import urlparse
 
 import pyspark
 
+from tidemark.resources.places.credentials import variable_set
+from tidemark.resources.places.place import write_whole
 from tidemark.resources.settings import cache_folder
 from tidemark.timeops.errors import MachineError
 
@@ -48,9 +50,6 @@ def store_packages(roots: Iterable[str]) -> list[str]:
 
     From the AWS SDK these are the parts that Hadoop's client of S3 uses: its bundle of all services has 600 MB.
 
-    Args:
-        roots: URLs of the stores.
-
     Raises:
         MachineError: The SDK for the Hadoop of this Spark is not known.
     """
@@ -68,17 +67,19 @@ def store_packages(roots: Iterable[str]) -> list[str]:
 
 
 def _hadoop_version() -> str:
-    """Return the version of Hadoop among Spark's own jars."""
-    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars")
-    names = [jar.stem.removeprefix(_HADOOP) for jar in jars.glob(f"{_HADOOP}*.jar")]
+    names = [jar.stem.removeprefix(_HADOOP) for jar in spark_jars() if jar.name.startswith(_HADOOP)]
     return names[0] if names else "unknown"
 
 
-def known_jars(package: str) -> list[str]:
-    """Return the jars that an earlier start found for a package; none if one of them is gone, or none are known.
+def spark_jars() -> list[Path]:
+    """Return the jars of Spark itself, by name."""
+    return sorted(Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent, "jars").glob("*.jar"))
 
-    Args:
-        package: A Maven coordinate, or several with commas between them.
+
+def known_jars(package: str) -> list[str]:
+    """Return the jars that an earlier start found for a package, or several with commas between them.
+
+    There are none if one of them is gone, or none are known.
     """
     try:
         jars = [str(jar) for jar in json.loads(_note(package).read_text(encoding="utf-8"))]
@@ -90,34 +91,20 @@ def known_jars(package: str) -> list[str]:
 def remember_jars(package: str, listed: str) -> None:
     """Keep the jars that the resolver found for later starts; without a writable cache each start resolves again.
 
-    Args:
-        package: The Maven coordinates.
-        listed: The jars in `spark.jars` of the session; some may be the user's, in other folders.
+    They are those in `spark.jars` of the session; some may be the user's, in other folders.
     """
     note, artifact = _note(package), package.split(":")[1]
     paths = [urlparse(jar).path for jar in listed.split(",") if urlparse(jar).scheme in ("", "file")]
     folders = {Path(path).parent for path in paths if artifact in Path(path).name}
     jars = [path for path in paths if Path(path).parent in folders]
     with suppress(OSError):
-        note.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = note.with_suffix(f".{os.getpid()}")
-        unfinished.write_text(json.dumps(jars), encoding="utf-8")
-        unfinished.replace(note)
+        write_whole(note, json.dumps(jars))
 
 
-@contextmanager
-def on_class_path(jars: Sequence[str]) -> Iterator[None]:
+def on_class_path(jars: Sequence[str]) -> AbstractContextManager[None]:
     """Put jars on the class path of a Spark that starts during the block, after Spark's own."""
     before = os.environ.get(_CLASS_PATH)
-    if jars:
-        os.environ[_CLASS_PATH] = os.pathsep.join([*([before] if before else []), *jars])
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ[_CLASS_PATH] = before
-        elif jars:
-            del os.environ[_CLASS_PATH]
+    return variable_set(_CLASS_PATH, os.pathsep.join([*([before] if before else []), *jars]) if jars else None)
 
 
 def _note(package: str) -> Path:

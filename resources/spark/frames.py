@@ -23,13 +23,7 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType | str) -> DataFrame:
-    """Return rows as a local relation, which Spark folds into its plans.
-
-    Args:
-        spark: The session.
-        rows: Few rows of plain values, in the order of the columns.
-        schema: The columns, as a StructType or as DDL.
-    """
+    """Return few rows of plain values as a local relation, which Spark folds into its plans; a schema may be DDL."""
     columns = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if not isinstance(columns, StructType):
         raise TypeError(f"{schema} names no columns")
@@ -43,13 +37,7 @@ def small_frame(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: St
 
 
 def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: StructType) -> DataFrame:
-    """Return any number of rows as a frame, by Arrow: rows of Python would go through Python workers at each read.
-
-    Args:
-        spark: The session.
-        rows: Rows of plain values, in the order of the columns.
-        schema: The columns.
-    """
+    """Return any number of rows as a frame, by Arrow: rows of Python would go through Python workers at each read."""
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
     kinds = to_arrow_schema(schema)
     arrays = [pa.array(values, kinds.field(name).type) for name, values in zip(schema.names, columns, strict=True)]

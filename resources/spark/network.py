@@ -4,13 +4,12 @@ Here: these settings, by where it computes. Not here: all others (session.py), t
 (server.py).
 """
 
-import os
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from urllib.parse import urlsplit
 
-from tidemark.resources.places.credentials import defaults_file, spark_defaults
+from tidemark.resources.places.credentials import defaults_file, spark_defaults, variable_set
 from tidemark.timeops.errors import MachineError, TidemarkError
 from tidemark.timeops.session import is_local
 
@@ -27,10 +26,6 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
     On this machine alone Spark listens on the loopback address, and asks for a secret that it makes itself. On a
     cluster the executors have to reach the driver: it asks for a secret as well, and has no UI, unless the cluster's
     `spark-defaults.conf` says otherwise.
-
-    Args:
-        master: The cores that compute, as in Spark's `spark.master`.
-        ui: Whether Spark's UI is wanted, on this machine.
     """
     if is_local(master):
         return {
@@ -46,9 +41,6 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
 
 def check_secret(config: Mapping[str, str]) -> None:
     """Check that a standalone cluster has a secret; YARN and Kubernetes make one for each application.
-
-    Args:
-        config: Settings of a session.
 
     Raises:
         TidemarkError: The settings have no secret, and do not say that none is wanted.
@@ -67,8 +59,7 @@ def check_secret(config: Mapping[str, str]) -> None:
 def check_master(master: str) -> None:
     """Check that a process listens at the address of a cluster's master: Spark itself tries for a minute.
 
-    Args:
-        master: The master in Spark's form; several of a standalone cluster have commas between them.
+    Several masters of a standalone cluster have commas between them.
 
     Raises:
         MachineError: No process listens.
@@ -109,18 +100,6 @@ def _listens(host: str, port: int) -> bool:
         return False
 
 
-@contextmanager
-def bound_to_loopback(config: Mapping[str, str]) -> Iterator[None]:
+def bound_to_loopback(config: Mapping[str, str]) -> AbstractContextManager[None]:
     """Bind all that a JVM opens to the loopback address, if it is started during the block and computes alone."""
-    if not is_local(config.get("spark.master", "")):
-        yield
-        return
-    before = os.environ.get(_LOCAL_ADDRESS)
-    os.environ[_LOCAL_ADDRESS] = LOOPBACK
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_LOCAL_ADDRESS]
-        else:
-            os.environ[_LOCAL_ADDRESS] = before
+    return variable_set(_LOCAL_ADDRESS, LOOPBACK if is_local(config.get("spark.master", "")) else None)

@@ -109,9 +109,7 @@ def numbered(
 def parts_at(instants_us: NDArray[np.int64], tasks: int) -> list[Counted]:
     """Cut rows whose instants are known into parts of nearly equal size, each at the place of its last instant.
 
-    Args:
-        instants_us: The instants, in any order.
-        tasks: Number of wanted parts; fewer if there are few rows or many of one instant.
+    There are fewer parts than tasks if there are few rows, or many of one instant. The rows are in any order.
     """
     count = len(instants_us)
     if not count:
@@ -129,13 +127,8 @@ def numbered_by_instant(
 ) -> Numbered:
     """Number rows whose parts are known, in one pass over them.
 
-    Args:
-        frame: The rows.
-        order: Sort expressions that order them totally, by an instant first.
-        instant_us: BIGINT, in whose values the places of the parts are.
-        parts: The parts, in order, with exactly the rows of the frame.
-        start: The first number.
-        name: Name of the number column (BIGINT).
+    The parts, in order, have exactly the rows of the frame, and their places are values of `instant_us`. See
+    `numbered`.
     """
     placed = frame.withColumn(PART, _part_of(instant_us, parts)).repartitionById(max(len(parts), 1), PART)
     return _numbered(_in_order(placed, order), parts, start, name)
@@ -156,12 +149,7 @@ def numbered_as_they_lie(
 ) -> Numbered:
     """Number rows that are in order already, part after part.
 
-    Args:
-        frame: The rows, with the number of their part in PART.
-        place: BIGINT, 0 for the first row of a part.
-        parts: The rows of each part, in order.
-        start: The first number.
-        name: Name of the number column (BIGINT).
+    The number of a row's part is in PART, and its place there is a BIGINT from 0 on. See `numbered`.
     """
     return _numbered(frame.withColumn(_ROW, place), parts, start, name)
 
@@ -169,9 +157,8 @@ def numbered_as_they_lie(
 def parts_of(minutes: pa.Table, tasks: int) -> list[Counted] | None:
     """Return minutes in parts of nearly equal size, each at the place of its last minute; None if too uneven.
 
-    Args:
-        minutes: A row for each minute, in any order, with the columns of Counted.
-        tasks: Number of wanted parts; fewer if there are few rows.
+    The table has a row for each minute, in any order, with the columns of Counted. There are fewer parts than tasks
+    if there are few rows.
     """
     in_order = minutes.sort_by("place")  # rows without one after all others
     rows = in_order["rows"].to_numpy()

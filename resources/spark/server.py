@@ -35,9 +35,7 @@ _PATIENCE_S = 2.0
 def proving(token: str, is_alive: Callable[[], bool]) -> Iterator[int]:
     """Send the proof to each process that asks on this machine, during the block; yield the port.
 
-    Args:
-        token: The token to prove.
-        is_alive: Whether the server for which clients would send the token works.
+    The server for which clients would send the token has to be alive.
     """
 
     class Answer(BaseRequestHandler):
@@ -106,11 +104,7 @@ class ServerNote:
 
 
 def server_config(port: int) -> dict[str, str]:
-    """Return settings that make a local session a server as well, for clients on this machine alone.
-
-    Args:
-        port: The port on which it listens.
-    """
+    """Return settings that make a local session a server as well, for clients on this machine alone."""
     return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
@@ -128,13 +122,7 @@ def new_token() -> str:
 
 
 def note_of_this_process(port: int, token: str, proof: int) -> ServerNote:
-    """Return the note for a server of this process.
-
-    Args:
-        port: The port on which it listens.
-        token: The token that admits clients.
-        proof: The port at which it proves that it knows the token.
-    """
+    """Return the note for a server of this process."""
     return ServerNote(f"sc://localhost:{port}/;token={token}", os.getpid(), proof)
 
 
@@ -167,10 +155,7 @@ def known_otherwise(home: Path, note: ServerNote, stores: Mapping[str, object]) 
     A server keeps a store as it was opened first, by its name alone. A bucket of the same name at another address, or
     with another account, would still be read at the first. Stores that are not known yet are remembered.
 
-    Args:
-        home: The Dagster home of the runs.
-        note: The server.
-        stores: The options of each, by URL. Only a digest of them is kept, with the server's token as its key.
+    Of the options of each store, by its URL, only a digest is kept, with the server's token as its key.
     """
     token, server = note.url.rpartition("token=")[2], [note.pid, note.proof]
     ways = {

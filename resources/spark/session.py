@@ -172,8 +172,7 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
 
     They leave out Delta Lake, whose jars need not be there then, and generated code for queries of a few rows.
 
-    Args:
-        config: Settings from `session_config`. For a cluster they stay unchanged.
+    The settings of a cluster stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
@@ -187,8 +186,7 @@ def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
 
     That one takes longer to compile Spark's planner than such a process runs, and a core from it meanwhile.
 
-    Args:
-        config: Settings from `session_config`. For a cluster they stay unchanged.
+    The settings of a cluster stay unchanged.
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
@@ -237,13 +235,7 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
 
 
 def check_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Check that Spark will find a Java that it can run on, where its launcher looks: JAVA_HOME, then PATH.
-
-    Args:
-        environment: The environment that the launcher will see.
-
-    Returns:
-        The Java.
+    """Return the Java that Spark will find, if it can run on it: its launcher looks at JAVA_HOME, then PATH.
 
     Raises:
         MachineError: There is no Java, or it is too old.
@@ -283,9 +275,6 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
     """Return the session of this process; start Spark if there is none yet.
 
     Dagster's PySpark resources find a session made here, as they ask for the one of the process as well.
-
-    Args:
-        config: Settings from `session_config`.
 
     Raises:
         MachineError: There is no suitable Java, or Spark does not start; the error quotes its last words.

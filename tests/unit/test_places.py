@@ -88,8 +88,6 @@ def test_a_place_in_a_store_answers_as_a_path_does() -> None:
     assert place.with_name("v") == RemotePath(ROOT, "shop/windows/v")
     assert relative(place, RemotePath(ROOT, "shop")) == "windows/w.parquet"
     assert relative(place, RemotePath(ROOT)) == "shop/windows/w.parquet"
-    assert place.is_relative_to(RemotePath(ROOT, "shop"))
-    assert not place.is_relative_to(RemotePath(ROOT, "sho"))
 
 
 @pytest.mark.parametrize(

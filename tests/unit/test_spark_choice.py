@@ -264,10 +264,9 @@ def test_the_ui_is_of_a_spark_of_this_machine_alone(tmp_path: Path) -> None:
 
 
 def test_an_empty_variable_names_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_SPARK", "")
-    assert from_environment(Path()).spark is None
-    monkeypatch.setenv("TIDEMARK_SPARK", "local[2]")
-    assert from_environment(Path()).spark == "local[2]"
+    for value, spark in (("", None), ("local[2]", "local[2]")):
+        monkeypatch.setenv("TIDEMARK_SPARK", value)
+        assert from_environment(Path()).spark == spark
 
 
 def test_a_named_server_that_does_not_answer_is_an_error_and_no_reason_to_compute_elsewhere(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def bucket(server: S3Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     for name, value in server.environment.items():
         monkeypatch.setenv(name, value)
-    checks._ensure_answers.cache_clear()
+    checks.ensure_answers.cache_clear()
     yield server.make_bucket(f"k{abs(hash(request.node.name))}").removeprefix("s3://")
-    checks._ensure_answers.cache_clear()
+    checks.ensure_answers.cache_clear()
 
 
 def put(server: S3Server, bucket: str, *keys: str, body: bytes | None = None) -> None:

@@ -65,8 +65,8 @@ def store(
 
 
 def forget() -> None:
-    checks._ensure_answers.cache_clear()
-    checks._ensure_put_if_absent.cache_clear()
+    checks.ensure_answers.cache_clear()
+    checks.ensure_put_if_absent.cache_clear()
 
 
 def in_store(
