@@ -41,8 +41,7 @@ from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.resources.batches.plans import Counts
-from tidemark.resources.batches.position import tick_of
+from tidemark.resources.batches.plans import BatchInput, Counts
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
@@ -192,7 +191,7 @@ def _is_short(workspace: Workspace, found: Waiting, options: RunOptions) -> bool
 
 def _ended_with_tick(workspace: Workspace) -> bool:
     last = workspace.batches.last_commit()
-    return last is not None and tick_of(last.plan) is not None
+    return last is not None and BatchInput.of(last.plan).tick_us is not None
 
 
 def _reopen(workspace: Workspace, options: RunOptions) -> str | None:

@@ -146,7 +146,6 @@ class _Names:
         )
 
     def _about(self, name: str) -> dict[str, str]:
-        """Return the description of a name in the catalog."""
         rows = self.spark.sql(f"DESCRIBE TABLE EXTENDED {self.schema}.{quoted(name)}").collect()
         titles = [place for place, row in enumerate(rows) if row[0].startswith("# Detailed")]
         return {row[0]: row[1] for row in rows[titles[0] if titles else 0 :]}

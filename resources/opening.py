@@ -153,7 +153,6 @@ class Opening:
         )
 
     def _ensure_version(self, table: str, version: int) -> None:
-        """Check that a table has reached a version."""
         if not self.lake.exists(table):
             raise self._broken(f"The table {self.lake.path(table)} is gone", f"its version {version}", table)
         latest = self.lake.version(table, version)
@@ -162,7 +161,6 @@ class Opening:
             raise self._broken(found, f"version {version} or later", table)
 
     def _ensure_files(self, table: str, version: int, stored: Mapping[str, int]) -> None:
-        """Check that a version of a table has its files."""
         for name, size in self.lake.opened.seen(table, version).sizes.items():
             place = self.lake.path(table) / name
             fault = _fault_of_stored(place, size, stored) if isinstance(place, RemotePath) else _fault(place, size)

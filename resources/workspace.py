@@ -180,7 +180,6 @@ class Workspace:
         return Progress(read, self.batches, names, self.by_source, self._watermarks_of, self.clocks)
 
     def _watermarks_of(self, batch_id: int) -> Mapping[str, Any]:
-        """Return the row of `watermarks` that a batch, committed or at work, wrote for the whole pipeline."""
         last = self.batches.last_commit()
         is_committed = last is not None and batch_id <= last.batch_id
         version = self.base_of(tables.WATERMARKS) if is_committed else self.lake.version(tables.WATERMARKS)

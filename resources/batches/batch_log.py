@@ -372,7 +372,6 @@ class BatchLog:
         return index
 
     def _last(self, known: _Known, kind: Kind | None) -> Commit | None:
-        """Return the latest commit in force, optionally of one kind."""
         done = known.committed(kind)
         if not done.num_rows:
             return None

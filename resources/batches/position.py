@@ -93,17 +93,17 @@ class Progress:
     def log_end(self) -> int:
         """Return the number of records in the log, which is the next `_arrival_seq`."""
         last = self.read.last_commit("ingest")
-        return int(last.plan.end_seq or 0) if last else 0
+        return plan_end(last.plan) if last else 0
 
     def processed_end(self) -> int:
         """Return the first `_arrival_seq` that no committed batch has processed."""
         last = self.batches.last_commit("process")
-        return int(last.plan.end_seq or 0) if last else 0
+        return plan_end(last.plan) if last else 0
 
     def log_clock_us(self) -> int | None:
         """Return the clock after the last record or tick of the log, microseconds; None before a timed record."""
         processed = self.batches.last_commit("process")
-        clocks = [self._read_clocks.get(LOG_CLOCK), tick_of(processed.plan) if processed else None]
+        clocks = [self._read_clocks.get(LOG_CLOCK), BatchInput.of(processed.plan).tick_us if processed else None]
         return max((us for us in clocks if us is not None), default=None)
 
     def first_clock_us(self) -> int | None:
@@ -160,13 +160,8 @@ class Progress:
 
 
 def plan_end(plan: Plan) -> int:
-    """Return the end of a processing plan's range of the log, which such a plan always knows."""
+    """Return the end of a plan's range of the log, which is known once it is committed, or processes records."""
     return int(plan.end_seq or 0)
-
-
-def tick_of(plan: Plan) -> int | None:
-    """Return the clock of the tick after a processing plan's range, microseconds; None if there is no tick."""
-    return BatchInput.of(plan).tick_us
 
 
 def waits_in(plan: Plan) -> frozenset[Waiter]:

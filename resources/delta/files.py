@@ -142,8 +142,7 @@ def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFi
             folder.mkdir()
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
             targets = [folder / f"{number:05}-{uuid4().hex[:12]}.parquet" for number in range(len(files))]
-            for copied in pool.map(copy_file, files, targets):
-                assert copied is None  # an error shows when the result is read
+            list(pool.map(copy_file, files, targets))  # an error shows when a result is read
         return _files_in(folder, version)
 
 

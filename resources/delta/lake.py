@@ -635,6 +635,5 @@ def _discarded_if_overtaken(made: Sequence[DataFiles]) -> Iterator[None]:
 
 
 def _few(df: "DataFrame") -> pa.Table | None:
-    """Return the rows of a DataFrame, None if there are more than FEW_ROWS."""
     rows: pa.Table = df.limit(FEW_ROWS + 1).toArrow()
     return rows if rows.num_rows <= FEW_ROWS else None

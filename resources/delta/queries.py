@@ -178,7 +178,6 @@ def numbers_where(lake: Lake, table: str, version: int, where: str, column: str)
 
 
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
-    """Return the error for a condition, with the columns of the table."""
     found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
     near = ""
     if unknown := re.match(r'Referenced column "(.+?)" not found', found):

@@ -286,7 +286,6 @@ def variable_set(name: str, value: str | None) -> Iterator[None]:
 
 
 def _in_spark_defaults(root: str) -> Options:
-    """Return Spark's settings for a bucket of S3."""
     if not root.startswith("s3://"):
         return {}
     said, bucket = spark_defaults(), urlsplit(root).netloc

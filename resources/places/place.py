@@ -337,7 +337,6 @@ def _fixed(pattern: str) -> tuple[str, Sequence[str]]:
 
 
 def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
-    """Return whether the parts of a path match those of a glob."""
     if not pattern:
         return not parts
     if pattern[0] == "**":

@@ -320,10 +320,6 @@ class Reader(io.RawIOBase):
         self._at = max(start + offset, 0)
         return self._at
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         """Read the following bytes."""
         end = min(self._at + len(buffer), self._size)

@@ -114,7 +114,6 @@ def _time_of(result: Mapping[str, Any]) -> datetime:
 
 
 def _index_rows(pipeline: Place) -> Iterator[dict[str, Any]]:
-    """Yield the row of each page in the index."""
     for file, result in _stored(pipeline, "*/*/*/*/*.json"):
         parts = _parts(pipeline, file)
         failed = [one["expectation_config"]["description"] for one in result["results"] if not one["success"]]
@@ -138,7 +137,6 @@ def _parts(pipeline: Place, result: Place) -> list[str]:
 
 
 def _page_of(pipeline: Place, result: Place) -> Place:
-    """Return the page of a result."""
     page = docs_folder(pipeline).joinpath("validations", *_parts(pipeline, result))
     return page.with_name(f"{page.stem}.html")
 

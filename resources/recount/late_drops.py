@@ -106,7 +106,6 @@ WITH timed AS (
 
 
 def _outcomes(rules: RecountRules) -> str:
-    """Return SQL of the number of records by outcome."""
     return f"""count(*) AS records,
     count_if(untimed) AS untimed,
     count_if(duplicate <> mistaken) AS duplicate,
@@ -205,7 +204,6 @@ def _below_asked(rules: RecountRules) -> str:
 
 
 def _timeline(rules: RecountRules) -> str:
-    """Return SQL of the name of the event's timeline."""
     values = ", ".join(map(text_of, rules.over))
     return f"to_json(array({values}))" if values else "'[]'"
 

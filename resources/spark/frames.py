@@ -46,12 +46,8 @@ def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: Struc
 
 def readable(frame: DataFrame) -> DataFrame:
     """Return rows for people to read: instants as text, UTC, in all years, which Python's datetime lacks."""
-    is_instant = {field.name: isinstance(field.dataType, TimestampType) for field in frame.schema}
-    columns = [
-        F.col(f"`{name}`").cast("string").alias(name) if to_text else F.col(f"`{name}`")
-        for name, to_text in is_instant.items()
-    ]
-    return frame.select(*columns)
+    instants = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
+    return frame.withColumns({name: F.col(f"`{name}`").cast("string") for name in instants})
 
 
 def _literal(value: Value) -> str:
