@@ -30,10 +30,8 @@ if TYPE_CHECKING:
 class Memory:
     """The knowledge of a run about one pipeline, shared by all that look at the pipeline in the run.
 
-    Attributes:
-        batches: The part of the log of batches that it has read.
-        is_looked_at: Whether the tables were found whole.
-        schemas: The columns of the tables, by the fingerprint of a spec: to ask Spark for them takes seconds.
+    `is_looked_at` says whether the tables were found whole. `schemas` are their columns, by the fingerprint of a
+    spec: to ask Spark for them takes seconds.
     """
 
     def __init__(self) -> None:

@@ -27,12 +27,9 @@ LEASE = timedelta(minutes=10)
 class Owner:
     """The process that works on a batch.
 
-    Args:
-        id: Random name of the run, so that two runs are never taken for one.
-        host: Name of the machine.
-        pid: Process number on that machine.
-        started: When the process began, in clock ticks since the machine started. It distinguishes a process from a
-            later one with the same number. None if the system does not say.
+    `id` is a random name of the run, so that two runs are never taken for one. `started` is when the process began,
+    in clock ticks since the machine started: a later process may have the same number. None if the system does not
+    say.
     """
 
     id: str
@@ -340,12 +337,8 @@ class Counts(Mapping[str, int]):
 class Commit:
     """A batch that is done: its plan, its counts, and the version of every table as of it.
 
-    Args:
-        plan: The plan that was carried out, with the end of its range filled in.
-        committed_at: When it was committed.
-        counts: Counts of every outcome.
-        table_versions: Delta version of every table as of this batch.
-        reason: Why an operator accepted it although a blocking check had failed; None otherwise.
+    The end of the plan's range is filled in. `reason` says why an operator accepted it although a blocking check had
+    failed; None otherwise.
     """
 
     plan: Plan

@@ -371,12 +371,7 @@ _TRIES = 5
 class Size:
     """The space that a table takes.
 
-    Attributes:
-        files: Data files of its latest version.
-        stored: Data files in its folder, of any version.
-        stored_bytes: Bytes of these files.
-        log_bytes: Bytes of its log.
-        live_bytes: Bytes of the data files of its latest version.
+    Stored data files are in its folder, of any version; live ones are those of its latest version, as are `files`.
     """
 
     files: int

@@ -434,12 +434,10 @@ def _is_broken(entry: Place) -> bool:
 
 @dataclass(frozen=True)
 class Since:
-    """The history of a table since a version.
+    """The history of a table since a version, up to its latest one.
 
-    Attributes:
-        latest: Its version now.
-        states: At each version, the changes of rows in force: all made since, except changes that were taken back.
-        lost: Attempts whose writes another writer has taken back.
+    `states` has at each version the changes of rows in force: all made since, except changes that were taken back.
+    `lost` are the attempts whose writes another writer has taken back.
     """
 
     latest: int

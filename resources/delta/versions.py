@@ -159,13 +159,7 @@ def unreadable_file(place: Place | str, why: Exception | str) -> LakeError:
 class Version:
     """A table as of one version, for reading.
 
-    Attributes:
-        folder: Folder of the table.
-        number: The version.
-        schema: Its columns.
-        properties: Its properties.
-        actions: The log entry of each of its files, with statistics.
-        dataset: Its files as Arrow reads them, with the statistics by which some are left out.
+    `actions` has the log entry of each of its files, with the statistics by which `dataset` leaves some out.
     """
 
     folder: Place

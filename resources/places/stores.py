@@ -104,12 +104,9 @@ def _as_errors_of_files() -> Iterator[None]:
 class ObjectStore:
     """An object store: S3, Google's or Azure's.
 
-    Args:
-        root: URL of the bucket or container.
-        config: Options of the store, as obstore names them.
-        client: Options of its HTTP client.
-        patience: The time for which a request is tried again.
-        files: Opens the store by Arrow, which lists every key. It is slower, and used only for odd keys.
+    `config` has the options of the store as obstore names them, `client` those of its HTTP client. A request is tried
+    again for as long as `patience`. `files` opens the store by Arrow, which lists every key: it is slower, and used
+    only for odd keys.
     """
 
     def __init__(

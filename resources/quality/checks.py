@@ -26,13 +26,9 @@ Rows = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Expectation:
-    """A statement that holds for every batch.
+    """A sentence that holds for every batch, and the remedy if it does not.
 
-    Attributes:
-        name: Name of the check.
-        holds: The statement, as a sentence.
-        remedy: The remedy if it fails.
-        blocking: Whether a failure prevents the commit of the batch.
+    A failure of a blocking one prevents the commit of the batch.
     """
 
     name: str
@@ -45,11 +41,7 @@ class Expectation:
 class Measured:
     """A count of one subject, as expected and as found in the tables.
 
-    Attributes:
-        subject: The subject of the count.
-        expected: The expected count.
-        found: The count in the tables.
-        said: The sentence for a difference; by default it is made from the other three.
+    The sentence for a difference, `said`, is made from the other three if it is empty.
     """
 
     subject: str

@@ -35,10 +35,7 @@ _MODULE = "tidemark.resources.spark.class_cache"
 class Java:
     """The Java that Spark will find.
 
-    Attributes:
-        path: The program.
-        major: Its version, such as 17; None if it does not print one.
-        said: The output of `java -version`.
+    `major` is its version, such as 17, None if it does not print one; `said` is the output of `java -version`.
     """
 
     path: str

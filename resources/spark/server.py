@@ -87,10 +87,8 @@ def _receive(connection: socket.socket) -> bytes:
 class ServerNote:
     """The note of a server about itself.
 
-    Attributes:
-        url: The URL for clients, with the token that admits them.
-        pid: Its process.
-        proof: The port at which it proves that it knows the token, see `proving`.
+    The URL has the token that admits clients. `proof` is the port at which it proves that it knows the token, see
+    `proving`.
     """
 
     url: str
