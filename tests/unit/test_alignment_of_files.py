@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from tests.unit.batches import START, planned
 from tidemark.assets.waiting_input import Waiting, largest_times, must_process_first, waiting_input
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Kind, this_process
+from tidemark.resources.batches.plans import Kind
 from tidemark.resources.workspace import Workspace
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = """
 name: pair
 sources:
@@ -56,19 +55,9 @@ class Pair:
     def commit(self, kind: Kind, end_seq: int) -> None:
         """Commits a batch with the tables as they are."""
         log = self.workspace.batches
-        last = log.last_commit()
-        plan = log.begin(
-            kind,
-            this_process("run"),
-            NOW,
-            after=last.batch_id if last else None,
-            first_seq=0,
-            end_seq=end_seq,
-            input={},
-            fingerprint=self.workspace.spec.fingerprint(),
-        )
+        plan = planned(log, kind, end_seq=end_seq, fingerprint=self.workspace.spec.fingerprint())
         names = (tables.TIMELINES, tables.FILES)
-        log.commit(plan, {}, {name: self.workspace.lake.version(name) for name in names}, NOW)
+        log.commit(plan, {}, {name: self.workspace.lake.version(name) for name in names}, START)
 
     def processed(self, splits: Splits) -> "Pair":
         """Return the state after a record was read and processed."""

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,10 +12,11 @@ from click.testing import CliRunner, Result
 from syrupy.assertion import SnapshotAssertion
 
 from tests.processes import ROOT
+from tests.unit.batches import planned
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.command_line import in_words
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import this_process
+from tidemark.resources.batches.plans import Kind
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import FullDiskError
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
@@ -46,21 +46,11 @@ def call(*words: str) -> Result:
     return CliRunner().invoke(main, list(words), catch_exceptions=False)
 
 
-def with_pending(warehouse: Path, kind: str = "process") -> None:
+def with_pending(warehouse: Path, kind: Kind = "process") -> None:
     """Make a pipeline `shop` whose batch 0 waits for its commit."""
     lake = Lake(warehouse / "shop")
     lake.create(BATCHES, BATCHES_SCHEMA)
-    now = datetime(2026, 1, 1, tzinfo=UTC)
-    BatchLog(lake).begin(
-        "ingest" if kind == "ingest" else "process",
-        this_process("run"),
-        now,
-        after=None,
-        first_seq=0,
-        end_seq=1,
-        input={},
-        fingerprint="f",
-    )
+    planned(BatchLog(lake), kind)
 
 
 @pytest.mark.parametrize("command", sorted(main.commands))
@@ -88,8 +78,7 @@ def test_help_and_schema_import_neither_dagster_nor_spark_and_status_no_dagster(
         f"main(['status', {str(folder / 'good.yaml')!r}], standalone_mode=False)\n"
         "sys.exit('imported Dagster' if 'dagster' in sys.modules else 0)"
     )
-    root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=60)
 
 
 def test_schema_prints_the_json_schema() -> None:
@@ -255,6 +244,8 @@ def test_the_warehouse_is_the_option_else_the_variable_else_beside_the_user(
     monkeypatch.setenv("TIDEMARK_WAREHOUSE", str(folder / "by_variable"))
     assert f"shop in {folder / 'by_variable'}: " in call(*words).stderr
     assert f"shop in {folder / 'by_option'}: " in call(*words, "--warehouse", "by_option").stderr
+    monkeypatch.setenv("TIDEMARK_WAREHOUSE", "")
+    assert f"shop in {folder / 'warehouse'}: " in call(*words).stderr, "an empty variable is as none"
 
 
 def test_dagster_s_home_is_made_where_the_variable_says_else_beside_the_user(
@@ -305,11 +296,6 @@ def test_no_command_takes_a_file_for_the_folder_of_a_pipeline(folder: Path) -> N
         done = call(words[0], "good.yaml", *words[1:])
         assert (done.exit_code, done.stdout) == (2, ""), words
         assert "warehouse/shop, which is a file" in done.stderr
-
-
-def test_an_empty_variable_is_as_none(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TIDEMARK_WAREHOUSE", "")
-    assert f"shop in {folder / 'warehouse'}: " in call("accept", "good.yaml", "0", "--reason", "r").stderr
 
 
 def test_a_home_that_cannot_be_made_and_a_page_below_a_file_are_said_in_a_sentence(

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.unit.report.shop import START, Shop
+from tests.unit.batches import planned
+from tests.unit.report.shop import Shop
 from tidemark.assets.planning import LogSegment, next_segment
-from tidemark.resources.batches.plans import this_process
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.spec import WindowSpec
@@ -48,36 +49,28 @@ def test_a_pipeline_that_is_open_cannot_be_reopened(tmp_path: Path) -> None:
         next_segment(workspace, None, flush=False, reopen="why")
 
 
-def test_a_pipeline_with_a_session_of_results_cannot_be_reopened(tmp_path: Path) -> None:
-    workspace = shop(tmp_path, flush=True, new=5)
-    inner = WindowSpec(name="m", kind="tumbling", size="1 minute", aggregates={"n": "count(*)"})
-    spells = {"name": "spells", "kind": "session", "gap": "1 hour", "from": "m", "aggregates": {"n": "sum(n)"}}
-    windows = (inner, WindowSpec.model_validate(spells))
-    file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": windows}))
-    with pytest.raises(LakeError, match="spells is a session window over the results of another"):
-        next_segment(replace(workspace, file=file), None, flush=False, reopen="why")
+SESSION = {"name": "visits", "kind": "session", "gap": "1 hour"}
+MINUTES = {"name": "m", "kind": "tumbling", "size": "1 minute", "aggregates": {"n": "count(*)"}}
 
 
-def test_a_pipeline_with_a_session_that_revises_its_results_cannot_be_reopened(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("windows", "said"),
+    [
+        ([MINUTES, {**SESSION, "from": "m", "aggregates": {"n": "sum(n)"}}], "over the results of another"),
+        ([{**SESSION, "emit": {"early": "1 minute"}, "aggregates": {"n": "count(*)"}}], "that revises its results"),
+    ],
+)
+def test_a_pipeline_with_a_session_of_results_or_one_that_revises_its_results_cannot_be_reopened(
+    tmp_path: Path, windows: list[dict[str, Any]], said: str
+) -> None:
     workspace = shop(tmp_path, flush=True, new=5)
-    visits = WindowSpec(
-        name="visits", kind="session", gap="1 hour", emit={"early": "1 minute"}, aggregates={"n": "count(*)"}
-    )
-    file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": (visits,)}))
-    with pytest.raises(LakeError, match="visits is a session window that revises its results"):
+    made = tuple(map(WindowSpec.model_validate, windows))
+    file = replace(workspace.file, spec=workspace.spec.model_copy(update={"windows": made}))
+    with pytest.raises(LakeError, match=f"visits is a session window {said}"):
         next_segment(replace(workspace, file=file), None, flush=False, reopen="why")
 
 
 def test_a_batch_that_was_not_committed_reopens_again_without_being_told(tmp_path: Path) -> None:
     workspace = shop(tmp_path, flush=True, new=5)
-    workspace.batches.begin(
-        "process",
-        this_process("run"),
-        START,
-        after=2,
-        first_seq=10,
-        end_seq=15,
-        input={"flush": False, "reopen": "why"},
-        fingerprint="f",
-    )
+    planned(workspace.batches, first_seq=10, end_seq=15, input={"flush": False, "reopen": "why"})
     assert next_segment(workspace, None, flush=False) == LogSegment(10, 15, False, reopens="why")

@@ -1,20 +1,19 @@
 """A spec that a pipeline's tables cannot go on with: told before there is anything to do, without Spark."""
 
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.unit.batches import START, planned
 from tidemark.assets.pending_work import look
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.pipelines import cli
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import this_process
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FILES, FILES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
 from tidemark.resources.workspace import Workspace
@@ -51,25 +50,16 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "shop.yaml"
     path.write_text(SPEC)
     made = read_spec(path).spec
-    lake, now = Lake(tmp_path / "warehouse" / "shop"), datetime(2026, 1, 1, tzinfo=UTC)
+    lake = Lake(tmp_path / "warehouse" / "shop")
     lake.create(BATCHES, BATCHES_SCHEMA)
     lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
     lake.create(FILES, FILES_SCHEMA)
     log = BatchLog(lake)
-    plan = log.begin(
-        "process",
-        this_process("run"),
-        now,
-        after=None,
-        first_seq=0,
-        end_seq=0,
-        input={},
-        fingerprint=made.fingerprint(),
-    )
+    plan = planned(log, end_seq=0, fingerprint=made.fingerprint())
     item = {"_after_seq": -1, "_control_seq": 0, "kind": "spec", "argument": made.canonical_json(), "_batch_id": 0}
     rows = pa.Table.from_pylist([item], schema=LOG_CONTROL_SCHEMA)
     written = lake.append_rows(LOG_CONTROL, rows, attempt=plan.attempt, expect=0)
-    log.commit(plan, {}, {LOG_CONTROL: written.version}, now)
+    log.commit(plan, {}, {LOG_CONTROL: written.version}, START)
     return path
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.clock import FixedClock
+from tests.unit.batches import planned
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment, take_on
 from tidemark.assets.time_adjustment import control_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import this_process
+from tidemark.resources.batches.plans import Kind
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -66,20 +67,10 @@ def shop(folder: Path, *, spec: str = SPEC.replace("LIVE", "live: true")) -> Wor
     return workspace
 
 
-def commit(workspace: Workspace, kind: str, counts: dict[str, int], **given: int) -> None:
+def commit(workspace: Workspace, kind: Kind, counts: dict[str, int], **given: int) -> None:
     """Make a batch of one record."""
     log = BatchLog(workspace.lake)
-    last = log.last_commit()
-    plan = log.begin(
-        "ingest" if kind == "ingest" else "process",
-        this_process("run"),
-        SEEN,
-        after=last.batch_id if last else None,
-        first_seq=0,
-        end_seq=1,
-        input=given,
-        fingerprint=workspace.spec.fingerprint(),
-    )
+    plan = planned(log, kind, now=SEEN, input=given, fingerprint=workspace.spec.fingerprint())
     log.commit(plan, counts, {}, SEEN)
 
 
@@ -136,16 +127,7 @@ def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_
     assert segment == LogSegment(0, 1, flushes=False, tick_us=7)
     with pytest.raises(BusyError, match="read more input meanwhile"):
         take_on(workspace, LogSegment(0, 0, flushes=False, tick_us=7), "run")
-    plan = workspace.batches.begin(
-        "process",
-        this_process("run"),
-        SEEN,
-        after=0,
-        first_seq=0,
-        end_seq=1,
-        input={"flush": False, "tick_us": 7},
-        fingerprint="f",
-    )
+    plan = planned(workspace.batches, now=SEEN, input={"flush": False, "tick_us": 7})
     assert next_segment(workspace, None, flush=False) == segment, "a batch that is tried again has the tick it had"
     row = control_rows(workspace, plan, Position()).to_pylist()[-1]
     assert (row["kind"], row["_after_seq"], row["clock"], row["argument"]) == ("tick", 0, instant_of(7), None)

@@ -5,20 +5,20 @@ Here: the tables. Not here: what the page makes of them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from tests.unit.batches import START, planned
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Kind, this_process
+from tidemark.resources.batches.plans import Kind
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
 HOSTILE = '<script>alert("1")</script>'
 SPEC = """
 name: shop
@@ -114,17 +114,10 @@ class Shop:
     def commit(self, kind: Kind, end_seq: int, counts: Mapping[str, int], **given: Any) -> None:
         """Commits a batch with the tables as they are now."""
         log = BatchLog(self.lake)
-        last, of_kind = log.last_commit(), log.last_commit(kind)
-        plan = log.begin(
-            kind,
-            this_process("run"),
-            START,
-            after=last.batch_id if last else None,
-            first_seq=int(of_kind.plan.end_seq or 0) if of_kind else 0,
-            end_seq=end_seq,
-            input=given.pop("input", {}),
-            fingerprint=self.file.spec.fingerprint(),
-        )
+        of_kind = log.last_commit(kind)
+        first_seq = int(of_kind.plan.end_seq or 0) if of_kind else 0
+        read, fingerprint = given.pop("input", {}), self.file.spec.fingerprint()
+        plan = planned(log, kind, first_seq=first_seq, end_seq=end_seq, input=read, fingerprint=fingerprint)
         versions = {table: self.lake.version(table) for table in _SCHEMAS if table != tables.BATCHES}
         log.commit(plan, counts, versions, START + timedelta(seconds=3), **given)
 
