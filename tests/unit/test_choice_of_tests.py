@@ -1,8 +1,9 @@
-"""Random tests are the same for the same seed; the long tests that CI takes change with it and fit into its time."""
+"""Which tests run: random ones and the sample of long ones go by a seed, and those of pages need a browser."""
 
 import pytest
 
 from tests.choice import sample
+from tests.chromium import chromium
 from tests.seeds import Dice
 
 VALUES = range(1000)
@@ -35,3 +36,17 @@ def test_a_sample_fits_into_its_time_and_changes_with_the_seed() -> None:
         assert 290 <= sum(tests[name] for name in one) <= 300
     assert set().union(*samples) == set(tests), "each has its turn"
     assert sample(tests, 0, 1) == set()
+
+
+def test_without_a_browser_a_test_is_skipped_and_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="there is no Chromium: install it"):
+        chromium()
+
+
+def test_in_ci_a_test_without_a_browser_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="There is no Chromium: install it"):
+        chromium()

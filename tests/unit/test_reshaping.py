@@ -1,4 +1,4 @@
-"""Tables whose columns a changed spec changes: what the rows before have then, and that it is maintenance."""
+"""Columns of tables: their types in words, and what rows have after a changed spec, which is maintenance."""
 
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 
-from tidemark.resources.delta.columns import fit
+from tidemark.resources.delta.columns import fit, sql_types_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.undoing import same_rows, take_back
 
@@ -76,3 +77,15 @@ def test_what_an_unfinished_batch_wrote_is_taken_back_and_the_columns_stay(tmp_p
     take_back(lake, "events", written.version, 3)
     assert [row["n"] for row in lake.rows("events").to_pylist()] == [1, None, 2]
     assert "more" in lake.columns("events")
+
+
+def test_types_are_written_as_in_spark_sql(tmp_path: Path) -> None:
+    spans = pa.list_(pa.struct([("start", pa.timestamp("us", "UTC")), ("n", pa.int64())]))
+    kinds = {"a": pa.int32(), "b": pa.decimal128(9, 2), "c": spans, "d": pa.map_(pa.string(), pa.int8())}
+    write_deltalake(tmp_path, pa.table({name: pa.array([], kind) for name, kind in kinds.items()}))
+    assert sql_types_of(DeltaTable(tmp_path).schema()) == {
+        "a": "int",
+        "b": "decimal(9,2)",
+        "c": "array<struct<start: timestamp, n: bigint>>",
+        "d": "map<string, tinyint>",
+    }

@@ -1,14 +1,22 @@
-"""Which runs of a pipeline count in a Dagster home. No Spark is started."""
+"""Runs of a pipeline in Dagster: which count in a home, and the settings of all assets at once. Without Spark."""
 
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from dagster import AssetKey, AssetMaterialization, DagsterInstance
+from dagster import (
+    AssetKey,
+    AssetMaterialization,
+    DagsterInstance,
+    DagsterInvalidConfigError,
+    validate_run_config,
+)
 
+from tidemark.assets.live import BATCH
 from tidemark.pipelines.command_line import dagster_instance, settings_of
-from tidemark.pipelines.definitions import definitions
-from tidemark.resources.settings import counted_warehouse
+from tidemark.pipelines.definitions import build_definitions, definitions, job_name
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.settings import counted_warehouse, from_environment
 
 SPEC = """
 name: shop
@@ -61,3 +69,14 @@ def test_a_note_that_cannot_be_read_is_as_none(home: Path) -> None:
     (home / "tidemark_warehouses.json").write_text('{"shop": ')
     assert counted_warehouse(home, "shop", Path("/a"), Path("/b")) == "/a"
     assert counted_warehouse(home, "shop", Path("/c"), Path("/b")) == "/a"
+
+
+def test_the_settings_of_a_run_are_those_of_one_resource_and_its_assets_take_none(home: Path) -> None:
+    file = read_spec(home.parent / "shop.yaml")
+    job = build_definitions(from_environment(home.parent), [file]).resolve_job_def(job_name(file))
+    asked = {"max_events_per_batch": 5, "end_of_input": "flush", "reread": True, "live": True, "reopen": "why"}
+    assert validate_run_config(job, {})
+    assert validate_run_config(job, {"resources": {BATCH: {"config": asked}}})
+    for asset in ("raw_events", "ordered_events"):
+        with pytest.raises(DagsterInvalidConfigError):
+            validate_run_config(job, {"ops": {f"shop__{asset}": {"config": {"live": True}}}})
