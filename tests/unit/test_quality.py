@@ -2,46 +2,35 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
+from tests.processes import ROOT
 from tidemark.resources.quality.checks import Expectation, Measured, check
 
-ROOT = Path(__file__).parents[2]
-CHECK = """
+PROGRAM = """
 import sys
 assert not hasattr(sys.modules["__main__"], "__file__")
 from tidemark.resources.quality.checks import Expectation, Measured, check, import_ahead
 import_ahead()
-done = check(Expectation("even", holds="it is even", remedy="add one"), [Measured("n", 0, 1)])
+even = Expectation("even", holds="it is even", remedy="add one")
+done = check(even, [Measured("n", 0, 1)])
 assert not hasattr(sys.modules["__main__"], "__file__")
-print(done.message)
-"""
-
-
-def test_a_check_runs_in_a_process_whose_main_module_is_no_file() -> None:
-    """As in the processes that Dagster's code server starts for runs, which import the library beside other work."""
-    code = [sys.executable, "-c", CHECK]
-    done = subprocess.run(code, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Expected: it is even")
-
-
-UNUSED = """
-import sys
-from tidemark.resources.quality.checks import Expectation, Measured, check, great_expectations
-assert check(Expectation("even", holds="it is even", remedy="add one"), [Measured("n", 0, 0)]).passed
+assert check(even, [Measured("n", 0, 0)]).passed
 assert not {"altair", "scipy.stats"} & set(sys.modules)
 from great_expectations.expectations.core import expect_column_kl_divergence_to_be_less_than as of_others
 assert of_others.stats.entropy([0.5, 0.5]) > 0
 import altair, scipy.stats
 assert scipy.stats.entropy is of_others.stats.entropy
 assert altair.Chart is of_others.alt.Chart
+print(done.message)
 """
 
 
-def test_what_no_check_needs_is_not_imported_and_expectations_of_others_find_it() -> None:
-    done = subprocess.run([sys.executable, "-c", UNUSED], cwd=ROOT, check=False, capture_output=True, text=True)
+def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_expectations_of_others_need() -> None:
+    """As in the processes that Dagster's code server starts for runs, which import the library beside other work."""
+    code = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(code, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Expected: it is even")
 
 
 def test_checks_that_follow_one_another_look_at_their_own_counts_alone() -> None:
