@@ -34,7 +34,7 @@ from tidemark.timeops.problems import did_you_mean
 
 Bad = tuple[str, object] | tuple[str, object, dict[str, Any]]
 """A key by its path, such as `sources.0.kind`; a wrong value, or `...` for none; the spec, where it is not SMALL."""
-
+NO_WINDOWS, ALIGNED = changed("windows", ...), changed("sources", two_aligned())
 
 BAD_FOR_SCHEMA_TOO: list[Bad] = [
     ("sources.0.max_files", 2**63),
@@ -203,6 +203,16 @@ BAD_FOR_SCHEMA_TOO: list[Bad] = [
     ("windows.0.aggregates.s", 1),
     ("windows.0.group_by", "x"),
     ("partitions.start", 2013),
+    ("partitions.start", "2013-01-01", NO_WINDOWS),
+    ("outputs.ordered_events", False, NO_WINDOWS),
+    ("time.over", ["x"]),
+    ("windows.0", session(gap="1 s", max_duration="1 h"), changed("time.out_of_order", "keep")),
+    *[
+        ("time.idle", {"advance": advance, "timeout": "1 min"}, changed("time.emit", {"every": "1 s"}, ALIGNED))
+        for advance in ("exclude_split", "window_close")
+    ],
+    ("time", ..., ALIGNED),
+    ("time.end_of_input", "flush", changed("schedule", "@hourly")),
 ]
 
 BAD_FOR_PARSER_ONLY: list[Bad] = [
@@ -260,7 +270,6 @@ BAD_FOR_PARSER_ONLY: list[Bad] = [
     ("time", {"time_zone": "Asia/Tokyo"}),
     ("time.unit", "second", changed("time.out_of_orderness", "1500 ms")),
     ("time.over", ["rand()"]),
-    ("time.over", ["x"]),
     ("time.over", ["f(x)"]),
     ("time.over", ["x", "X"]),
     ("windows.0.offset", "1 hour"),
@@ -350,41 +359,6 @@ def test_files_in_order_of_position_do_not_go_with_a_table() -> None:
     both = [{**SMALL["sources"][0], "order": "position"}, {**TABLE, "name": "other"}]
     assert "position beside a Delta table" in message(changed("sources", both))
     assert len(parse(changed("sources", [SMALL["sources"][0], {**TABLE, "name": "other"}])).sources) == 2
-
-
-def test_windows_without_events_and_partitions_without_windows_are_refused_by_the_schema_too() -> None:
-    no_windows = changed("windows", ...)
-    assert not schema_accepts(changed("outputs.ordered_events", False, no_windows))
-    assert not schema_accepts(changed("partitions.start", "2013-01-01", no_windows))
-    assert not schema_accepts(changed("time.over", ["x"]))
-    assert "`partitions` has no effect" in message(changed("partitions.start", "2013-01-01", no_windows))
-
-
-def test_a_longest_duration_of_sessions_is_refused_under_keep() -> None:
-    keep = changed("time.out_of_order", "keep")
-    spec = changed("windows.0", session(gap="1 s", max_duration="1 h"), keep)
-    assert "windows[0].max_duration: found `max_duration` with `out_of_order: keep`" in message(spec)
-    assert not schema_accepts(spec)
-
-
-@pytest.mark.parametrize("advance", ["exclude_split", "window_close"])
-def test_silences_of_aligned_sources_are_not_published_by_periods(advance: str) -> None:
-    idle = {"advance": advance, "timeout": "1 min"}
-    spec = changed("time.emit", {"every": "1 s"}, changed("time.idle", idle, changed("sources", two_aligned())))
-    assert "time.emit: `alignment` together with `idle` and periodic emission is not supported" in message(spec)
-    assert not schema_accepts(spec)
-
-
-def test_alignment_without_an_event_time_is_refused() -> None:
-    spec = changed("time", ..., changed("sources", two_aligned()))
-    assert "sources[0].alignment: `alignment` compares event times, and without `timestamp_by`" in message(spec)
-    assert not schema_accepts(spec)
-
-
-def test_a_schedule_for_a_pipeline_that_a_first_run_ends_is_refused() -> None:
-    spec = changed("time.end_of_input", "flush", changed("schedule", "@hourly"))
-    assert "schedule: a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes" in message(spec)
-    assert not schema_accepts(spec)
 
 
 def test_all_problems_are_told_together_in_the_order_of_the_file() -> None:
