@@ -24,8 +24,16 @@ windows:
   - {name: over_w, kind: tumbling, from: w, size: 1 day, aggregates: {c: sum(c)}}
 """
 SECOND = '  - {name: web, kind: files, path: "web/*.csv", format: csv, schema: "at STRING, k STRING"}\n'
-
+QUIET = SPEC.replace("{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: window_close},")
+NAMED = (("name: w,", "name: v, was: w,"), ("from: w", "from: v"))
+RENAMED = ("name: tills", "name: counters\n    was: tills")
+BOTH = SPEC.replace("time:", f"{SECOND}time:")
 HERE, PAST, REFUSED = Meaning.FROM_HERE_ON, Meaning.NEEDS_THE_PAST, Meaning.REFUSED
+
+
+def canonical(text: str) -> dict[str, object]:
+    read: dict[str, object] = json.loads(parse_spec(text, file="shop.yaml").canonical_json())
+    return read
 
 
 def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
@@ -33,9 +41,7 @@ def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
     for old, new in replacements:
         assert old in after
         after = after.replace(old, new)
-    return changes_between(
-        *[json.loads(parse_spec(text, file="shop.yaml").canonical_json()) for text in (before, after)]
-    )
+    return changes_between(canonical(before), canonical(after))
 
 
 @pytest.mark.parametrize(
@@ -71,10 +77,9 @@ def test_another_spelling_or_order_is_no_change(old: str, new: str) -> None:
 
 
 def test_a_column_that_another_source_has_is_told_of_its_records_alone() -> None:
-    both = SPEC.replace("time:", f"{SECOND}time:")
-    (gone,) = changes(("k STRING, n INT", "n INT"), before=both)
+    (gone,) = changes(("k STRING, n INT", "n INT"), before=BOTH)
     assert gone.effect == "it stays in the tables, null in the records of `tills` from here on"
-    (more,) = changes(('schema: "at STRING, k STRING"', 'schema: "at STRING, k STRING, n INT"'), before=both)
+    (more,) = changes(('schema: "at STRING, k STRING"', 'schema: "at STRING, k STRING, n INT"'), before=BOTH)
     assert more.effect == "null in the records of `web` before"
 
 
@@ -116,17 +121,15 @@ def test_each_key_has_a_meaning(
 
 def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
     text = SPEC.replace("name: w,", "name: other,").replace("from: w", "from: other")
-    old, new = (json.loads(parse_spec(one, file="shop.yaml").canonical_json()) for one in (SPEC, text))
-    told_of = {one.path: (one.meaning, one.windows) for one in changes_between(old, new)}
+    told_of = {one.path: (one.meaning, one.windows) for one in changes_between(canonical(SPEC), canonical(text))}
     assert told_of["windows[other]"] == (PAST, ("other", "over_w"))
     assert told_of["windows[w]"][0] == HERE
 
 
 def test_what_the_clock_publishes_in_periods_needs_the_past() -> None:
-    quiet = SPEC.replace("{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: window_close},")
-    assert [one.meaning for one in changes(("at, idle", "at, emit: {every: 1 s}, idle"), before=quiet)] == [PAST]
-    assert [one.meaning for one in changes(("at, idle", "at, unit: second, idle"), before=quiet)] == [PAST]
-    assert [one.meaning for one in changes(("timeout: 1 minute", "timeout: 2 minutes"), before=quiet)] == [HERE]
+    assert [one.meaning for one in changes(("at, idle", "at, emit: {every: 1 s}, idle"), before=QUIET)] == [PAST]
+    assert [one.meaning for one in changes(("at, idle", "at, unit: second, idle"), before=QUIET)] == [PAST]
+    assert [one.meaning for one in changes(("timeout: 1 minute", "timeout: 2 minutes"), before=QUIET)] == [HERE]
 
 
 def test_results_before_what_was_read_are_not_to_be_had() -> None:
@@ -136,17 +139,15 @@ def test_results_before_what_was_read_are_not_to_be_had() -> None:
 
 
 def test_splits_may_change_where_those_before_can_become_idle() -> None:
-    idle = SPEC.replace("time:", f"{SECOND}time:").replace(
-        "{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: exclude_split},"
-    )
+    idle = BOTH.replace("timestamp_by: at,", "timestamp_by: at, idle: {timeout: 1 minute, advance: exclude_split},")
     (found,) = changes(("options: {header", "split: k\n    options: {header"), before=idle)
     assert (found.path, found.meaning) == ("sources[tills].split", HERE)
 
 
 def test_windows_say_how_records_are_judged_only_where_silence_closes_them() -> None:
-    quiet = SPEC.replace("{timestamp_by: at,", "{timestamp_by: at, idle: {timeout: 1 minute, advance: window_close},")
-    assert [one.judges for one in changes(("size: 1 hour", "size: 2 hours"), before=quiet)] == [True]
-    assert [one.judges for one in changes(("c: sum(c)", "c: max(c)"), before=quiet)] == [False]
+    assert [one.judges for one in changes(("size: 1 hour", "size: 2 hours"), before=QUIET)] == [True]
+    assert [one.judges for one in changes(("c: sum(c)", "c: max(c)"), before=QUIET)] == [False]
+    assert [one.judges for one in changes(*NAMED, before=QUIET)] == [False], "nor do names"
 
 
 def test_a_change_names_its_place_in_the_file() -> None:
@@ -158,11 +159,10 @@ def test_a_change_names_its_place_in_the_file() -> None:
 
 
 def test_a_window_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
-    named = (("name: w,", "name: v, was: w,"), ("from: w", "from: v"))
-    [found] = changes(*named)
+    [found] = changes(*NAMED)
     assert (found.path, found.meaning, found.sentence) == ("windows[v].was", HERE, "`w` is `v` now")
     assert (found.asks_for_the_past, found.needs_decision) == (False, False)
-    told = {one.path: one.meaning for one in changes(*named, ("size: 1 hour", "size: 2 hours"))}
+    told = {one.path: one.meaning for one in changes(*NAMED, ("size: 1 hour", "size: 2 hours"))}
     assert told == {"windows[v].was": HERE, "windows[v].size": PAST}
 
 
@@ -178,12 +178,6 @@ def test_a_former_name_that_no_table_has_changes_nothing(
 ) -> None:
     [found] = changes(*replacements, before=before)
     assert (found.meaning, found.judges) == (Meaning.NOTHING, False)
-
-
-def test_names_of_windows_judge_no_record_where_silence_closes_windows() -> None:
-    silent = SPEC.replace("time: {", "time: {idle: {timeout: 1 hour, advance: window_close}, ")
-    named = (("name: w,", "name: v, was: w,"), ("from: w", "from: v"))
-    assert [one.judges for one in changes(*named, before=silent)] == [False]
 
 
 def test_a_name_that_one_window_had_may_become_that_of_another() -> None:
@@ -202,14 +196,6 @@ def test_a_former_name_leads_to_one_window() -> None:
     both = SPEC.replace("name: w,", "name: w, was: x,").replace("name: over_w,", "name: over_w, was: x,")
     with pytest.raises(SpecError, match="two windows were `x`"):
         parse_spec(both, file="shop.yaml")
-
-
-def canonical(text: str) -> dict[str, object]:
-    read: dict[str, object] = json.loads(parse_spec(text, file="shop.yaml").canonical_json())
-    return read
-
-
-RENAMED = ("name: tills", "name: counters\n    was: tills")
 
 
 def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
@@ -256,27 +242,25 @@ def test_what_goes_by_the_name_of_a_source_needs_its_past(old: str, new: str, wi
 
 @pytest.mark.parametrize("was", ["tills", "TILLS"])
 def test_two_sources_cannot_swap_their_names(was: str) -> None:
-    both = SPEC.replace("time:", f"{SECOND}time:".replace("name: web", f"name: web, was: {was}"))
+    both = BOTH.replace("name: web", f"name: web, was: {was}")
     with pytest.raises(SpecError, match=f"`{was}` is the name of a source of this spec"):
         parse_spec(both, file="shop.yaml")
 
 
 def test_a_former_name_of_sources_leads_to_one_source() -> None:
-    both = SPEC.replace("name: tills", "name: tills\n    was: x").replace("time:", f"{SECOND}time:")
+    both = BOTH.replace("name: tills", "name: tills\n    was: x")
     with pytest.raises(SpecError, match="two sources were `x`"):
         parse_spec(both.replace("name: web", "name: web, was: x"), file="shop.yaml")
 
 
 def test_a_name_that_another_source_had_is_refused_and_the_own_one_is_not() -> None:
-    before = canonical(SPEC.replace(*RENAMED).replace("time:", f"{SECOND}time:"))
-    taken = SPEC.replace(*RENAMED).replace("time:", f"{SECOND}time:".replace("name: web", "name: tills, was: web"))
-    taken = taken.replace("\n    was: tills", "")
+    before = canonical(BOTH.replace(*RENAMED))
+    taken = BOTH.replace("name: tills", "name: counters").replace("name: web", "name: tills, was: web")
     told = {one.path: one for one in changes_between(before, canonical(taken), {"tills": "counters"})}
     assert told["sources[tills].was"].meaning is REFUSED
     assert "`counters` was called `tills` before" in told["sources[tills].was"].effect
-    unsaid = SPEC.replace("time:", f"{SECOND}time:")
-    assert "write `was: counters`" in changes_between(before, canonical(unsaid), {"tills": "counters"})[0].effect
-    back = SPEC.replace("name: tills", "name: tills\n    was: counters").replace("time:", f"{SECOND}time:")
+    assert "write `was: counters`" in changes_between(before, canonical(BOTH), {"tills": "counters"})[0].effect
+    back = BOTH.replace("name: tills", "name: tills\n    was: counters")
     [found] = changes_between(before, canonical(back), {"tills": "counters"})
     assert (found.path, found.meaning) == ("sources[tills].was", HERE)
 
