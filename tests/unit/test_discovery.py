@@ -227,11 +227,6 @@ def test_a_file_that_spark_could_not_read_holds_back_only_itself(tmp_path: Path,
     assert error.remedy
 
 
-def test_a_parquet_file_that_is_none_is_an_error(tmp_path: Path) -> None:
-    land(tmp_path / "in" / "x.parquet", "PAR1 or not")
-    assert "not a readable parquet" in only_error(look(tmp_path, source("in/*", format="parquet")))
-
-
 def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "x.csv").symlink_to("nowhere")

@@ -52,10 +52,9 @@ def test_an_encrypted_file_is_held_back_alone_whether_its_footer_is_encrypted_or
     assert "c_all.parquet: this is not a readable parquet file: " in whole.found
 
 
-@pytest.mark.parametrize("damage", ["no footer", "half", "zeros", "magic alone", "length"])
-def test_a_file_with_a_damaged_end_is_held_back(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "in" / "a.parquet"
-    path.parent.mkdir()
+@pytest.mark.parametrize("damage", ["no footer", "half", "zeros", "magic alone", "length", "no parquet"])
+def test_a_file_with_a_damaged_end_or_of_no_parquet_is_held_back(tmp_path: Path, damage: str) -> None:
+    path = land(tmp_path / "in" / "a.parquet", "")
     pq.write_table(ROWS, path)
     content = path.read_bytes()
     path.write_bytes(
@@ -65,9 +64,12 @@ def test_a_file_with_a_damaged_end_is_held_back(tmp_path: Path, damage: str) -> 
             "zeros": content[:-200] + b"\0" * 192 + content[-8:],
             "magic alone": b"PAR1",
             "length": content[:-8] + b"\xff\xff\xff\x7f" + b"PAR1",
+            "no parquet": b"PAR1 or not",
         }[damage]
     )
-    [error] = discover(source("in/*.parquet", format="parquet", settle="0 s"), tmp_path, (), NOW).errors
+    found = discover(source("in/*.parquet", format="parquet", settle="0 s"), tmp_path, (), NOW)
+    assert found.ready == ()
+    [error] = found.errors
     assert "this is not a readable parquet file" in error.found
 
 

@@ -58,12 +58,16 @@ class Landing:
         return found
 
 
+@pytest.fixture
+def zone(tmp_path: Path) -> Landing:
+    return Landing(tmp_path)
+
+
 def ids(landing: Landing) -> list[int]:
     return [int(record.partition(": ")[2].rstrip("}")) for record in landing.records]
 
 
-def test_a_log_that_grew_and_was_rotated_goes_on_under_its_new_name_and_the_new_one_is_read(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_log_that_grew_and_was_rotated_goes_on_under_its_new_name_and_the_new_one_is_read(zone: Landing) -> None:
     zone.land("app.log", lines(1, 2, 3))
     zone.run()
     zone.land("app.log.1", lines(1, 2, 3, 4))
@@ -71,22 +75,21 @@ def test_a_log_that_grew_and_was_rotated_goes_on_under_its_new_name_and_the_new_
     found = zone.run()
     assert (sorted(ids(zone)), found.errors) == ([1, 2, 3, 4, 5, 6], ())
     assert found.notes == ("app.log.1: its first 3 lines were read as app.log, and are not read again",)
-    (tmp_path / "in" / "app.log.1").unlink()
+    (zone.base / "in" / "app.log.1").unlink()
     zone.land("app.log.1.gz", gzip.compress(lines(1, 2, 3, 4).encode()))
     assert [copy.copy_of for copy in zone.run().copies] == ["app.log.1"]
     assert sorted(ids(zone)) == [1, 2, 3, 4, 5, 6]
     assert zone.look() == FilesFound()
 
 
-def test_a_chain_of_rotations_reads_each_record_once_also_where_the_last_file_was_compressed(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_chain_of_rotations_reads_each_record_once_also_where_the_last_file_was_compressed(zone: Landing) -> None:
     first, second, third = lines(1, 2), lines(3, 4), lines(5)
     zone.land("app.log", first)
     zone.run()
     zone.land("app.log.1", first + lines(20))
     zone.land("app.log", second, age=timedelta(minutes=50))
     zone.run()
-    (tmp_path / "in" / "app.log.1").unlink()
+    (zone.base / "in" / "app.log.1").unlink()
     zone.land("app.log.2.gz", gzip.compress((first + lines(20)).encode()))
     zone.land("app.log.1", second + lines(40, 41), age=timedelta(minutes=40))
     zone.land("app.log", third, age=timedelta(minutes=30))
@@ -97,25 +100,23 @@ def test_a_chain_of_rotations_reads_each_record_once_also_where_the_last_file_wa
 
 @pytest.mark.parametrize(("ending", "compress"), [("gz", gzip.compress), ("bz2", bz2.compress)])
 def test_a_log_that_is_compressed_when_it_is_rotated_goes_on_in_its_archive(
-    tmp_path: Path, ending: str, compress: Any
+    zone: Landing, ending: str, compress: Any
 ) -> None:
-    zone = Landing(tmp_path)
     zone.land("app.log", lines(1, 2))
     zone.run()
     zone.land(f"app.log.1.{ending}", compress(lines(1, 2, 3).encode()))
     zone.land("app.log", lines(4))
     assert zone.run().errors == ()
     assert sorted(ids(zone)) == [1, 2, 3, 4]
-    (tmp_path / "in" / f"app.log.1.{ending}").unlink()
+    (zone.base / "in" / f"app.log.1.{ending}").unlink()
     zone.land("app.log.1", lines(1, 2, 3))
     assert [copy.copy_of for copy in zone.run().copies] == [f"app.log.1.{ending}"]
 
 
-def test_a_new_file_may_come_long_after_the_old_one_was_renamed(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_new_file_may_come_long_after_the_old_one_was_renamed(zone: Landing) -> None:
     zone.land("app.log", lines(1, 2))
     zone.run()
-    (tmp_path / "in" / "app.log").rename(tmp_path / "in" / "app.log.1")
+    (zone.base / "in" / "app.log").rename(zone.base / "in" / "app.log.1")
     zone.land("app.log.1", lines(1, 2, 3))
     zone.run()
     zone.land("app.log.1", lines(1, 2, 3, 5), age=timedelta(minutes=50))
@@ -124,8 +125,7 @@ def test_a_new_file_may_come_long_after_the_old_one_was_renamed(tmp_path: Path) 
     assert (zone.run().errors, sorted(ids(zone))) == ((), [1, 2, 3, 4, 5])
 
 
-def test_a_log_that_is_copied_and_truncated_goes_on_under_both_names(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_log_that_is_copied_and_truncated_goes_on_under_both_names(zone: Landing) -> None:
     zone.land("app.log", lines(1, 2))
     zone.run()
     zone.land("app.log.1", lines(1, 2, 3), age=timedelta(seconds=1))  # younger than `settle`
@@ -149,11 +149,10 @@ def test_files_that_only_begin_alike_are_read_whole(tmp_path: Path) -> None:
     assert [file.skip_lines for file in zone.run().ready] == [0]
 
 
-def test_a_log_goes_on_under_its_new_name_whatever_became_of_it_between_two_runs(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_log_goes_on_under_its_new_name_whatever_became_of_it_between_two_runs(zone: Landing) -> None:
     zone.land("app.log", lines(1).strip())
     zone.run()
-    (tmp_path / "in" / "app.log").rename(tmp_path / "in" / "app.log.1")
+    (zone.base / "in" / "app.log").rename(zone.base / "in" / "app.log.1")
     zone.run()
     zone.land("app.log.1", lines(1, 2))
     zone.run()
@@ -164,8 +163,7 @@ def test_a_log_goes_on_under_its_new_name_whatever_became_of_it_between_two_runs
     assert ids(zone) == [1, 2, 3, 4]
 
 
-def test_a_last_line_that_was_read_without_its_end_is_not_read_again_under_another_name(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_last_line_that_was_read_without_its_end_is_not_read_again_under_another_name(zone: Landing) -> None:
     zone.land("app.log", lines(1, 2).strip())
     zone.run()
     zone.land("app.log", lines(4), age=timedelta(minutes=50))
@@ -174,8 +172,7 @@ def test_a_last_line_that_was_read_without_its_end_is_not_read_again_under_anoth
 
 
 @pytest.mark.parametrize("grown", ["", lines(3)])
-def test_a_file_that_begins_as_one_that_is_still_there_is_another(tmp_path: Path, grown: str) -> None:
-    zone = Landing(tmp_path)
+def test_a_file_that_begins_as_one_that_is_still_there_is_another(zone: Landing, grown: str) -> None:
     zone.land("app.log.a", lines(1))
     zone.land("app.log.b", lines(1, 1))
     zone.run()
@@ -186,8 +183,7 @@ def test_a_file_that_begins_as_one_that_is_still_there_is_another(tmp_path: Path
     assert sorted(ids(zone)) == sorted([1, 1, 1, *([3] if grown else []), 1, 2, 1, 1])
 
 
-def test_an_unfinished_last_line_is_left_for_the_next_run_and_told(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_an_unfinished_last_line_is_left_for_the_next_run_and_told(zone: Landing) -> None:
     zone.land("app.log", lines(1) + '{"id": 2, "at": "2026-0', age=timedelta(seconds=9))
     found = zone.run()
     assert found.notes == ("app.log: the last line is not finished: its 23 bytes wait for the rest",)
@@ -216,8 +212,7 @@ def test_status_and_the_look_of_a_sensor_tell_of_an_unfinished_line(tmp_path: Pa
     assert (due.is_there, due.may_ripen) == (False, True)
 
 
-def test_a_file_of_nothing_but_an_unfinished_line_is_no_input_yet(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_file_of_nothing_but_an_unfinished_line_is_no_input_yet(zone: Landing) -> None:
     zone.land("app.log", '{"id": ', age=timedelta(minutes=5))
     found = zone.look()
     assert (found.is_ready, len(found.notes)) == (False, 1)
@@ -243,8 +238,7 @@ def test_a_csv_line_without_its_end_waits_a_minute_or_a_day_where_fields_are_mis
     assert zone.records[2:] == ([line] if is_read else [])
 
 
-def test_a_whole_object_and_the_last_line_at_the_end_of_input_need_no_line_end(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_a_whole_object_and_the_last_line_at_the_end_of_input_need_no_line_end(zone: Landing) -> None:
     zone.land("app.log", lines(1).strip(), age=timedelta(seconds=6))
     assert (zone.run().notes, ids(zone)) == ((), [1])
     zone.land("app.log", lines(1, 2).strip(), age=timedelta(seconds=5))
@@ -264,8 +258,7 @@ def test_the_last_line_of_a_file_of_the_future_does_not_wait_until_then(tmp_path
     assert (zone.records, len(found.notes)) == (["at,v", "x,1", "at,v"], 1)
 
 
-def test_half_a_line_that_was_read_after_a_day_does_not_hold_back_its_file(tmp_path: Path) -> None:
-    zone = Landing(tmp_path)
+def test_half_a_line_that_was_read_after_a_day_does_not_hold_back_its_file(zone: Landing) -> None:
     zone.land("app.log", lines(1) + '{"id"', age=timedelta(days=2))
     zone.run()
     assert zone.records[-1] == '{"id"'

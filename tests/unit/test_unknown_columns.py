@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.unit.landed import NOW, discover, source
+from tests.unit.landed import NOW, discover, land, source
 from tidemark.resources.sources.columns import columns_of_json, line_to_add
 from tidemark.resources.sources.known_files import state_of
 from tidemark.timeops.spec import FilesSource, Source
@@ -36,32 +36,27 @@ def test_json_keys_have_the_type_that_holds_the_values_of_the_first_lines(tmp_pa
         {"id": "b", "n": 2, "who": 5, "size": 1.5, "tags": ["x"]},
     ]
     text = "\n".join([json.dumps(line) for line in lines] + ['{"broken', "5", ""])
-    (tmp_path / "in").mkdir()
-    path = tmp_path / "in" / ("a.json.gz" if zipped else "a.json")
-    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
+    land(tmp_path / "in" / ("a.json.gz" if zipped else "a.json"), gzip.compress(text.encode()) if zipped else text)
     assert found_in(tmp_path, given("json")) == {"who": "STRING", "size": "DOUBLE", "ok": "BOOLEAN", "tags": "STRING"}
 
 
 def test_of_a_file_that_grew_the_new_lines_are_looked_at(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    path, spec = tmp_path / "in" / "a.json", given("json")
-    path.write_text('{"id": "a"}\n')
+    spec = given("json")
+    path = land(tmp_path / "in" / "a.json", '{"id": "a"}\n')
     (first,) = discover(spec, tmp_path, (), NOW).ready
-    path.write_text('{"id": "a"}\n{"id": "b", "late": 1}\n')
+    land(path, '{"id": "a"}\n{"id": "b", "late": 1}\n')
     (grown,) = discover(spec, tmp_path, (state_of(first, 1),), NOW).ready
     assert (grown.skip_lines, dict(grown.unknown)) == (1, {"late": "BIGINT"})
 
 
 def test_csv_columns_are_texts_and_without_a_header_there_are_none(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.csv").write_text("id,n,who,N\n")
+    file = land(tmp_path / "in" / "a.csv", "id,n,who,N\n")
     assert found_in(tmp_path, given("csv", options={"header": True})) == {"who": "STRING"}
-    (tmp_path / "in" / "a.csv").write_text("a,1\n")
+    land(file, "a,1\n")
     assert found_in(tmp_path, given("csv")) == {}
 
 
 def test_parquet_columns_have_the_type_of_the_footer(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     rows = pa.table(
         {
             "id": ["a"],
@@ -75,7 +70,7 @@ def test_parquet_columns_have_the_type_of_the_footer(tmp_path: Path) -> None:
             "by": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())),
         }
     )
-    pq.write_table(rows, tmp_path / "in" / "a.parquet")
+    pq.write_table(rows, land(tmp_path / "in" / "a.parquet"))
     assert found_in(tmp_path, given("parquet")) == {
         "day": "DATE",
         "at": "TIMESTAMP",
