@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheels import ROOT, STOREYS
 from tidemark.assets import checks, held_back
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables
@@ -16,7 +17,7 @@ from tidemark.timeops.reasons import Reason, Stage
 from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
 
-ROOT = Path(__file__).parents[2]
+CODE = sorted(path for storey in STOREYS for path in (ROOT / storey).rglob("*.py"))
 OUTSIDE_DOCS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
 PAGES = sorted([*map(Path, OUTSIDE_DOCS), *(page.relative_to(ROOT) for page in (ROOT / "docs").rglob("*.md"))])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
@@ -132,8 +133,7 @@ DOCUMENTED = r"pyspark(\.errors|\.logger|\.sql(\.(functions|types|window|avro\.f
 
 
 def test_contributing_names_every_module_of_pyspark_that_is_not_documented() -> None:
-    storeys = ("timeops", "resources", "assets", "pipelines")
-    code = "\n".join(path.read_text() for storey in storeys for path in (ROOT / storey).rglob("*.py"))
+    code = "\n".join(map(read, CODE))
     used = set(re.findall(r"^ *from ((?:pyspark|google)[\w.]*) import", code, re.MULTILINE))
     undocumented = {module for module in used if not re.fullmatch(DOCUMENTED, module)}
     named = {
@@ -184,9 +184,8 @@ def test_the_map_of_the_tour_has_one_line_for_each_file_of_the_product() -> None
     mapped = re.findall(r"^\| `([\w/]+\.py)` \|", section("docs/tour.md", "The map"), re.MULTILINE)
     assert sorted(mapped) == sorted(
         str(path.relative_to(ROOT))
-        for storey in ("timeops", "resources", "assets", "pipelines")
-        for path in (ROOT / storey).rglob("*.py")
-        if len(ast.parse(path.read_text(encoding="utf-8")).body) > 1  # not the charter of a room
+        for path in CODE
+        if len(ast.parse(read(path)).body) > 1  # not the charter of a room
     )
 
 
@@ -217,8 +216,7 @@ def code_in(folder: str) -> list[Path]:
 
 def test_docstrings_and_comments_name_files_that_are_there() -> None:
     """«Not here: the rules (engine.py)» sends the next reader to a file: it moves, and the docstring must follow."""
-    folders = ("timeops", "assets", "resources", "pipelines", "examples", "benchmarks", "tools")
-    code = [path for folder in folders for path in code_in(folder)]
+    code = [path for folder in (*STOREYS, "examples", "benchmarks", "tools") for path in code_in(folder)]
     there = {str(path.relative_to(ROOT)) for path in (*code, *(ROOT / "tests").rglob("*.py"))}
     named = {(path.name, one.lstrip("./")) for path in code for one in re.findall(r"[\w./]*\b\w+\.py\b", read(path))}
     assert len(named) > 200
@@ -226,10 +224,8 @@ def test_docstrings_and_comments_name_files_that_are_there() -> None:
 
 
 def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_of_a_user_has() -> None:
-    folders = ("timeops", "assets", "resources", "pipelines")
-    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    paths.remove(ROOT / "resources/delta/columns.py")  # what earlier versions stored
-    text = "\n".join(path.read_text(encoding="utf-8") for path in paths)
+    stored_by_earlier_versions = ROOT / "resources/delta/columns.py"
+    text = "\n".join(read(path) for path in CODE if path != stored_by_earlier_versions)
     names = {name for name in re.findall(r"""["'`]__[a-z]\w*""", text) if not name.endswith("__")}
     assert len(names) > 100
     assert [name for name in names if not name[1:].startswith(WORKING)] == []
@@ -237,7 +233,4 @@ def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_
 
 def test_no_code_cuts_a_text_where_only_python_ends_a_line() -> None:
     """Values, names and messages may hold U+2028 or U+0085; lines of JSON, logs and files end at line feeds."""
-    code = [
-        file for floor in ("timeops", "resources", "assets", "pipelines") for file in (ROOT / floor).rglob("*.py")
-    ]
-    assert [file.name for file in code if ".splitlines(" in file.read_text(encoding="utf-8")] == []
+    assert [file.name for file in CODE if ".splitlines(" in read(file)] == []

@@ -10,9 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from tests.unit.test_project_files import code_in
+from tests.wheels import ROOT, STOREYS
 
-ROOT = Path(__file__).parents[2]
-STOREYS = ("timeops", "resources", "assets", "pipelines")
 BESIDE = ("benchmarks", "examples", "tests", "tools")
 """Folders whose texts are data: only their docstrings and comments count."""
 YAML = sorted([*ROOT.glob("examples/**/*.yaml"), *ROOT.glob("pipelines/**/*.yaml")])
