@@ -11,15 +11,16 @@ from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
 from tidemark.pipelines.case_tests.suite import MOST_ROWS, Verdict, show_verdicts
 from tidemark.timeops.cases import Case, Expected
 
-
-def of_letters(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[Difference]:
-    outcome = Outcome({"dead_letters": found}, "none", {})
-    return list(differences(Expected({"dead_letters": expected}), outcome, "in the end"))
+CASE = {"name": "c", "records": [], "expect": {"watermark": "none"}}
+Rows = list[dict[str, Any]]
 
 
-def of_ordered(expected: list[dict[str, Any]], found: list[dict[str, Any]]) -> list[Difference]:
-    outcome = Outcome({"ordered_events": found}, "none", {})
-    return list(differences(Expected({"ordered_events": expected}), outcome, "in the end"))
+def of_letters(expected: Rows, found: Rows, table: str = "dead_letters") -> list[Difference]:
+    return list(differences(Expected({table: expected}), Outcome({table: found}, "none", {}), "in the end"))
+
+
+def of_ordered(expected: Rows, found: Rows) -> list[Difference]:
+    return of_letters(expected, found, "ordered_events")
 
 
 def event(name: str, release_seq: int | None, timeline: str = "[]") -> dict[str, Any]:
@@ -107,10 +108,9 @@ def test_a_result_that_depends_on_the_cut_is_told_once_and_fails_the_case(capsys
     [told] = cut_differences(CaseOutcomes((whole,), {0: whole, 1: wrong, 2: wrong}))
     assert told.place == "record 2 in a segment of its own, against all records in one, dead_letters"
     assert told.sentence == "expected 0 rows, found 1: 1 not expected"
-    case = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}})
-    verdict = Verdict(case, cuts=(told,))
+    verdict = Verdict(Case.model_validate(CASE), cuts=(told,))
     assert not verdict.holds
-    failing = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}, "error": "found"})
+    failing = Case.model_validate({**CASE, "error": "found"})
     assert not Verdict(failing, cuts=(told,)).holds
     show_verdicts("shop", [verdict])
     shown = capsys.readouterr().out
@@ -119,9 +119,8 @@ def test_a_result_that_depends_on_the_cut_is_told_once_and_fails_the_case(capsys
 
 
 def test_of_many_rows_that_differ_some_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    case = Case.model_validate({"name": "c", "records": [], "expect": {"watermark": "none"}})
     told = of_letters([], [{"seq": seq} for seq in range(MOST_ROWS + 5)])
-    show_verdicts("shop", [Verdict(case, differences=tuple(told))])
+    show_verdicts("shop", [Verdict(Case.model_validate(CASE), differences=tuple(told))])
     shown = capsys.readouterr().out
     assert shown.count("+ found") == MOST_ROWS
     assert "and 5 more" in shown
@@ -130,7 +129,7 @@ def test_of_many_rows_that_differ_some_are_shown(capsys: pytest.CaptureFixture[s
 def test_a_case_is_cut_before_every_record_and_a_long_one_at_its_steps_and_some_places_more() -> None:
     record = {"at": "x"}
     steps = [{"records": [record] * 45}, {"records": [record] * 57, "expect": {"watermark": "none"}}]
-    short = Case.model_validate({"name": "c", "records": [record] * 3, "expect": {"watermark": "none"}})
+    short = Case.model_validate({**CASE, "records": [record] * 3})
     ends = [[records for records, _ in log.ends] for log in logs_of(7, short)]
     assert ends == [[0, 1, 3], [1, 2, 3], [2, 3], [3]]
     assert [log.name for log in logs_of(7, short)] == ["7:0", "7:1", "7:2", "7:3"]

@@ -9,11 +9,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.unit.specs import schema_accepts
+from tests.unit.specs import SMALL, parse, schema_accepts
 from tidemark.pipelines.cli import main
 from tidemark.resources.sources.kafka_connection import Connection
 from tidemark.timeops.errors import InputError, SpecError
-from tidemark.timeops.spec import KafkaSource, Spec, parse_spec
+from tidemark.timeops.spec import KafkaSource
 
 TOPICS: dict[str, Any] = {
     "name": "s",
@@ -33,12 +33,7 @@ LOGIN = {
 
 def with_source(**keys: object) -> dict[str, Any]:
     source = {name: value for name, value in {**TOPICS, **keys}.items() if value is not None}
-    windows = [{"name": "w", "kind": "tumbling", "size": "1 minute", "aggregates": {"n": "count(*)"}}]
-    return {"name": "small", "sources": [source], "time": {"timestamp_by": "t"}, "windows": windows}
-
-
-def parse(spec: dict[str, Any]) -> Spec:
-    return parse_spec(yaml.safe_dump(spec, sort_keys=False), file="small.yaml")
+    return {**SMALL, "sources": [source]}
 
 
 def source_of(spec: dict[str, Any]) -> KafkaSource:

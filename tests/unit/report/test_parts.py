@@ -11,11 +11,17 @@ import pytest
 from tests.unit.report.shop import SPEC, WINDOWS, Shop, at, us
 from tidemark.assets.display.pictures import draw_windows, svg
 from tidemark.pipelines.report import accounts
-from tidemark.pipelines.report.accounts import state_of
+from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.report.page import MOST_ROWS, SHOWN_ROWS, of_sources, of_time, of_window, window_part
 from tidemark.pipelines.terminal import any_value, length, no_more_than, share
 from tidemark.resources import tables
 from tidemark.timeops.spec import parse_spec
+
+
+def state_in(made: Shop) -> State:
+    state = state_of(made.workspace)
+    assert state is not None
+    return state
 
 
 @pytest.mark.parametrize(
@@ -84,8 +90,7 @@ def test_the_newest_dead_letters_of_each_reason_are_shown(tmp_path: Path) -> Non
     made.ingest(1_000)
     early = [{"reason": "early"}] * 5
     made.process(ordered=1, held=0, refused=[*early, *([{}] * 994)])
-    state = state_of(made.workspace)
-    assert state is not None
+    state = state_in(made)
     by_reason = state.dead_letters
     assert by_reason == {"early": 5, "out_of_order": 994}
     shown = accounts.newest_dead_letters(state, by_reason)
@@ -97,8 +102,7 @@ def test_dead_letters_of_windows_count_beside_the_records(tmp_path: Path) -> Non
     made.ingest(10)
     made.counts |= {"per_minute.in_windows": 7, "per_minute.window_closed": 3}
     made.process(ordered=6, held=4)
-    state = state_of(made.workspace)
-    assert state is not None
+    state = state_in(made)
     assert state.dead_letters == {"window_closed": 3}
     assert [(place.name, place.records) for place in accounts.places(state)] == [("ordered", 6), ("held", 4)]
     [window] = accounts.windows(state)
@@ -116,9 +120,7 @@ def test_a_window_s_last_rows_are_shown_newest_first_and_drawn_for_a_few_groups(
         ]
         made.add(tables.window_table("per_minute"), rows)
     made.process(ordered=1, held=0)
-    state = state_of(made.workspace)
-    assert state is not None
-    part_of_page = window_part(state, made.file.spec.windows[0])
+    part_of_page = window_part(state_in(made), made.file.spec.windows[0])
     assert part_of_page.in_all == 6_000 > MOST_ROWS
     assert [column.name for column in part_of_page.columns] == ["window_start", "window_end", "till", "events"]
     assert len(part_of_page.rows) == SHOWN_ROWS
@@ -146,9 +148,7 @@ def test_the_groups_of_a_chart_are_those_with_the_largest_values_not_the_most_ro
     ]
     made.add(tables.window_table("per_minute"), rows)
     made.process(ordered=1, held=0)
-    state = state_of(made.workspace)
-    assert state is not None
-    chart = window_part(state, made.file.spec.windows[0]).chart
+    chart = window_part(state_in(made), made.file.spec.windows[0]).chart
     assert chart is not None
     drawn = b64decode(chart.partition(",")[2]).decode()
     assert ">once</text>" in drawn
