@@ -72,9 +72,10 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
     return Lake(tmp_path / "shop", lambda: spark)
 
 
-def write(lake: Lake) -> list[Row]:
-    """Return a table with all types, a row in each file, and its rows."""
-    spark = lake.session()
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) -> tuple[Lake, list[Row]]:
+    """Return a lake whose table has all types, a row in each file, and its rows."""
+    lake = Lake(tmp_path_factory.mktemp("lake") / "shop", lambda: spark)
     columns = ", ".join(f"{name} {kind}" for name, kind in TYPES.items() if name != "local")
     rows = spark.createDataFrame(ROWS, f"{columns}, number INT").selectExpr(
         "*",
@@ -87,12 +88,13 @@ def write(lake: Lake) -> list[Row]:
     lake.create(T, rows.schema)
     lake.append(T, rows.repartitionByRange(len(ROWS), "number"), attempt=1, expect=0)
     assert len(lake.open(T).file_uris()) == len(ROWS)
-    return rows.collect()
+    return lake, rows.collect()
 
 
 @pytest.mark.parametrize("column", TYPES)
-def test_each_value_is_found_by_the_bounds_of_its_file(lake: Lake, column: str) -> None:
-    for row in write(lake):
+def test_each_value_is_found_by_the_bounds_of_its_file(written: tuple[Lake, list[Row]], column: str) -> None:
+    lake, rows = written
+    for row in rows:
         value = row[column]
         if value is None or (isinstance(value, float) and math.isnan(value)):
             continue
@@ -105,8 +107,8 @@ def test_each_value_is_found_by_the_bounds_of_its_file(lake: Lake, column: str) 
                 assert sign != "=" or found == [row.number]
 
 
-def test_other_readers_skip_the_same_files(lake: Lake) -> None:
-    write(lake)
+def test_other_readers_skip_the_same_files(written: tuple[Lake, list[Row]]) -> None:
+    lake, _ = written
     read = lake.session().read.format("delta").load(str(lake.path(T)))
     for condition, numbers in {
         "big = -9223372036854775808": [1],
