@@ -181,27 +181,23 @@ def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake:
     seed(lake, [0, 1, 2], [10, 11, 12], [20, 21, 22])
     before = files(lake)
     outside = {uri for uri in before if pq.read_table(local(uri))["k"].to_pylist() != [10, 11, 12]}
-
-    written = lake.replace(
-        EVENTS, some(lake, [5, 11, 30, 31], "new"), where=[("k", ">=", 11), ("k", "<=", 19)], attempt=4, expect=3
-    )
-
+    new, where = some(lake, [5, 11, 30, 31], "new"), [("k", ">=", 11), ("k", "<=", 19)]
+    written = lake.replace(EVENTS, new, where=where, attempt=4, expect=3)
     assert (written.version, written.rows) == (4, 4)
     assert before & files(lake) == outside
     assert len(outside) == 2
     kept = [(key, "old") for key in (0, 1, 2, 10, 20, 21, 22)]
     assert content(lake) == sorted([*kept, (5, "new"), (11, "new"), (30, "new"), (31, "new")])
-    again = lake.replace(
-        EVENTS, some(lake, [5, 11, 30, 31], "new"), where=[("k", ">=", 11), ("k", "<=", 19)], attempt=4, expect=3
-    )
-    assert again == written
+    assert lake.replace(EVENTS, new, where=where, attempt=4, expect=3) == written
     assert lake.version(EVENTS) == 4
 
 
-def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake) -> None:
+@pytest.mark.parametrize("are_few", [False, True])
+def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake, are_few: bool) -> None:
     df = lake.session().createDataFrame([(1, None), (2, "open"), (3, "closed")], SCHEMA)
-    lake.append(EVENTS, df, attempt=1, expect=0)
-    lake.replace(EVENTS, some(lake, [4], "closed"), where=[("v", "=", "open")], attempt=2, expect=1)
+    lake.append(EVENTS, df, attempt=1, expect=0, are_few=are_few)
+    where = [("v", "=", "open")]
+    lake.replace(EVENTS, some(lake, [4], "closed"), where=where, attempt=2, expect=1, are_few=are_few)
     assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [1, 3, 4]
 
 
@@ -271,13 +267,6 @@ def test_few_rows_are_replaced_in_the_files_that_hold_them_and_many_small_files_
     lake.replace(EVENTS, some(lake, [8]), where=[("k", "=", 9)], attempt=5, expect=4, are_few=True)
     assert [key for key, _ in content(lake)] == [0, 1, 2, 4, 8]
     assert len(files(lake)) == 1
-
-
-def test_rows_for_which_the_condition_is_null_stay_when_few_rows_are_replaced(lake: Lake) -> None:
-    df = lake.session().createDataFrame([(1, "open"), (2, None)], SCHEMA)
-    lake.append(EVENTS, df, attempt=1, expect=0, are_few=True)
-    lake.replace(EVENTS, some(lake, [4]), where=[("v", "=", "open")], attempt=2, expect=1, are_few=True)
-    assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [2, 4]
 
 
 def test_instants_of_all_years_are_kept_to_the_microsecond_when_few_rows_are_written(lake: Lake) -> None:
