@@ -19,6 +19,7 @@ from tidemark.timeops.columns import to_us
 from tidemark.timeops.errors import SpecError
 
 ROOT = Path(__file__).parents[2]
+HOURLY = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ def test_numbers_are_enough_where_no_rule_goes_by_arrival(events: DataFrame) -> 
     late = {"timestamp_by": "at", "late": {"tolerance": "5 s", "policy": "drop"}}
     with pytest.raises(tm.InputError, match=r"time\.late needs to know when events arrived"):
         tm.adjust(numbered, late)
-    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"last": "max(_arrival_time)"}}
+    window = {**HOURLY, "aggregates": {"last": "max(_arrival_time)"}}
     with pytest.raises(tm.InputError, match=r"windows \(w\) needs to know when events arrived"):
         tm.windows(found, window)
 
@@ -125,13 +126,7 @@ def test_columns_may_be_called_as_nearly_anything_even_with_two_underscores(even
     rows = judged.accepted.collect()
     assert len(rows) == 3
     assert {tuple(row[name] for name in own) for row in rows} == {(0, 1, 2, 3, 4)}
-    window = {
-        "name": "w",
-        "kind": "tumbling",
-        "size": "1 hour",
-        "group_by": ["__t"],
-        "aggregates": {"n": "sum(__seen)"},
-    }
+    window = {**HOURLY, "group_by": ["__t"], "aggregates": {"n": "sum(__seen)"}}
     flushed = tm.adjust(events.withColumns(own), {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="came")
     assert [(row["__t"], row["n"]) for row in tm.windows(flushed, window).collect()] == [(0, 2)]
 
@@ -186,26 +181,24 @@ def test_a_text_that_would_be_taken_for_a_time_is_refused(spark: SparkSession) -
     with pytest.raises(SpecError, match=f"time: .* {said}"):
         tm.adjust(events, {"timestamp_by": "at", "over": ["opened < timestamp_millis(1)"]}, arrival_time="at")
     judged = tm.adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")
-    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
     for part in (
         {"where": "opened < _timestamp"},
         {"group_by": ["opened < _timestamp AS before"]},
         {"aggregates": {"n": "count_if(opened < _timestamp)"}},
     ):
         with pytest.raises(SpecError, match=f"window w: .* {said}"):
-            tm.windows(judged, {**window, **part})
-    assert tm.windows(judged, {**window, "where": "opened < date_format(_timestamp, 'HH:mm')"}).count() == 1
+            tm.windows(judged, {**HOURLY, **part})
+    assert tm.windows(judged, {**HOURLY, "where": "opened < date_format(_timestamp, 'HH:mm')"}).count() == 1
 
 
 def test_a_window_must_go_with_the_time_of_the_events(events: DataFrame) -> None:
     found = tm.adjust(events, {"timestamp_by": "at", "over": ["id"]}, arrival_time="came")
-    window = {"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}
     with pytest.raises(tm.SpecError, match=r"window w, group_by: lacks `id` of `time\.over`"):
-        tm.windows(found, window)
+        tm.windows(found, HOURLY)
     with pytest.raises(tm.SpecError, match=r"`time\.out_of_order: keep`"):
-        tm.window_dead_letters(found, {**window, "group_by": ["id"], "allowed_lateness": "1 s"})
+        tm.window_dead_letters(found, {**HOURLY, "group_by": ["id"], "allowed_lateness": "1 s"})
     with pytest.raises(tm.SpecError, match="windows, size: the key is missing"):
-        tm.windows(found, {name: value for name, value in window.items() if name != "size"})
+        tm.windows(found, {name: value for name, value in HOURLY.items() if name != "size"})
 
 
 def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSession) -> None:
@@ -216,30 +209,20 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
         {"timestamp_by": "at", "out_of_order": "keep"},
         arrival_time="got",
     )
-    window = {"name": "w", "kind": "tumbling", "size": "10 minutes", "aggregates": {"n": "count(*)"}}
-    revised = tm.windows(late, window | {"allowed_lateness": "1 hour", "emit": "on_time"})
+    revises = {"allowed_lateness": "1 hour", "emit": "on_time"}
+    revised = tm.windows(late, HOURLY | revises | {"size": "10 minutes"})
     first = revised.orderBy("window_start").collect()[0]
     assert (first["n"], first["_revision"]) == (2, 1)
     assert revised.schema["_revision"].dataType.simpleString() == "int", "as in the tables of earlier versions"
-    sessions = tm.windows(
-        late,
-        {
-            "name": "s",
-            "kind": "session",
-            "gap": "10 minutes",
-            "aggregates": {"n": "count(*)"},
-            "allowed_lateness": "1 hour",
-            "emit": "on_time",
-            "revise_every": "0 s",
-        },
-    )
+    session = {"name": "s", "kind": "session", "gap": "10 minutes", "aggregates": {"n": "count(*)"}}
+    sessions = tm.windows(late, session | revises | {"revise_every": "0 s"})
     assert [(row["n"], row["_revision"]) for row in sessions.collect()] == [(2, 0)], "the last has not ended"
 
 
 @pytest.mark.long
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
-    window = {"name": "w", "kind": "tumbling", "size": "10 s", "aggregates": {"n": "count(*)"}}
+    window = {**HOURLY, "size": "10 s"}
     time, tick = {"timestamp_by": "at", "out_of_orderness": "20 s", **late}, datetime(2026, 1, 1, 12, 1, tzinfo=UTC)
     still = tm.adjust(events, time, "came")
     assert tm.windows(still, window).count() == 0
@@ -272,12 +255,12 @@ def test_a_session_that_means_something_else_is_refused(spark: SparkSession, eve
         tm.adjust(events, {"timestamp_by": "at"}, arrival_time="came")
 
 
-@pytest.mark.parametrize("zone", ["Etc/UTC", "Z", "+00:00"])
-def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: DataFrame, zone: str) -> None:
+def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: DataFrame) -> None:
     time = {"timestamp_by": "at", "out_of_orderness": "5 s"}
     expected = tm.adjust(events, time, arrival_time="came").ordered.collect()
-    with with_settings(spark, {"spark.sql.session.timeZone": zone}):
-        assert tm.adjust(events, time, arrival_time="came").ordered.collect() == expected
+    for zone in ("Etc/UTC", "Z", "+00:00"):
+        with with_settings(spark, {"spark.sql.session.timeZone": zone}):
+            assert tm.adjust(events, time, arrival_time="came").ordered.collect() == expected, zone
 
 
 def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:

@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-import yaml
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
@@ -35,23 +34,12 @@ def other_rules(tmp_path: Path) -> Iterator[None]:
 def spec(folder: Path, zone: str) -> str:
     (folder / "in").mkdir(exist_ok=True)
     (folder / "in" / "a.jsonl").write_text('{"at": "2026-05-01T00:00:00Z"}\n')
-    source = {
-        "name": "s",
-        "kind": "files",
-        "path": "in/*.jsonl",
-        "format": "json",
-        "settle": "0 s",
-        "schema": "at STRING",
-    }
-    count = {
-        "name": "by_day",
-        "kind": "tumbling",
-        "size": "1 day",
-        "aggregates": {"n": "count(*)"},
-        "time_zone": zone,
-    }
-    made = {"name": "p", "sources": [source], "time": {"timestamp_by": "at"}, "windows": [count]}
-    (folder / "p.yaml").write_text(yaml.safe_dump(made, sort_keys=False))
+    (folder / "p.yaml").write_text(f"""
+name: p
+sources: [{{name: s, kind: files, path: in/*.jsonl, format: json, settle: 0 s, schema: at STRING}}]
+time: {{timestamp_by: at}}
+windows: [{{name: by_day, kind: tumbling, size: 1 day, aggregates: {{n: count(*)}}, time_zone: {zone}}}]
+""")
     return str(folder / "p.yaml")
 
 
@@ -84,15 +72,9 @@ def test_a_zone_that_java_lacks_is_refused_in_the_library_too(spark: SparkSessio
     with pytest.raises(SpecError, match=r"time_zone: `Factory` is unknown to Java"):
         tm.adjust(events, {"timestamp_by": "at", "time_zone": "Factory"}, arrival_time="at")
     judged = tm.adjust(events, {"timestamp_by": "at"}, arrival_time="at")
-    by_day = {
-        "name": "d",
-        "kind": "tumbling",
-        "size": "1 day",
-        "time_zone": "Factory",
-        "aggregates": {"n": "count(*)"},
-    }
+    by_day = {"name": "d", "kind": "tumbling", "size": "1 day", "aggregates": {"n": "count(*)"}}
     with pytest.raises(SpecError, match=r"time_zone: `Factory` is unknown to Java"):
-        tm.windows(judged, by_day)
+        tm.windows(judged, {**by_day, "time_zone": "Factory"})
 
 
 def test_offsets_differ_from_the_first_quarter_of_an_hour_on_at_which_they_do() -> None:
