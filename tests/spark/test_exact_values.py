@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 from tests.knows import Knows
-from tests.spark.test_files_source import land, malformed, payload, read, ready, rows, source
+from tests.spark.test_files_source import malformed, payload, read, ready, rows, source
+from tests.unit.landed import land
 from tidemark.resources.sources.delta import DeltaReader
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.table_versions import read_versions, reading_place

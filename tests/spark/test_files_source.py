@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
-from tests.unit.landed import discover
+from tests.unit import landed
+from tests.unit.landed import NOW, discover, land
 from tidemark.resources.sources.files import ensure_unchanged, read_files
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.reader import SourceRead
@@ -28,20 +29,11 @@ from tidemark.resources.sources.records import payload_schema
 from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.spec import FilesSource
 
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def source(schema: str, *, path: str = "in/*", **settings: object) -> FilesSource:
-    values = {"name": "s", "kind": "files", "format": "csv", "settle": "0 s"}
-    return FilesSource.model_validate({**values, "path": path, "schema": schema, **settings})
-
-
-def land(path: Path, content: bytes | str, modified: datetime = NOW - timedelta(hours=1)) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    os.utime(path, (modified.timestamp(), modified.timestamp()))
-    return path
+    return landed.source(path, schema=schema, settle="0 s", **settings)
 
 
 def ready(given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> tuple[FileRange, ...]:
@@ -488,10 +480,9 @@ def test_bytes_that_are_no_utf8_never_fail_a_batch(spark: SparkSession, tmp_path
 
 
 def test_parquet_rows_are_numbered_over_row_groups_and_splits(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     for name in ("a", "b"):
         table = pa.table({"n": pa.array(range(1, 301), pa.int64()), "x": pa.array([name] * 300)})
-        pq.write_table(table, tmp_path / "in" / f"{name}.parquet", row_group_size=50)
+        pq.write_table(table, land(tmp_path / "in" / f"{name}.parquet"), row_group_size=50)
     with splits_of(spark, 1000):
         found = read(spark, source("n BIGINT, x STRING", format="parquet"), tmp_path)
         assert tasks(found) > 2
@@ -500,7 +491,6 @@ def test_parquet_rows_are_numbered_over_row_groups_and_splits(spark: SparkSessio
 
 
 def test_parquet_columns_are_widened_without_loss(spark: SparkSession, tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
     columns = {
         "i": pa.array([2**31 - 1], pa.int32()),
         "u": pa.array([2**32 - 1], pa.uint32()),
@@ -512,7 +502,7 @@ def test_parquet_columns_are_widened_without_loss(spark: SparkSession, tmp_path:
         "day": pa.array([date(2026, 1, 1)]),
         "none": pa.nulls(1),
     }
-    pq.write_table(pa.table(columns), tmp_path / "in" / "x.parquet")
+    pq.write_table(pa.table(columns), land(tmp_path / "in" / "x.parquet"))
     land(tmp_path / "in" / "spark.parquet", b"")
     given = source(
         "z TIMESTAMP, none STRING, t TIMESTAMP, c STRING, d DECIMAL(8,3), f DOUBLE, u BIGINT, i BIGINT, day DATE",

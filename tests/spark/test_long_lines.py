@@ -1,18 +1,17 @@
 """Lines that are too long for a record: dead letters that show how they begin, and all others are read."""
 
 import gzip
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.unit.landed import discover, land, source
+from tests.unit.landed import NOW, discover, land, source
 from tidemark.resources.sources.files import read_files, unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
 from tidemark.resources.sources.records import with_short_lines
 
-NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LONG = LONGEST_LINE + 5
 
 
