@@ -48,6 +48,11 @@ def raise_any(problems: Iterable[Problem]) -> None:
         raise ProblemsError(gathered)
 
 
+def misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
+    """Return the error of a value that is not what was expected."""
+    return ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+
+
 def show(value: object) -> str:
     """Write a value of a YAML file as it may be written there, shortened."""
     match value:
@@ -66,9 +71,9 @@ def show(value: object) -> str:
             return str(value)
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return `did you mean `x`?`, or an empty text when nothing is near."""
-    near = near_name(word, known)
+    near = near_name(word, known) if isinstance(word, str) else None
     return f"did you mean `{near}`?" if near is not None else ""
 
 
@@ -109,12 +114,9 @@ def path_text(path: Path) -> str:
 
 def _one_line(problem: Problem) -> str:
     place = path_text(problem.at)
-    parts = [f"{place}: {problem.found}" if place else problem.found]
-    if problem.expected:
-        parts.append(f"expected {problem.expected}")
-    if problem.remedy:
-        parts.append(problem.remedy)
-    return "; ".join(parts)
+    found = f"{place}: {problem.found}" if place else problem.found
+    expected = f"expected {problem.expected}" if problem.expected else ""
+    return "; ".join(filter(None, (found, expected, problem.remedy)))
 
 
 def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]) -> SpecError:
@@ -134,8 +136,8 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
     rows = []
     for problem in told:
         rows.append(f"  {place_text(problem.at, lines)}{problem.found}")
-        rows.extend(f"    Expected: {problem.expected}" for _ in [0] if problem.expected)
-        rows.extend(f"    To do: {problem.remedy}" for _ in [0] if problem.remedy)
+        rows += [f"    Expected: {problem.expected}"] if problem.expected else []
+        rows += [f"    To do: {problem.remedy}"] if problem.remedy else []
     return SpecError("\n".join([f"{file} has {len(told)} problems:", *rows]))
 
 
@@ -178,17 +180,17 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
     if isinstance(cause, ProblemsError):
         return [replace(problem, at=at + problem.at) for problem in cause.problems]
     keys = tuple(step for step in steps[:-1] if isinstance(step, str))
+    found = f"found {show(detail['input'])}"
     if detail["type"] == "extra_forbidden":
         return [_unknown_key(at, models[keys])]
     if detail["type"] == "missing":
         fields = {field.alias or name: field for name, field in models[keys].model_fields.items()}
         expected = fields[str(at[-1])].description or ""
         return [Problem("the key is missing", expected=expected, at=at)]
-    found = f"found {show(detail['input'])}"
-    kind = detail["type"].removesuffix("_type")
-    if kind == "string" and isinstance(detail["input"], bool | int | float):
-        return [Problem(found, expected="text", remedy="put the value in quotes", at=at)]
-    expected = _EXPECTED.get(kind) or detail["msg"]
+    if detail["type"] == "literal_error":
+        words = re.findall("'(.*?)'", detail["ctx"]["expected"])
+        return [Problem(found, " or ".join(words), did_you_mean(detail["input"], words), at)]
+    expected = _EXPECTED.get(detail["type"]) or detail["msg"]
     return [Problem(found, expected=expected, at=at)]
 
 
@@ -199,13 +201,9 @@ def _is_kind(steps: Sequence[str | int], i: int) -> bool:
 
 
 _EXPECTED = {
-    "string": "text",
-    "bool": "true or false",
-    "int": "a whole number",
-    "tuple": "a list, such as [a, b]",
-    "dict": "a mapping of keys to values",
-    "mapping": "a mapping of keys to values",
-    "model": "a mapping of keys to values",
+    "bool_type": "true or false",
+    "tuple_type": "a list, such as [a, b]",
+    **dict.fromkeys(("dict_type", "mapping_type", "model_type"), "a mapping of keys to values"),
 }
 
 

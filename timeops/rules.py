@@ -151,12 +151,12 @@ class TimeRules:
     @property
     def excludes_idle_splits(self) -> bool:
         """True if a split that is long without an event leaves the minimum (F)."""
-        return self.time.idle is not None and self.time.idle.advance == "exclude_split"
+        return self.time.idle_advance == "exclude_split"
 
     @property
     def closes_windows(self) -> bool:
         """True if the clock closes the windows of a timeline that is long without an event (M)."""
-        return self.time.idle is not None and self.time.idle.advance == "window_close"
+        return self.time.idle_advance == "window_close"
 
     @property
     def follows_activity(self) -> bool:

@@ -7,7 +7,7 @@ All expressions of one place are read by Spark at once, which takes milliseconds
 know which it is.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -59,7 +59,7 @@ class Place:
         text: Spark SQL.
         judge: Says what is wrong with its type.
         name: The column that it becomes; empty for none.
-        hints: See `spark_words.Asked`.
+        hints: See `Asked`.
     """
 
     at: Path
@@ -88,23 +88,21 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
     """Return what is wrong with the expressions of a spec; Spark reads them, and tries them on made-up records."""
     zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
     check = _Check(columns.log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
-    for source, own, number in zip(spec.sources, columns.sources, range(len(spec.sources)), strict=True):
+    for number, (source, own) in enumerate(zip(spec.sources, columns.sources, strict=True)):
         at: Path = ("sources", number)
         with_file = own.withColumn(FILE, F.lit("").cast("string"))
-        check.rows(with_file, _given([(*at, "arrival_time")], [source.arrival_time], instant_problem))
-        check.rows(own, _given([(*at, "split")], [source.split], _text_problem))
-        check.rows(columns.log, _given([(*at, "timestamp_by")], [source.timestamp_by], instant_problem))
+        check.rows(with_file, _given([((*at, "arrival_time"), source.arrival_time)], instant_problem))
+        check.rows(own, _given([((*at, "split"), source.split)], _text_problem))
+        check.rows(columns.log, _given([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
     time = spec.time
+    timelines = [(("time", "over", i), text) for i, text in enumerate(time.over)]
+    keys = [(("time", "deduplicate_by", i), text) for i, text in enumerate(time.deduplicate_by)]
     check.rows(
         columns.log,
         [
-            *_given([("time", "timestamp_by")], [time.timestamp_by], instant_problem),
-            *_given([("time", "over", i) for i in range(len(time.over))], time.over, _text_problem),
-            *_given(
-                [("time", "deduplicate_by", i) for i in range(len(time.deduplicate_by))],
-                time.deduplicate_by,
-                lambda kind, text: _plain_problem(kind, text) or key_problem(kind, text),
-            ),
+            *_given([(("time", "timestamp_by"), time.timestamp_by)], instant_problem),
+            *_given(timelines, _text_problem),
+            *_given(keys, lambda kind, text: _plain_problem(kind, text) or key_problem(kind, text)),
         ],
     )
     results: dict[str, DataFrame] = {}
@@ -117,28 +115,29 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
 
 def is_storable(kind: DataType) -> bool:
     """Return whether a table can have a column of this type."""
-    if isinstance(kind, ArrayType):
-        return is_storable(kind.elementType)
-    if isinstance(kind, MapType):
-        return is_storable(kind.keyType) and is_storable(kind.valueType)
-    if isinstance(kind, StructType):
-        return all(is_storable(part.dataType) for part in kind)
-    return isinstance(kind, _STORABLE) and not _is_collated(kind)
+    return all(isinstance(leaf, _STORABLE) for leaf in _leaves(kind)) and not _is_collated(kind)
 
 
 def _is_collated(kind: DataType) -> bool:
     """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
+    return any(isinstance(leaf, StringType) and not leaf.isUTF8BinaryCollation() for leaf in _leaves(kind))
+
+
+def _leaves(kind: DataType) -> Iterator[DataType]:
+    """Return the types without parts that a type is made of."""
     if isinstance(kind, ArrayType):
-        return _is_collated(kind.elementType)
-    if isinstance(kind, MapType):
-        return _is_collated(kind.keyType) or _is_collated(kind.valueType)
-    if isinstance(kind, StructType):
-        return any(_is_collated(part.dataType) for part in kind)
-    return isinstance(kind, StringType) and not kind.isUTF8BinaryCollation()
+        yield from _leaves(kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from (*_leaves(kind.keyType), *_leaves(kind.valueType))
+    elif isinstance(kind, StructType):
+        for part in kind:
+            yield from _leaves(part.dataType)
+    else:
+        yield kind
 
 
-def _given(paths: Iterable[Path], texts: Iterable[str | None], judge: Judge) -> list[Place]:
-    return [Place(at, text, judge) for at, text in zip(paths, texts, strict=True) if text is not None]
+def _given(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:
+    return [Place(at, text, judge) for at, text in texts if text is not None]
 
 
 class _Check:
@@ -253,7 +252,7 @@ class _Check:
         return kinds
 
     def _note(self, problem: Problem, place: Place) -> None:
-        self.problems.append(Problem(problem.found, problem.expected, problem.remedy, place.at))
+        self.problems.append(replace(problem, at=place.at))
 
 
 def _is_text(frame: DataFrame, part: str) -> bool:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
-from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, plain_column, tokenize
+from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, part_of, plain_column, tokenize
 from tidemark.timeops.expressions.try_expression import holds_floats, type_of, without_minus_zero
 
 _HALF = 20  # digits of the lower half
@@ -38,31 +38,10 @@ AddUp = Callable[[Callable[[str], str] | None], str]
 """SQL of the sum over all rows: of the argument itself, or of a whole number that SQL makes of it."""
 
 
-def sum_may_overflow(kind: DecimalType) -> bool:
-    """Return whether a sum of such decimals can pass 38 digits: of others, ten billion rows fit."""
-    return kind.precision + _ROOM > _MOST
-
-
-def exact_sum(add_up: AddUp, kind: DecimalType) -> str:
-    """Return SQL of the sum of decimals of a type that has no room for more rows, see `sum_may_overflow`."""
-    return _scaled(f"CAST({_total(add_up, kind)} AS STRING)", _MOST, kind.scale)
-
-
-def exact_mean(add_up: AddUp, count: str, kind: DecimalType) -> str:
-    """Return SQL of the average of decimals, rounded half up to the type that Spark's average has.
-
-    Args:
-        add_up: See AddUp.
-        count: SQL of how many values there are.
-        kind: Their type.
-    """
+def _exact_mean(add_up: AddUp, count: str, kind: DecimalType) -> str:
+    """Return SQL of the average of decimals, rounded half up to the type that Spark's average has."""
     precision, scale = min(_MOST, kind.precision + 4), min(_MOST, kind.scale + 4)
     return _scaled(_mean(_total(add_up, kind), count, 10 ** (scale - kind.scale)), precision, scale)
-
-
-def whole_mean(total: str, count: str) -> str:
-    """Return SQL of the average of whole numbers, rounded half up to a whole number, of their sum and their count."""
-    return _scaled(_mean(f"CAST({total} AS DECIMAL(38, 0))", count, 1), _MOST, 0)
 
 
 def _total(add_up: AddUp, kind: DecimalType) -> str:
@@ -121,7 +100,7 @@ AGGREGATES = frozenset(
 """Spark's aggregate functions, except for the ones that a spec may not call."""
 
 # What some functions themselves refuse of a row, as SQL over their arguments that fails on it.
-_REFUSED = {
+_REFUSED: Mapping[str, str] = {
     "percentile": "if(({2}\n) < 0, CAST(raise_error('a frequency below zero') AS INT), 0)",
     "bitmap_construct_agg": "if(({0}\n) NOT BETWEEN 0 AND 32767, CAST(raise_error('no position') AS INT), 0)",
     "hll_union_agg": "hll_sketch_estimate({0}\n)",
@@ -192,21 +171,20 @@ def aggregate_calls(expression: str) -> list[AggregateCall]:
     every = calls(tokens)
     found: list[AggregateCall] = []
     for call in every:
-        start = tokens[call.position].start
-        if call.name not in AGGREGATES or (found and start < found[-1].stop):
+        if call.name not in AGGREGATES or (found and call.start < found[-1].stop):
             continue
         end, order, condition = _with_clauses(tokens, call, every)
         first = call.arguments[0] if call.arguments else ()
-        clauses = expression[tokens[call.end].start : tokens[end - 1].end] if end > call.end else ""
+        clauses = part_of(expression, tokens[call.end : end])
         found.append(
             AggregateCall(
                 function=call.name,
                 arguments=tuple(_argument(expression, one) for one in call.arguments),
                 is_distinct=len(first) > 1 and first[0].lower == "distinct",
-                order=tuple(_text(expression, _without_direction(one)) for one in order),
-                condition=_text(expression, condition),
+                order=tuple(part_of(expression, _without_direction(one)) for one in order),
+                condition=part_of(expression, condition),
                 clauses=f" {clauses}" if clauses else "",
-                start=start,
+                start=call.start,
                 stop=tokens[end - 1].end,
             )
         )
@@ -234,17 +212,11 @@ def cut(aggregate: str, name: str = "__tm_sum") -> Cut:
 def _on_rows(call: AggregateCall) -> list[str]:
     """Return what a call evaluates on each row."""
     values = [text for text in (*call.arguments, *call.order) if text]
-    values += _refused_by(call.function, values)
+    if call.function in _REFUSED and len(values) >= (3 if call.function == "percentile" else 1):
+        values.append(_REFUSED[call.function].format(*values))
     if not call.condition:
         return values
     return [f"CASE WHEN {call.condition}\nTHEN {text}\nEND" for text in values] or [call.condition]
-
-
-def _refused_by(function: str, values: Sequence[str]) -> list[str]:
-    """Return SQL that fails on a row whose values an aggregate function itself refuses; none where it takes all."""
-    refused = _REFUSED.get(function)
-    takes = 3 if function == "percentile" else 1
-    return [refused.format(*values)] if refused is not None and len(values) >= takes else []
 
 
 def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:
@@ -252,14 +224,10 @@ def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for aggregate in aggregates for text in cut(aggregate).on_rows))
 
 
-def _text(expression: str, tokens: Sequence[Token]) -> str:
-    return expression[tokens[0].start : tokens[-1].end] if tokens else ""
-
-
 def _argument(expression: str, tokens: Sequence[Token]) -> str:
     """Return the text of an argument, without DISTINCT and its name; empty for `*`."""
     tokens = _without_name(tokens)
-    return "" if len(tokens) == 1 and tokens[0].lower == "*" else _text(expression, tokens)
+    return "" if len(tokens) == 1 and tokens[0].lower == "*" else part_of(expression, tokens)
 
 
 def _without_name(tokens: Sequence[Token]) -> Sequence[Token]:
@@ -335,14 +303,13 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
 
 def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
     """Return an aggregate that keeps 0.0 for -0.0 where it keeps values of its rows."""
-    tokens = tokenize(aggregate)
     text, copied = "", 0
-    for call in calls(tokens):
-        if call.name not in _KEEPING or tokens[call.position].start < copied:
+    for call in calls(tokenize(aggregate)):
+        if call.name not in _KEEPING or call.start < copied:
             continue
         for given in call.arguments:
             one = _without_name(given)
-            value = _text(aggregate, one)
+            value = part_of(aggregate, one)
             if not any(mentions(value, name) for name in frame.columns):
                 continue
             kind = _type_of(value, frame)
@@ -371,7 +338,10 @@ def _whole(one: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | No
         return f"make_ym_interval(0, {_of_whole_numbers(one, months, 'INT')})"
     if not isinstance(kind, LongType) or one.function not in SUMS:
         return None
-    return _exact_sum(one) if in_decimals or one.is_distinct else _whole_sum(one)
+    if in_decimals or one.is_distinct:  # numbers that differ may be one in floating point
+        return f"try_cast({_exact(one)} AS BIGINT)"
+    approximate = f"sum(CAST({one.argument} AS DOUBLE)){one.clauses}"
+    return f"({wrapped_away(f'sum({one.argument}){one.clauses}', approximate)})"
 
 
 def _of_decimals(one: AggregateCall, kind: DecimalType) -> str | None:
@@ -385,8 +355,10 @@ def _of_decimals(one: AggregateCall, kind: DecimalType) -> str | None:
         return f"if(size({values}) > 0, aggregate({values}, CAST(0 AS DECIMAL(38, 0)), {added}), NULL)"
 
     if one.function in MEANS:
-        return exact_mean(add_up, _count(one), kind)
-    return exact_sum(add_up, kind) if sum_may_overflow(kind) else None
+        return _exact_mean(add_up, _count(one), kind)
+    if kind.precision + _ROOM <= _MOST:
+        return None  # ten billion rows fit
+    return _scaled(f"CAST({_total(add_up, kind)} AS STRING)", _MOST, kind.scale)
 
 
 def _count(one: AggregateCall) -> str:
@@ -398,10 +370,15 @@ def _distinct(one: AggregateCall) -> str:
 
 
 def _of_whole_numbers(one: AggregateCall, number: str, kind: str) -> str:
-    """Return SQL of the sum or average of the whole numbers that an argument becomes, null where it does not fit."""
+    """Return SQL of the sum of the whole numbers that an argument becomes, null where it does not fit.
+
+    An average is rounded half up to a whole number.
+    """
     of_numbers = replace(one, arguments=(number,))
-    total = _exact(of_numbers)
-    return f"try_cast({total if one.function in SUMS else whole_mean(total, _count(of_numbers))} AS {kind})"
+    found = _exact(of_numbers)
+    if one.function in MEANS:
+        found = _scaled(_mean(f"CAST({found} AS DECIMAL(38, 0))", _count(of_numbers), 1), _MOST, 0)
+    return f"try_cast({found} AS {kind})"
 
 
 def wrapped_away(total: str, approximate: str) -> str:
@@ -412,19 +389,6 @@ def wrapped_away(total: str, approximate: str) -> str:
 def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
     """Return the sums and averages in an aggregate, and the types of what they add up."""
     return [(one, argument_type(one, frame)) for one in calls_of(aggregate, (*SUMS, *MEANS))]
-
-
-def _whole_sum(one: AggregateCall) -> str:
-    # Not of DISTINCT numbers: numbers that differ may be one in floating point.
-    return f"({wrapped_away(f'sum({one.argument}){one.clauses}', _approximate(one))})"
-
-
-def _exact_sum(one: AggregateCall) -> str:
-    return f"try_cast({_exact(one)} AS BIGINT)"
-
-
-def _approximate(one: AggregateCall) -> str:
-    return f"sum(CAST({one.argument} AS DOUBLE)){one.clauses}"
 
 
 def _exact(one: AggregateCall) -> str:

@@ -12,23 +12,19 @@ and the next records of the task fail too, or all of the query. So the keys are 
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from tidemark.timeops.expressions.tokens import calls, is_number, tokenize
+from tidemark.timeops.expressions.tokens import calls, is_number, part_of, tokenize
 from tidemark.timeops.problems import Problem
 
 Arguments = Sequence[str]
 Rewrite = Callable[[Arguments], str | None]
+FirstField = Callable[[str], str]
+"""The name of the first field of the structs in an ARRAY, of SQL of this."""
 
 _BAD = "raise_error('{name}() has a key twice, or a null key')"
 
 
-def with_known_keys(name: str, arguments: Arguments, first_field: Callable[[str], str | None]) -> str | None:
-    """Return SQL of a call that fails before it makes a map with a bad key; None for other calls.
-
-    Args:
-        name: The function, in lower case.
-        arguments: Its arguments, as SQL in brackets.
-        first_field: Given SQL of an ARRAY of structs, the name of their first field; None where it is not known.
-    """
+def _with_known_keys(name: str, arguments: Arguments, first_field: FirstField | None) -> str | None:
+    """Return SQL of a call that fails before it makes a map with a bad key; None for other calls."""
     if name == "map_from_entries":
         return _from_entries(arguments, first_field)
     rewrite = _REWRITES.get(name)
@@ -63,11 +59,11 @@ def _from_arrays(arguments: Arguments) -> str | None:
     return f"map_from_arrays({_checked('map_from_arrays', arguments[0])}, {arguments[1]})"
 
 
-def _from_entries(arguments: Arguments, first_field: Callable[[str], str | None]) -> str | None:
-    field = first_field(arguments[0]) if len(arguments) == 1 else None
-    if field is None:
+def _from_entries(arguments: Arguments, first_field: FirstField | None) -> str | None:
+    if len(arguments) != 1 or first_field is None:
         return None
-    keys = f"transform(filter(__tm_map, __tm_entry -> __tm_entry IS NOT NULL), __tm_entry -> __tm_entry.{field})"
+    key = f"__tm_entry.{first_field(arguments[0])}"
+    keys = f"transform(filter(__tm_map, __tm_entry -> __tm_entry IS NOT NULL), __tm_entry -> {key})"
     return f"map_from_entries({_checked('map_from_entries', arguments[0], keys)})"
 
 
@@ -114,12 +110,7 @@ _MOST_PLACES = 1000  # of a number that is written as text, or of a separator
 _NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
 
 
-def unknown_field(_entries: str) -> str | None:
-    """Return None: the first field of no array of structs is known."""
-    return None
-
-
-def bounded(expression: str, first_field: Callable[[str], str | None] = unknown_field) -> str:
+def bounded(expression: str, first_field: FirstField | None = None) -> str:
     """Return an expression that fails where one of its calls would make a value that is too large, or a bad map.
 
     What fails is the argument that says how large: Spark would compute a call of constants before there is a row,
@@ -127,18 +118,18 @@ def bounded(expression: str, first_field: Callable[[str], str | None] = unknown_
 
     Args:
         expression: Spark SQL.
-        first_field: See `with_known_keys`.
+        first_field: See there; None where no type is known, and entries of maps stay as they are.
     """
     tokens = tokenize(expression)
     for call in calls(tokens):
         if call.name not in _TOO_LARGE and call.name not in _OF_MAPS:
             continue  # the calls inside of it have their own turn: looking into it here too doubles with each depth
-        given = [expression[one[0].start : one[-1].end] for one in call.arguments if one]
+        given = [part_of(expression, one) for one in call.arguments if one]
         arguments = [f"({bounded(one, first_field)}\n)" for one in given]
-        rest = expression[tokens[call.end - 1].end :]
-        as_map = with_known_keys(call.name, arguments, first_field)
+        rest = expression[call.stop :]
+        as_map = _with_known_keys(call.name, arguments, first_field)
         if as_map is not None:
-            return f"{expression[: tokens[call.position].start]}{as_map}{bounded(rest, first_field)}"
+            return f"{expression[: call.start]}{as_map}{bounded(rest, first_field)}"
         guarded, too_large = _TOO_LARGE.get(call.name, (0, None))
         condition = too_large(arguments) if too_large else None
         if condition is None:
@@ -157,8 +148,7 @@ def size_problems(expression: str) -> list[Problem]:
         position, least = _LEAST_ERRORS.get(call.name, (0, 0.0))
         if not position or len(call.arguments) <= position:
             continue
-        tokens = call.arguments[position]
-        text = expression[tokens[0].start : tokens[-1].end] if tokens else ""
+        text = part_of(expression, call.arguments[position])
         number = _NUMBER.match(text) if is_number(text) else None
         if number is None or float(number[0]) < least:
             found = f"`{call.name}()` with an error of `{text}` takes memory for each digit of it"

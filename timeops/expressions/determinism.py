@@ -9,7 +9,14 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from tidemark.timeops.expressions.text_times import is_clock, is_time_of_day, parsed_time_problems, why, written_texts
+from tidemark.timeops.expressions.text_times import (
+    PRINCIPLE,
+    is_clock,
+    is_time_of_day,
+    parsed_time_problems,
+    why,
+    written_texts,
+)
 from tidemark.timeops.expressions.tokens import (
     Call,
     Token,
@@ -17,6 +24,7 @@ from tidemark.timeops.expressions.tokens import (
     calls,
     lambda_names,
     normal_form,
+    part_of,
     plain_column,
     split_alias,
     tokenize,
@@ -109,15 +117,12 @@ _BARE = frozenset(
         "user",
     )
 )
-_PRINCIPLE = "a result that is a function of the arrival log: the same log leads to the same tables"
 
 _INSTANT_LITERALS = frozenset({"timestamp", "timestamp_ltz"})
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
 _EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
-_SORTS = frozenset({"array_sort", "sort_array"})
-_ORDER_FREE = _SORTS | {"size", "cardinality", "array_size", "array_min", "array_max"}
-_ESTIMATES = frozenset({"hll_sketch_estimate"})
+_ORDER_FREE = frozenset({"array_sort", "sort_array", "size", "cardinality", "array_size", "array_min", "array_max"})
 _HOLDERS = frozenset({"struct", "named_struct", "array"})
 
 
@@ -148,7 +153,7 @@ def determinism_problems(expression: str, columns: Collection[str] = ()) -> list
 
 
 def _refused(shown: str, why: str, remedy: str) -> Problem:
-    return Problem(f"`{shown}` {why}", expected=_PRINCIPLE, remedy=remedy)
+    return Problem(f"`{shown}` {why}", expected=PRINCIPLE, remedy=remedy)
 
 
 def _refused_calls(tokens: Sequence[Token]) -> Iterable[Problem]:
@@ -241,16 +246,13 @@ class _Use:
 
     @property
     def text(self) -> str:
-        return self._text(self.tokens[self.call.position : self.call.end])
-
-    def _text(self, tokens: Sequence[Token]) -> str:
-        return self.expression[tokens[0].start : tokens[-1].end] if tokens else ""
+        return self.expression[self.call.start : self.call.stop]
 
     def argument(self, position: int) -> str:
         """Return the text of an argument without DISTINCT and null treatment; `x` when there is none."""
         if position >= len(self.call.arguments):
             return "x"
-        text = self._text(self.call.arguments[position])
+        text = part_of(self.expression, self.call.arguments[position])
         text = re.sub(r"^distinct\s+", "", text, flags=re.IGNORECASE)
         return re.sub(r"\s+(?:ignore|respect)\s+nulls$", "", text, flags=re.IGNORECASE)
 
@@ -338,12 +340,12 @@ def _settles_ties(order: str, value: str) -> bool:
     tokens = tokenize(text)
     for call in calls(tokens)[:1]:
         if call.name in _HOLDERS and call.position == 0 and call.end == len(tokens):
-            return any(_settles_ties(text[one[0].start : one[-1].end], value) for one in call.arguments if one)
+            return any(_settles_ties(part_of(text, one), value) for one in call.arguments if one)
     return False
 
 
 def _sketch(use: _Use) -> str:
-    if use.is_taken_by(_ESTIMATES):
+    if use.is_taken_by({"hll_sketch_estimate"}):
         return ""
     return f"`hll_sketch_estimate({use.text})`: the estimate, as the bytes of a sketch differ"
 

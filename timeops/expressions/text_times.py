@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
-from tidemark.timeops.expressions.tokens import Call, Token, calls, lambda_names, mentions, quoted, tokenize
+from tidemark.timeops.expressions.tokens import Call, Token, calls, lambda_names, mentions, part_of, quoted, tokenize
 from tidemark.timeops.problems import Problem
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# ISO 8601 calendar dates and times; the fraction may have more digits than a microsecond holds (cut off).
+PRINCIPLE = "a result that is a function of the arrival log: the same log leads to the same tables"
 MOST_CONSTANTS = 200
 """So many parts of an expression that are the same for every row are looked at."""
 
@@ -123,7 +123,7 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
         if text is not None and is_clock(text):
             raise SpecError(
                 f"`{expression}`: `{part}` is '{text}', which {why(text)}",
-                expected="a result that is a function of the arrival log: the same log leads to the same tables",
+                expected=PRINCIPLE,
                 remedy="use `_arrival_time`, the instant at which the record arrived, or write the time itself",
             )
 
@@ -167,13 +167,10 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
             computes = computes or end in called or (is_symbol and token.text in "|[:")
             if is_column[end] or depth < 0 or (depth == 0 and not _may_join(tokens, end, called)):
                 break
-            part = expression[first.start : token.end]
+            part, inside = expression[first.start : token.end], tokens[start : end + 1]
             is_whole = depth == 0 and computes and end not in called and (not is_symbol or token.text in ")]")
-            if (
-                is_whole
-                and part not in seen
-                and hidden & _names(tokens[start : end + 1]) <= lambda_names(tokens[start : end + 1])
-            ):
+            used = hidden & {one.lower for one in inside if one.is_name}
+            if is_whole and part not in seen and used <= lambda_names(inside):
                 seen.add(part)
                 yield part
 
@@ -193,10 +190,6 @@ def _is_bytes(tokens: Sequence[Token], place: int) -> bool:
     return tokens[place].lower == "x" and bool(following) and following[0].kind == "string"
 
 
-def _names(tokens: Sequence[Token]) -> set[str]:
-    return {token.lower for token in tokens if token.is_name}
-
-
 TIME_OF_DAY = r"^\s*([Tt]\s*\d{1,2}|\d{1,2}:)[\d:.,]*\s*([Zz]|[+-][\d:]+|[A-Za-z]+/?[\w/+-]*)?\s*$"
 _CASTS = frozenset({"cast", "try_cast"})
 _INSTANTS = frozenset({"timestamp", "timestamp_ltz"})
@@ -205,7 +198,6 @@ _SECONDS = frozenset({"unix_timestamp", "to_unix_timestamp"})
 _PARSERS = frozenset({"from_json", "from_csv", "from_xml", "variant_get", "try_variant_get"})
 _IS_TEXT = "RLIKE '^(string|variant)'"
 _DATED = ("date_add(", "date_sub(", "last_day(", "next_day(", "make_date(", "trunc(", "add_months(")
-_PRINCIPLE = "a result that is a function of the arrival log: the same log leads to the same tables"
 _TEXT = "__tm_text_"
 _TIMES = r"\b(date|timestamp|timestamp_ntz)\b"
 _PLAIN = frozenset(
@@ -232,16 +224,13 @@ def with_rule(expression: str, time_zone: str) -> str:
     conversion only tries: it is then null, as for any other text that is not a time. Constants stay as they
     are: `constant_time_problem` judges them.
     """
-    tokens = tokenize(expression)
-    for call in calls(tokens):
+    for call in calls(tokenize(expression)):
         inner, more = _converted(expression, call)
         if inner is None or not _needs_rule(call, more, time_zone):
             continue
-        start, end = tokens[call.position].start, tokens[call.end - 1].end
-        value = (
-            f"get(transform(array({with_rule(inner, time_zone)}\n), __tm_of -> {_by_rule(call, more, time_zone)}), 0)"
-        )
-        return f"{expression[:start]}{value}{with_rule(expression[end:], time_zone)}"
+        of = with_rule(inner, time_zone)
+        value = f"get(transform(array({of}\n), __tm_of -> {_by_rule(call, more, time_zone)}), 0)"
+        return f"{expression[: call.start]}{value}{with_rule(expression[call.stop :], time_zone)}"
     return expression
 
 
@@ -259,18 +248,14 @@ def _converted(expression: str, call: Call) -> tuple[str | None, str]:
     if all(token.kind == "string" for token in first):
         return None, ""
     rest = [token for argument in call.arguments[1:] for token in argument]
-    return expression[first[0].start : first[-1].end], expression[rest[0].start : rest[-1].end] if rest else ""
+    return part_of(expression, first), part_of(expression, rest)
 
 
 def _needs_rule(call: Call, form: str, time_zone: str) -> bool:
     if not form and call.name not in _SECONDS:
         return True
-    return time_zone != "UTC" and not _names_zone(form)
-
-
-def _names_zone(form: str) -> bool:
-    """Return whether a constant pattern of Spark has the zone or the offset of the time."""
-    return bool(re.search("[VzOXxZ]", re.sub(r"'[^']*'", "", form[1:-1])))
+    names_zone = re.search("[VzOXxZ]", re.sub(r"'[^']*'", "", form[1:-1]))  # as a constant pattern of Spark
+    return time_zone != "UTC" and not names_zone
 
 
 def _by_rule(call: Call, form: str, time_zone: str) -> str:
@@ -300,11 +285,11 @@ def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[P
         if call.name in _PARSERS:
             kinds = [token.text for argument in call.arguments[1:] for token in argument if token.kind == "string"]
             if any(re.search(r"\btimestamp(_ltz)?\b", kind, re.IGNORECASE) for kind in kinds):
-                text = expression[tokens[call.position].start : tokens[call.end - 1].end]
+                text = expression[call.start : call.stop]
                 yield Problem(
                     f"`{text}` lets Spark guess a time: it completes a time of day from the clock, and takes a "
                     "number for seconds",
-                    expected=_PRINCIPLE,
+                    expected=PRINCIPLE,
                     remedy="name STRING there, and write `CAST(… AS TIMESTAMP)` around it; for numbers BIGINT and "
                     "`timestamp_millis(…)`",
                 )
@@ -318,11 +303,10 @@ def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str],
         time_zone: IANA name of the zone.
         is_text: Whether a part of the expression is a text.
     """
-    tokens = tokenize(expression)
-    for call in calls(tokens):
+    for call in calls(tokenize(expression)):
         inner, form = _converted(expression, call)
         if time_zone != "UTC" and inner is not None and _needs_rule(call, form, time_zone) and is_text(inner):
-            text = expression[tokens[call.position].start : tokens[call.end - 1].end]
+            text = expression[call.start : call.stop]
             return Problem(
                 f"`{text}` reads times without an offset in UTC, and `time_zone` is {time_zone}",
                 expected="one zone for all times that are written without one",
@@ -342,14 +326,14 @@ def constant_time_problem(session: "SparkSession", expression: str, columns: Map
     """
     named = {name: kind for name, kind in columns.items() if mentions(expression, name)}
     probed, constants = _probed(session, expression, named)
-    for value in (
-        _casts(session, probed, {**named, **dict.fromkeys(constants, "STRING")}, _TIMES) if constants else ()
-    ):
+    if not constants:
+        return None
+    for value in _casts(session, probed, {**named, **dict.fromkeys(constants, "STRING")}, _TIMES):
         for name, text in constants.items():
             if re.search(rf"\b{name}#", value):
                 return Problem(
                     f"'{text}' is a time of day, and is read as a time: Spark takes the machine's date for it",
-                    expected=_PRINCIPLE,
+                    expected=PRINCIPLE,
                     remedy=f"write the date as well, or compare texts: `date_format(x, 'HH:mm') >= '{text.strip()}'`",
                 )
     return None
@@ -373,7 +357,7 @@ def hidden_time_problem(session: "SparkSession", expression: str, columns: Mappi
                 return Problem(
                     f"`{expression}` takes the text `{name}` for a time without saying so, and Spark completes a "
                     "time of day from the clock",
-                    expected=_PRINCIPLE,
+                    expected=PRINCIPLE,
                     remedy=f"write `CAST(… AS TIMESTAMP)` around it, or declare `{name}` TIMESTAMP in `schema`",
                 )
     return None

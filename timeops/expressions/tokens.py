@@ -63,12 +63,16 @@ class Call:
         position: Position of its name among the tokens.
         arguments: The tokens of each argument.
         end: Position just after its closing bracket.
+        start: Where its name begins in the expression.
+        stop: Where its closing bracket ends.
     """
 
     name: str
     position: int
     arguments: tuple[tuple[Token, ...], ...]
     end: int
+    start: int
+    stop: int
 
 
 def tokenize(expression: str) -> tuple[Token, ...]:
@@ -125,8 +129,13 @@ def calls(tokens: Sequence[Token]) -> list[Call]:
     for position, token in enumerate(tokens[:-1]):
         if token.is_name and tokens[position + 1].lower == "(":
             arguments, end = _arguments(tokens, position + 2)
-            found.append(Call(token.lower, position, arguments, end))
+            found.append(Call(token.lower, position, arguments, end, token.start, tokens[end - 1].end))
     return found
+
+
+def part_of(expression: str, tokens: Sequence[Token]) -> str:
+    """Return the part of an expression that is some of its tokens; empty for none."""
+    return expression[tokens[0].start : tokens[-1].end] if tokens else ""
 
 
 def _arguments(tokens: Sequence[Token], start: int) -> tuple[tuple[tuple[Token, ...], ...], int]:

@@ -162,7 +162,10 @@ def types_of(frame: DataFrame) -> Mapping[str, str]:
 
 def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
     """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
-    hashed = ", ".join(_on_row(_hashable(text, kind)) for text, kind in expressions)
+    values = (
+        f"({text}{_END})" if _has_hash(kind) else f"to_json(struct({text}{_END}))" for text, kind in expressions
+    )
+    hashed = ", ".join(map(_on_row, values))
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
 
 
@@ -173,10 +176,6 @@ def _on_row(expression: str) -> str:
     its error.
     """
     return f"if(__tm_row = 0, {expression}, NULL)"
-
-
-def _hashable(text: str, kind: DataType) -> str:
-    return f"({text}{_END})" if _has_hash(kind) else f"to_json(struct({text}{_END}))"
 
 
 def _has_hash(kind: DataType) -> bool:
@@ -237,17 +236,17 @@ def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
     return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
 
 
-def holds_floats(kind: DataType) -> bool:
-    """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
-    return holds(kind, (DoubleType, FloatType))
-
-
 def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
-    """Return whether a type is one of some types, or holds one; keys of maps do not count."""
+    """Return whether a type is one of some types, or holds one; keys of maps aside."""
     if isinstance(kind, ArrayType):
         return holds(kind.elementType, leaves)
     if isinstance(kind, MapType):
         return holds(kind.valueType, leaves)
     if isinstance(kind, StructType):
-        return any(holds(part.dataType, leaves) for part in kind)
+        return any(holds(field.dataType, leaves) for field in kind)
     return isinstance(kind, leaves)
+
+
+def holds_floats(kind: DataType) -> bool:
+    """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
+    return holds(kind, (DoubleType, FloatType))

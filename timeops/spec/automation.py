@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Problem, ProblemsError, show
+from tidemark.timeops.problems import Problem, ProblemsError, misfit
 from tidemark.timeops.spec.fields import Frozen, PositiveDuration, SpecModel, name_like, read_keys
 from tidemark.timeops.utc import EPOCH
 
@@ -120,8 +120,7 @@ def _schedule(value: object) -> object:
     if isinstance(value, Mapping):
         return read_keys(value, OnNewInput)
     if not isinstance(value, str):
-        expected = 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}'
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])
+        raise misfit(value, 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}')
     try:
         return check_cron(value)
     except SpecError as error:
@@ -135,7 +134,7 @@ Schedule = Annotated[Cron | OnNewInput, BeforeValidator(_schedule)]
 def _share(value: object) -> float:
     match = re.match(_PERCENT, value) if isinstance(value, str) else None
     if match is None or float(match[1]) > 100:
-        raise ProblemsError([Problem(f"found {show(value)}", "a share such as `1 %`, at most 100 %")])
+        raise misfit(value, "a share such as `1 %`, at most 100 %")
     return float(match[1]) / 100
 
 
@@ -224,11 +223,7 @@ Owner = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^(?:{_OWNER})$"}),
 ]
 _Key = Annotated[str, name_like(_TAG, "letters, digits, `_`, `.` and `-`, with one `/` at most; not of `dagster/`")]
-_Value = Annotated[
-    str,
-    name_like(_PART, "letters, digits, `_`, `.` and `-`, 63 at most"),
-    WithJsonSchema({"type": "string", "pattern": f"^{_PART}$"}),
-]
+_Value = Annotated[str, name_like(_PART, "letters, digits, `_`, `.` and `-`, 63 at most")]
 Tags = Annotated[
     Mapping[_Key, _Value],
     Frozen,

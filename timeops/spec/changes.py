@@ -206,7 +206,7 @@ _OF_SOURCE: Mapping[str, Decision] = {
     **dict.fromkeys(("max_records", "on_data_loss"), _NEW_INPUT),
     **dict.fromkeys(("skip_bytes", "avro_schema"), _NEW_INPUT),
     **dict.fromkeys(("rename", "metadata"), _NEW_INPUT),
-    "was": (Meaning.NOTHING, "no result changes"),
+    "was": _NOTHING,
     "start": (Meaning.NOTHING, "it says where a first reading begins"),
     **dict.fromkeys(_OF_RECORDS, _NEW_RECORDS),
 }
@@ -444,7 +444,7 @@ def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Sp
 
 
 def _of_split(spec: Spec) -> Decision:
-    if spec.time.idle is not None and spec.time.idle.advance == "exclude_split":
+    if spec.time.idle_advance == "exclude_split":
         return _FROM_HERE_ON, "the splits before leave the watermark when they are idle"
     effect = (
         "the splits before get no more events, and would hold the watermark for ever: `idle: {timeout: …, advance: "

@@ -20,7 +20,6 @@ from tidemark.timeops.spec.fields import (
     PositiveDuration,
     SpecModel,
     TimeZone,
-    one_of,
     word_or_keys,
 )
 from tidemark.timeops.utc import us_of
@@ -32,7 +31,7 @@ class TolerancePolicy(SpecModel):
     """How far event time may be from arrival time, and what becomes of an event that is further off (A2)."""
 
     tolerance: Duration = Field(description="How far event time may be from arrival time, such as 5 minutes.")
-    policy: Annotated[Literal["drop", "adjust"], one_of("drop", "adjust")] = Field(
+    policy: Literal["drop", "adjust"] = Field(
         description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
     )
 
@@ -51,10 +50,7 @@ class Periodic(SpecModel):
 class Idle(SpecModel):
     """How the clock raises the watermark when no events do."""
 
-    advance: Annotated[
-        Literal["exclude_split", "arrival_clock", "window_close"],
-        one_of("exclude_split", "arrival_clock", "window_close"),
-    ] = Field(
+    advance: Literal["exclude_split", "arrival_clock", "window_close"] = Field(
         description="exclude_split: a split without events for `timeout` no longer holds back the watermark (F). "
         "arrival_clock: the watermark is at least the latest arrival less late.tolerance (A2). "
         "window_close: windows close although no event comes for `timeout` (M)."
@@ -85,9 +81,9 @@ class TimeSpec(SpecModel):
     time_zone: TimeZone = Field(
         default="UTC", description="Zone of times that are written without one, such as Europe/Berlin."
     )
-    unit: Annotated[
-        Literal["second", "millisecond", "microsecond"], one_of("second", "millisecond", "microsecond")
-    ] = Field(default="microsecond", description="Event times are rounded down to this unit.")
+    unit: Literal["second", "millisecond", "microsecond"] = Field(
+        default="microsecond", description="Event times are rounded down to this unit."
+    )
     over: tuple[Expression, ...] = Field(
         default=(),
         description="Columns or expressions; each of their values has a watermark of its own.",
@@ -102,7 +98,7 @@ class TimeSpec(SpecModel):
     out_of_orderness: Duration = Field(
         default=timedelta(0), description="How far the watermark stays below the latest event time."
     )
-    out_of_order: Annotated[Literal["drop", "adjust", "keep"], one_of("drop", "adjust", "keep")] = Field(
+    out_of_order: Literal["drop", "adjust", "keep"] = Field(
         default="drop",
         description="An event behind the watermark: drop (dead letter), adjust (moved to the watermark), or "
         "keep (the windows decide).",
@@ -125,7 +121,7 @@ class TimeSpec(SpecModel):
         description="Results for whole windows from this instant on (A2); records that arrived before it, and more "
         "than early.tolerance, are not read. UTC without an offset.",
     )
-    end_of_input: Annotated[Literal["hold", "flush"], one_of("hold", "flush")] = Field(
+    end_of_input: Literal["hold", "flush"] = Field(
         default="hold",
         description="When all input is read: hold keeps what is open, flush releases and closes everything.",
     )
@@ -166,16 +162,19 @@ class TimeSpec(SpecModel):
         return 0 if self.within is None else micros(self.within)
 
     @property
+    def idle_advance(self) -> str | None:
+        """How the clock raises the watermark when no events do; None for not at all."""
+        return self.idle.advance if self.idle else None
+
+    @property
     def clock_tolerance_us(self) -> int | None:
         """How far the watermark may stay below the clock, microseconds; None when the clock moves no watermark."""
-        by_clock = self.idle is not None and self.idle.advance == "arrival_clock"
-        return self.late.tolerance_us if by_clock and self.late is not None else None
+        return self.late.tolerance_us if self.late and self.idle_advance == "arrival_clock" else None
 
     @property
     def idle_timeout_us(self) -> int | None:
         """How long a split or timeline is without an event before it is idle, microseconds; None for never."""
-        timeout = self.idle.timeout if self.idle is not None else None
-        return None if timeout is None else micros(timeout)
+        return micros(self.idle.timeout) if self.idle and self.idle.timeout else None
 
     @property
     def emit_every_us(self) -> int | None:
@@ -186,52 +185,32 @@ class TimeSpec(SpecModel):
     def _together(self) -> "TimeSpec":
         problems = [*self.unit_problems(self.out_of_orderness, ("out_of_orderness",)), *self._idle_problems()]
         problems += [*_doubled(self.over, "over"), *_doubled(self.deduplicate_by, "deduplicate_by")]
-        problems += self._duplicate_problems()
-        raise_any(problems)
+        raise_any([*problems, *self._duplicate_problems()])
         return self
 
-    def _duplicate_problems(self) -> list[Problem]:
+    def _duplicate_problems(self) -> Iterable[Problem]:
         if self.deduplicate_by and self.within is None:
             found = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
-            return [Problem(found, "a duration such as `1 hour`", at=("within",))]
+            yield Problem(found, "a duration such as `1 hour`", at=("within",))
         if self.within is not None and not self.deduplicate_by:
             found = "`within` has no effect without `deduplicate_by`"
             remedy = "set `deduplicate_by` to the columns that identify an event, or leave `within` out"
-            return [Problem(found, remedy=remedy, at=("within",))]
-        return []
+            yield Problem(found, remedy=remedy, at=("within",))
 
-    def unit_problems(self, out_of_orderness: timedelta, at: Path) -> list[Problem]:
+    def unit_problems(self, out_of_orderness: timedelta, at: Path) -> Iterable[Problem]:
         """Return what is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
-        if micros(out_of_orderness) % self.unit_us == 0:
-            return []
-        return [
-            Problem(
-                f"found {format_duration(out_of_orderness)}, which is no whole number of {self.unit}s",
-                expected=f"a whole number of the unit, which is {self.unit}",
-                remedy="change it, or set a finer `unit`",
-                at=at,
-            )
-        ]
+        if micros(out_of_orderness) % self.unit_us:
+            found = f"found {format_duration(out_of_orderness)}, which is no whole number of {self.unit}s"
+            expected = f"a whole number of the unit, which is {self.unit}"
+            yield Problem(found, expected, "change it, or set a finer `unit`", at)
 
-    def _idle_problems(self) -> list[Problem]:
-        if self.idle is None:
-            return []
-        problems = []
-        advance, timeout = self.idle.advance, self.idle.timeout
-        if advance == "arrival_clock":
-            if self.late is None:
-                problems.append(
-                    Problem(
-                        "arrival_clock needs `late`: it keeps the watermark at most late.tolerance below arrivals",
-                        remedy="add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out",
-                        at=("idle",),
-                    )
-                )
-            if timeout is not None:
-                found = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
-                problems.append(Problem(found, remedy="leave it out", at=("idle", "timeout")))
-        elif timeout is None and advance == "window_close":
-            problems.append(
-                Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))
-            )
-        return problems
+    def _idle_problems(self) -> Iterable[Problem]:
+        if self.idle_advance == "arrival_clock" and self.late is None:
+            found = "arrival_clock needs `late`: it keeps the watermark at most late.tolerance below arrivals"
+            remedy = "add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out"
+            yield Problem(found, remedy=remedy, at=("idle",))
+        if self.idle_advance == "arrival_clock" and self.idle_timeout_us is not None:
+            found = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
+            yield Problem(found, remedy="leave it out", at=("idle", "timeout"))
+        if self.idle_advance == "window_close" and self.idle_timeout_us is None:
+            yield Problem("the key is missing", "a duration such as `1 minute`", at=("idle", "timeout"))

@@ -6,7 +6,7 @@ fields (the models), the meaning of an expression (timeops/expressions).
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
@@ -19,6 +19,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     PlainSerializer,
+    StrictBool,
     ValidationError,
     WithJsonSchema,
 )
@@ -36,7 +37,7 @@ from tidemark.timeops.expressions.tokens import (
     top_level_parts,
 )
 from tidemark.timeops.locations import has_secret, url_problem
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, problems_of, raise_any, show
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, misfit, problems_of, raise_any, show
 
 
 class SpecModel(BaseModel):
@@ -68,8 +69,7 @@ def word_or_keys(model: type[_Model], *words: str, expected: str) -> BeforeValid
             return read_keys(value, model)
         if value in words or isinstance(value, model):
             return value
-        remedy = did_you_mean(value, [*words, *model.model_fields]) if isinstance(value, str) else ""
-        raise ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+        raise misfit(value, expected, did_you_mean(value, [*words, *model.model_fields]))
 
     return BeforeValidator(check)
 
@@ -77,9 +77,7 @@ def word_or_keys(model: type[_Model], *words: str, expected: str) -> BeforeValid
 def read_text(value: object) -> str:
     """Return a text without the white space around it, or say that it is none."""
     if not isinstance(value, str):
-        is_scalar = isinstance(value, bool | int | float)
-        remedy = "put the value in quotes" if is_scalar else ""
-        raise ProblemsError([Problem(f"found {show(value)}", expected="text", remedy=remedy)])
+        raise misfit(value, "text", "put the value in quotes" if isinstance(value, int | float) else "")
     if not value.strip():
         raise ProblemsError([Problem("found an empty text", expected="text")])
     return value.strip()
@@ -91,34 +89,19 @@ def name_like(pattern: str, expected: str) -> BeforeValidator:
     def check(value: object) -> str:
         name = read_text(value)
         if not re.fullmatch(pattern, name):
-            raise ProblemsError([Problem(f"found {show(name)}", expected=expected)])
+            raise misfit(name, expected)
         return name
 
     return BeforeValidator(check)
 
 
-def one_of(
-    *values: str, later: Collection[str] = (), aliases: Mapping[str, str] = MappingProxyType({})
-) -> BeforeValidator:
-    """Return the check of a choice.
-
-    Args:
-        *values: What may be chosen.
-        later: Choices that are known and not supported yet, also as the key of a mapping.
-        aliases: Other spellings.
-    """
-    expected = " or ".join(values)
+def one_of(*values: str, aliases: Mapping[str, str] = MappingProxyType({})) -> BeforeValidator:
+    """Return the check of a choice among more words than the type has, or with other spellings of them."""
 
     def check(value: object) -> str:
-        words = list(value) if isinstance(value, Mapping) else [value]
-        for word in words:
-            if word in later:
-                found = f"found {show(value)}: `{word}` is not supported yet"
-                raise ProblemsError([Problem(found, expected=expected)])
         if isinstance(value, str) and aliases.get(value, value) in values:
             return aliases.get(value, value)
-        remedy = did_you_mean(value, [*values, *aliases, *later]) if isinstance(value, str) else ""
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected, remedy=remedy)])
+        raise misfit(value, " or ".join(values), did_you_mean(value, [*values, *aliases]))
 
     return BeforeValidator(check)
 
@@ -156,11 +139,9 @@ def read_instant(value: object) -> datetime:
         read = datetime.fromisoformat(value if isinstance(value, str) else "")
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except ValueError:
-        expected = "an instant such as 2026-01-31T12:00:00Z"
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
+        raise misfit(value, "an instant such as 2026-01-31T12:00:00Z") from None
     except OverflowError:  # its offset leads out of the calendar
-        expected = "an instant that is in the years 0001 to 9999 in UTC"
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
+        raise misfit(value, "an instant that is in the years 0001 to 9999 in UTC") from None
 
 
 _BYTE_UNITS = {
@@ -173,13 +154,12 @@ _BYTES_PATTERN = r"^ *([0-9]+(?:\.[0-9]+)?) *(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB) 
 
 
 def _bytes(value: object) -> int:
-    expected = "a whole number of bytes, at least 1, or a size such as `500 MB` or `1 GiB`"
     size = value if isinstance(value, int) and not isinstance(value, bool) else None
     match = re.match(_BYTES_PATTERN, value) if isinstance(value, str) else None
     if match:
         size = round(float(match[1]) * _BYTE_UNITS[match[2]])
     if size is None or size < 1:
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])
+        raise misfit(value, "a whole number of bytes, at least 1, or a size such as `500 MB` or `1 GiB`")
     return size
 
 
@@ -188,15 +168,9 @@ _LARGEST = 2**63 - 1  # the largest BIGINT
 
 def _whole_number(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a whole number, at least 1")])
+        raise misfit(value, "a whole number, at least 1")
     if value > _LARGEST:
-        raise ProblemsError([Problem(f"found {show(value)}", expected=f"a whole number, at most {_LARGEST}")])
-    return value
-
-
-def _flag(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ProblemsError([Problem(f"found {show(value)}", expected="true or false")])
+        raise misfit(value, f"a whole number, at most {_LARGEST}")
     return value
 
 
@@ -206,7 +180,7 @@ def _day(value: object) -> date:
     try:
         return date.fromisoformat(value if isinstance(value, str) and len(value) == 10 else "")
     except ValueError:
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a day such as 2026-01-31")]) from None
+        raise misfit(value, "a day such as 2026-01-31") from None
 
 
 @cache
@@ -218,14 +192,9 @@ def _time_zones() -> frozenset[str]:
 def _time_zone(value: object) -> str:
     zone = read_text(value)
     if zone not in _time_zones():
-        remedy = did_you_mean(zone, _time_zones())
         expected = "a time zone of the IANA data base, such as UTC or Europe/Berlin"
-        raise ProblemsError([Problem(f"found {show(zone)}", expected=expected, remedy=remedy)])
+        raise misfit(zone, expected, did_you_mean(zone, _time_zones()))
     return zone
-
-
-def _freeze(value: Mapping[str, object]) -> Mapping[str, object]:
-    return MappingProxyType(dict(value))
 
 
 def text_schema(**more: object) -> WithJsonSchema:
@@ -233,7 +202,7 @@ def text_schema(**more: object) -> WithJsonSchema:
     return WithJsonSchema({"type": "string", "pattern": r"\S", **more})
 
 
-Frozen = AfterValidator(_freeze)
+Frozen = AfterValidator(lambda value: MappingProxyType(dict(value)))
 """Makes a mapping read-only."""
 
 POSITIVE_LENGTH: dict[str, Any] = {"type": "string", "pattern": DURATION_PATTERN, "allOf": [{"pattern": "[1-9]"}]}
@@ -255,7 +224,7 @@ Name = Annotated[
 ]
 Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one _ in front")]
 Text = Annotated[str, BeforeValidator(read_text), text_schema()]
-Flag = Annotated[bool, BeforeValidator(_flag)]
+Flag = StrictBool
 Day = Annotated[
     date,
     BeforeValidator(_day),
@@ -386,14 +355,14 @@ def is_reserved(name: str) -> bool:
     return name.lower() in RESERVED_COLUMNS or name.lower().startswith(WORKING)
 
 
-def column_name_problems(name: str, remedy: str) -> list[Problem]:
-    """Return why a column of a table may not have this name."""
+def column_name_problems(name: str, remedy: str, at: Path = ()) -> list[Problem]:
+    """Return why a column of a table may not have this name; at most one problem."""
     if is_reserved(name):
-        return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy)]
+        return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy, at=at)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
         found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
-        return [Problem(found, expected="a name without any of ' ,;{}()=.`', tab and new line", remedy=remedy)]
+        return [Problem(found, "a name without any of ' ,;{}()=.`', tab and new line", remedy, at)]
     return []
 
 
@@ -442,15 +411,19 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     names = top_level_names(ddl)
     finals = [(name, name_in_tables(name, rename)) for name in names]
     problems = [
-        Problem(f"`{old}` is no column of `schema`", _either(old, new), did_you_mean(old, names), ("rename", old))
+        Problem(
+            f"`{old}` is no column of `schema`",
+            f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
+            did_you_mean(old, names),
+            ("rename", old),
+        )
         for old, new in rename.items()
         if old not in names and new not in {final for _, final in finals}
     ]
     wrong = [name for name, final in finals if name not in rename and column_name_problems(final, "")]
     line = f"add `{_rename_line(wrong, names, rename)}` to the source, and use the new names everywhere else"
     for name in wrong:
-        problem = column_name_problems(name, "")[0]
-        problems.append(Problem(problem.found, problem.expected, line, ("schema",)))
+        problems += column_name_problems(name, line, ("schema",))
     seen: dict[str, str] = {}
     for _, final in finals:
         if final.lower() in seen:
@@ -467,10 +440,7 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
     seen: dict[str, str] = {}
     for old, new in rename.items():
         at = ("rename", old)
-        problems.extend(
-            Problem(problem.found, problem.expected, "choose another name", at)
-            for problem in column_name_problems(new, "")
-        )
+        problems += column_name_problems(new, "choose another name", at)
         if old == new and len(all_names(old, rename)) == 1:
             found = f"`{old}` is renamed to itself, which has no effect"
             problems.append(Problem(found, remedy="leave it out", at=at))
@@ -500,10 +470,6 @@ def suggested_name(name: str, taken: Iterable[str]) -> str:
     used = {other.lower() for other in taken}
     tries = (plain if number == 1 else f"{plain}_{number}" for number in range(1, len(used) + 3))
     return next(one for one in tries if one.lower() not in used and not column_name_problems(one, ""))
-
-
-def _either(old: str, new: str) -> str:
-    return f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`"
 
 
 def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str, str]) -> str:

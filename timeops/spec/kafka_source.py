@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.expressions.tokens import top_level_names
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
+from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.spec.fields import (
     Frozen,
     Text,
@@ -24,7 +24,7 @@ from tidemark.timeops.spec.fields import (
     one_of,
     read_instant,
 )
-from tidemark.timeops.spec.source import ORDERS, SOURCE_KINDS, Source, distinct
+from tidemark.timeops.spec.source import SOURCE_KINDS, Source, distinct
 
 OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -68,25 +68,22 @@ Start = str | datetime | Mapping[str, Mapping[int, int]]
 
 def _servers(value: str) -> str:
     servers = [one.strip() for one in value.split(",")]
+    expected = "host:port, or several of them with commas between"
     for one in servers:
         if "@" in one:
             remedy = "name the user in `options`, and a variable for the password; change it if others have seen it"
-            found = "found an address with a user or a password in it"
-            raise ProblemsError([Problem(found, "host:port, or several of them with commas between", remedy)])
+            raise ProblemsError([Problem("found an address with a user or a password in it", expected, remedy)])
         match = _ADDRESS.fullmatch(one)
         if match is None or not 0 < int(match[2]) < 65536:
-            expected = "host:port, or several of them with commas between"
-            raise ProblemsError([Problem(f"found {show(one)}", expected=expected)])
+            raise misfit(one, expected)
     return ",".join(servers)
 
 
 def _topic(value: str) -> str:
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
-        expected = "the name of a topic: letters, digits, `.`, `_` and `-`"
-        remedy = (
-            "use `topic_pattern` for topics whose names look like each other" if set(value) & set("*+[(^$") else ""
-        )
-        raise ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+        is_pattern = set(value) & set("*+[(^$")
+        remedy = "use `topic_pattern` for topics whose names look like each other" if is_pattern else ""
+        raise misfit(value, "the name of a topic: letters, digits, `.`, `_` and `-`", remedy)
     return value
 
 
@@ -102,7 +99,7 @@ def _pattern(value: str) -> str:
 def _options(value: object) -> Mapping[str, str]:
     """Check the options one by one; no message shows what an option holds."""
     if not isinstance(value, Mapping):
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of options of Kafka's clients")])
+        raise misfit(value, "a mapping of options of Kafka's clients")
     problems: list[Problem] = []
     for name, option in value.items():
         at = (str(name),)
@@ -136,7 +133,7 @@ def _start(value: object) -> Start:
         expected = (
             "earliest, latest, an instant such as 2026-01-31T12:00:00Z, or offsets: {topic: {partition: offset}}"
         )
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)]) from None
+        raise misfit(value, expected) from None
 
 
 def _offsets(topic: str, given: object) -> Mapping[int, int]:
@@ -185,7 +182,7 @@ class KafkaSource(Source):
         description="Regular expression of the topics to read, which has to fit the whole name; a topic that comes "
         "to fit later is read from its beginning.",
     )
-    format: Annotated[Literal["json", "avro", "raw"], one_of("json", "avro", "raw")] = Field(
+    format: Literal["json", "avro", "raw"] = Field(
         description="What a value holds: json (one object), avro (one record by `avro_schema`), or raw (`schema` is "
         "one column, STRING or BINARY)."
     )
@@ -210,7 +207,7 @@ class KafkaSource(Source):
         'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones go on where the last one '
         "ended.",
     )
-    order: Annotated[Literal["arrival_time", "position"], one_of(*ORDERS)] = Field(
+    order: Literal["arrival_time", "position"] = Field(
         default="arrival_time",
         description="Order of the records of one ingestion: by arrival time, then topic-partition and offset; or "
         "position: partitions by name, records by offset.",
@@ -220,7 +217,7 @@ class KafkaSource(Source):
         description="Most offsets in one ingestion; partitions have equal shares, and what one does not need the "
         "others get.",
     )
-    on_data_loss: Annotated[Literal["fail", "note"], one_of("fail", "note")] = Field(
+    on_data_loss: Literal["fail", "note"] = Field(
         default="fail",
         description="Where Kafka has deleted records that were not read: fail (nothing more is read of the source), "
         "or note (`log_control` says which offsets are missing, and reading goes on after them).",
@@ -325,8 +322,7 @@ class KafkaSource(Source):
             if name not in METADATA:
                 remedy = did_you_mean(name, METADATA)
                 yield Problem(f"Kafka says no `{name}` of a record", f"one of {', '.join(METADATA)}", remedy, at)
-            for problem in column_name_problems(column, ""):
-                yield Problem(problem.found, problem.expected, "choose another name", at)
+            yield from column_name_problems(column, "choose another name", at)
             if column.lower() in taken:
                 yield Problem(f"there is a column `{column}` already", "distinct names in any case", at=at)
             taken.add(column.lower())

@@ -7,6 +7,7 @@ part asks of another. Not here: reading text (__init__.py).
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
@@ -121,7 +122,7 @@ def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: b
         if source.out_of_orderness is not None:
             at: Path = ("sources", position, "out_of_orderness")
             problems.extend(time.unit_problems(source.out_of_orderness, at))
-    if time.idle is not None and time.idle.advance == "window_close" and not has_windows:
+    if time.idle_advance == "window_close" and not has_windows:
         found = "window_close has no effect without windows"
         problems.append(Problem(found, remedy="add a window, or leave `idle` out", at=("time", "idle", "advance")))
     return problems
@@ -133,14 +134,13 @@ def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
         if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
             found = f"`{key}` has no effect here: every source has its own"
             yield Problem(found, remedy="leave it out here", at=("time", key))
-    own_timeouts = all(source.idle is not None for source in sources)
-    if time.idle is not None and time.idle.timeout is not None and own_timeouts:
+    if time.idle_timeout_us is not None and all(source.idle is not None for source in sources):
         found = "`timeout` has no effect here: every source has its own"
         yield Problem(found, remedy="leave it out here", at=("time", "idle", "timeout"))
 
 
 def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
-    excludes = time.idle is not None and time.idle.advance == "exclude_split"
+    excludes = time.idle_advance == "exclude_split"
     has_splits = len(sources) > 1 or any(source.has_splits for source in sources)
     if excludes and not has_splits:
         found = "exclude_split has no effect on one source without `split`"
@@ -151,7 +151,7 @@ def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Proble
         if source.idle is not None and not excludes:
             found = "`idle` of a source has no effect without `time.idle: {advance: exclude_split}`"
             yield Problem(found, remedy="set that, or leave `idle` out", at=at)
-        elif excludes and source.idle is None and time.idle is not None and time.idle.timeout is None:
+        elif excludes and source.idle is None and time.idle_timeout_us is None:
             found = f"there is no idle timeout for source `{source.name}`"
             expected = "`timeout` here, or `idle: {timeout: …}` in every source"
             yield Problem(found, expected, at=("time", "idle", "timeout"))
@@ -173,8 +173,7 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
         found = "`alignment` compares event times, and without `timestamp_by` event time is arrival time"
         remedy = "set `timestamp_by`, or leave `alignment` out"
         yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
-    by_silence = time.idle is not None and time.idle.advance in ("exclude_split", "window_close")
-    if by_silence and time.emit_every_us is not None:
+    if time.idle_advance in ("exclude_split", "window_close") and time.emit_every_us is not None:
         found = "`alignment` together with `idle` and periodic emission is not supported"
         why = "a period of emission cannot distinguish idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
@@ -208,7 +207,7 @@ def without_event_time(time: TimeSpec) -> Iterable[Problem]:
         "out_of_order": "out_of_order" in time.model_fields_set,
         "late": time.late is not None,
         "early": time.early is not None,
-        "idle": time.idle is not None and time.idle.advance == "arrival_clock",
+        "idle": time.idle_advance == "arrival_clock",
     }
     for key, given in is_set.items():
         if given:
@@ -233,25 +232,20 @@ def user_problems(
     ]
     if time is not None:
         places.append((("time", "timestamp_by"), time.timestamp_by, columns))
-        places.extend((("time", "over", i), text, columns) for i, text in enumerate(time.over))
-        places.extend((("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by))
+        places += [(("time", "over", i), text, columns) for i, text in enumerate(time.over)]
+        places += [(("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by)]
     for position, window in windows.items():
         at: Path = ("windows", position)
-        results = [*window.group_columns, *window.aggregates]
-        names = columns if window.input is None else _result_names(window.input, windows.values())
+        inputs = [one for one in windows.values() if one.name == window.input]
+        results = [name for one in inputs for name in (*one.group_columns, *one.aggregates)]
+        names = columns if window.input is None else results
         places.append(((*at, "where"), window.where, names))
-        places.append(((*at, "having"), window.having, results))
-        groups = enumerate(window.group_expressions)
-        places.extend(((*at, "group_by", i), text, names) for i, (_, text) in groups)
-        places.extend(((*at, "aggregates", name), text, names) for name, text in window.aggregates.items())
+        places.append(((*at, "having"), window.having, [*window.group_columns, *window.aggregates]))
+        places += [((*at, "group_by", i), text, names) for i, (_, text) in enumerate(window.group_expressions)]
+        places += [((*at, "aggregates", name), text, names) for name, text in window.aggregates.items()]
     for at, text, known in places:
         if text is not None and mentions(text, "user"):
-            for problem in determinism_problems(text, columns=known):
-                yield Problem(problem.found, problem.expected, problem.remedy, at)
-
-
-def _result_names(name: str, windows: Iterable[WindowSpec]) -> list[str]:
-    return [column for one in windows if one.name == name for column in (*one.group_columns, *one.aggregates)]
+            yield from (replace(problem, at=at) for problem in determinism_problems(text, columns=known))
 
 
 def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
@@ -395,13 +389,13 @@ class Spec(SpecModel):
     def keeps_timelines(self) -> bool:
         """True if the state between batches is more than the watermark of one timeline."""
         time = self.time
-        follows = time.idle is not None and time.idle.advance != "arrival_clock"
+        follows = time.idle_advance in ("exclude_split", "window_close")
         return bool(time.over) or time.emit_every_us is not None or self.uses_splits or follows
 
     @property
     def closes_by_silence(self) -> bool:
         """True if windows say how far a timeline goes that is silent."""
-        return self.time.idle is not None and self.time.idle.advance == "window_close"
+        return self.time.idle_advance == "window_close"
 
     @property
     def heeds_ticks(self) -> bool:

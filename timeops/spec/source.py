@@ -7,7 +7,7 @@ reading (resources/sources/), who waits for whom (watermark/alignment.py).
 
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -21,7 +21,7 @@ from pydantic import (
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, top_level_names
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, raise_any, show
+from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.spec.fields import (
     ByteSize,
     Duration,
@@ -46,7 +46,6 @@ from tidemark.timeops.spec.fields import (
 from tidemark.timeops.utc import us_of
 
 SOURCE_KINDS = ("files", "delta", "kafka")
-ORDERS = ("arrival_time", "position")
 
 
 class Alignment(SpecModel):
@@ -323,7 +322,7 @@ def option_schema(name: str) -> dict[str, Any]:
 def _options(value: object) -> Mapping[str, OptionValue]:
     """Check the values; which options a format has is checked where the format is known."""
     if not isinstance(value, Mapping):
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of reader options")])
+        raise misfit(value, "a mapping of reader options")
     problems = []
     known = {name for options in READER_OPTIONS.values() for name in options}
     for name, option in value.items():
@@ -376,7 +375,7 @@ class FilesSource(StoredSource):
         PlainSerializer(dict),
         WithJsonSchema({"type": "object"}),
     ] = Field(default={}, description="Options of Spark's reader for this format, such as {header: true}.")
-    order: Annotated[Literal["arrival_time", "position"], one_of(*ORDERS)] = Field(
+    order: Literal["arrival_time", "position"] = Field(
         default="arrival_time",
         description="Order of the records of one ingestion: by arrival time, then path and position; or "
         "position: files by name, records as they lie, so that any pick-up leads to the same log.",
@@ -386,12 +385,12 @@ class FilesSource(StoredSource):
         description="A file younger than this waits for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
-    missing: Annotated[Literal["hold", "null"], one_of("hold", "null"), BeforeValidator(_text_of_null)] = Field(
+    missing: Annotated[Literal["hold", "null"], BeforeValidator(_text_of_null)] = Field(
         default="hold",
         description="A column of `schema` that a csv or parquet file lacks: hold keeps the file back, null reads it "
         "with nulls.",
     )
-    on_rewrite: Annotated[Literal["hold", "read"], one_of("hold", "read")] = Field(
+    on_rewrite: Literal["hold", "read"] = Field(
         default="hold",
         description="A file whose bytes changed after they were read: hold keeps it back, read reads it whole, as "
         "new records.",
@@ -459,8 +458,6 @@ class FilesSource(StoredSource):
 CHANGE_TYPE = "_change_type"
 """With `changes: rows`, the column of what a record does: insert, delete, update_preimage or update_postimage."""
 
-Changes = Literal["fail", "follow", "ignore", "rows"]
-
 
 def _folder(path: str) -> str:
     wild = [sign for sign in "*?[" if sign in path]
@@ -472,7 +469,7 @@ def _folder(path: str) -> str:
 
 def _version(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a version of the table, from 0")])
+        raise misfit(value, "a version of the table, from 0")
     return value
 
 
@@ -490,7 +487,7 @@ class DeltaSource(StoredSource):
         description="Folder of the table, relative to the spec file, such as ../bronze/orders, or its URL in a "
         "store, such as s3://bucket/bronze/orders."
     )
-    changes: Annotated[Changes, one_of(*get_args(Changes))] = Field(
+    changes: Literal["fail", "follow", "ignore", "rows"] = Field(
         default="fail",
         description="A commit that updates or deletes rows: fail (nothing after it is read), follow (the log is "
         "corrected, and what was computed of it is made anew; best for results of another pipeline), ignore (it is "

@@ -70,12 +70,11 @@ class Document:
     is_readable: bool = True
 
 
-def _nowhere(_path: Path) -> bool:
-    return False
-
-
 def read_yaml(
-    text: str, *, expected: str = "a mapping with `name` and `sources`", nullable: Callable[[Path], bool] = _nowhere
+    text: str,
+    *,
+    expected: str = "a mapping with `name` and `sources`",
+    nullable: Callable[[Path], bool] = lambda _path: False,
 ) -> Document:
     """Read one YAML document that is a mapping; what is wrong is in `problems`, with its line.
 
@@ -225,10 +224,9 @@ def _put(data: Any, path: Sequence[str | int], value: Any, override: str) -> Non
 def _entry(data: Any, step: str | int, override: str) -> Any:
     if isinstance(step, int) and isinstance(data, list) and step < len(data):
         return data[step]
-    held = (
-        f"a list of {len(data)}" if isinstance(data, list) else "no list" if isinstance(step, int) else "no mapping"
-    )
-    place = f"[{step}]" if isinstance(step, int) else step
+    place, held = (f"[{step}]", "no list") if isinstance(step, int) else (step, "no mapping")
+    if isinstance(data, list):
+        held = f"a list of {len(data)}"
     raise SpecError(f"--set {override}: `{place}` names nothing: the file has {held} there", expected=_EXPECTED)
 
 
@@ -252,7 +250,7 @@ def spec_json_schema() -> Json:
         parts[name]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
     parts["TimeSpec"]["allOf"] = _time_rules()
     parts["Idle"]["allOf"] = _idle_rules()
-    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules(), _input_rule()]
+    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules()]
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),
@@ -288,8 +286,12 @@ def _is_noise(key: str, item: Any) -> bool:
 
 def _given(key: str, *values: str) -> Json:
     """Return the condition that a key is there, with one of the values if any are named."""
-    condition: Json = {"required": [key]}
-    return {**condition, "properties": {key: {"enum": list(values)}}} if values else condition
+    return _with(key, {"enum": list(values)}) if values else {"required": [key]}
+
+
+def _with(key: str, rule: Json) -> Json:
+    """Return the condition that a key is there, and its value follows a rule."""
+    return {"required": [key], "properties": {key: rule}}
 
 
 def _option_rules() -> list[Json]:
@@ -306,13 +308,12 @@ def _option_rules() -> list[Json]:
     return rules
 
 
-def _source_rules() -> list[Json]:
-    return [{"if": _given("splits"), "then": {"required": ["split"]}}]
+_SPLITS: Json = {"if": _given("splits"), "then": {"required": ["split"]}}
 
 
 def _stored_rules() -> list[Json]:
     one_file: Json = {"properties": {"alignment": {"properties": {"update_interval": False}}}}
-    return [*_source_rules(), {"if": _given("arrival_time"), "then": one_file}]
+    return [_SPLITS, {"if": _given("arrival_time"), "then": one_file}]
 
 
 def _kafka_rules() -> Json:
@@ -320,7 +321,7 @@ def _kafka_rules() -> Json:
     return {
         "oneOf": [{"required": ["topics"]}, {"required": ["topic_pattern"]}],
         "allOf": [
-            *_source_rules(),
+            _SPLITS,
             {
                 "if": _given("format", "avro"),
                 "then": {"required": ["avro_schema"]},
@@ -332,10 +333,9 @@ def _kafka_rules() -> Json:
 
 
 def _time_rules() -> list[Json]:
-    by_clock: Json = {"required": ["idle"], "properties": {"idle": _given("advance", "arrival_clock")}}
-    has_key: Json = {"required": ["deduplicate_by"], "properties": {"deduplicate_by": {"minItems": 1}}}
+    has_key = _with("deduplicate_by", {"minItems": 1})
     return [
-        {"if": by_clock, "then": {"required": ["late"]}},
+        {"if": _with("idle", _given("advance", "arrival_clock")), "then": {"required": ["late"]}},
         {"if": has_key, "then": {"required": ["within"]}},
         {"if": _given("within"), "then": has_key},
     ]
@@ -350,18 +350,16 @@ def _idle_rules() -> list[Json]:
 
 def _event_time_rule() -> Json:
     """Return the rule of event time: without one in `time` or a source, nothing is early, late or out of order."""
-    in_time: Json = {"required": ["time"], "properties": {"time": _given("timestamp_by")}}
     in_source: Json = {"properties": {"sources": {"contains": _given("timestamp_by")}}}
-    by_clock: Json = {"not": {"required": ["advance"], "properties": {"advance": {"const": "arrival_clock"}}}}
     without: Json = {
         "out_of_order": False,
         "late": False,
         "early": False,
         "out_of_orderness": _ZERO,
-        "idle": by_clock,
+        "idle": {"not": _with("advance", {"const": "arrival_clock"})},
     }
     return {
-        "if": {"not": {"anyOf": [in_time, in_source]}},
+        "if": {"not": {"anyOf": [_with("time", _given("timestamp_by")), in_source]}},
         "then": {"properties": {"time": {"properties": without}, **_NOT_ALIGNED}},
     }
 
@@ -379,52 +377,36 @@ def _kind_rules() -> list[Json]:
         }
         for kind, shape in SHAPES.items()
     ]
-    a_month = {"required": ["size"], "properties": {"size": {"pattern": A_MONTH}}}
-    return [*rules, {"if": a_month, "then": {"properties": {"kind": {"const": "tumbling"}, "offset": False}}}]
+    of_months: Json = {"properties": {"kind": {"const": "tumbling"}, "offset": False}}
+    return [*rules, {"if": _with("size", {"pattern": A_MONTH}), "then": of_months}]
 
 
 def _emission_rules() -> list[Json]:
-    revised: Json = {"required": ["emit"], "properties": {"emit": {"not": {"const": "on_close"}}}}
-    empty: Json = {"required": ["empty"], "properties": {"empty": {"const": True}}}
+    revised = _with("emit", {"not": {"const": "on_close"}})
+    empty = _with("empty", {"const": True})
     on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}}
-    on_time: Json = {"required": ["allowed_lateness"], "properties": {"allowed_lateness": {"pattern": "[1-9]"}}}
     return [
         {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
         {"if": _given("revise_every"), "then": _given("emit", "on_time")},
-        {"if": _given("emit", "on_time"), "then": on_time},
+        {"if": _given("emit", "on_time"), "then": _with("allowed_lateness", {"pattern": "[1-9]"})},
         {"if": revised, "then": {"properties": {"max_duration": False}}},
         {"if": empty, "then": {"properties": on_grid}},
         {"if": _given("empty_max"), "then": empty},
+        {"if": _given("from"), "then": {"properties": {"emit": {"const": "on_close"}, "empty": {"const": False}}}},
     ]
 
 
-def _input_rule() -> Json:
-    over_results: Json = {"emit": {"const": "on_close"}, "empty": {"const": False}}
-    return {"if": _given("from"), "then": {"properties": over_results}}
-
-
 def _rules_between_parts() -> list[Json]:
-    has_windows = {"required": ["windows"], "properties": {"windows": {"minItems": 1}}}
-    keeps = {"required": ["time"], "properties": {"time": _given("out_of_order", "keep")}}
-    writes_no_events = {
-        "required": ["outputs"],
-        "properties": {
-            "outputs": {"required": ["ordered_events"], "properties": {"ordered_events": {"const": False}}}
-        },
-    }
+    has_windows = _with("windows", {"minItems": 1})
+    keeps = _with("time", _given("out_of_order", "keep"))
+    writes_no_events = _with("ordered_events", {"const": False})
     by_silence: Json = {"idle": _given("advance", "exclude_split", "window_close"), "emit": {"type": "object"}}
-    publishes_silences = {
-        "required": ["time"],
-        "properties": {"time": {"required": ["idle", "emit"], "properties": by_silence}},
-    }
-    has_over = {
-        "required": ["time"],
-        "properties": {"time": {"required": ["over"], "properties": {"over": {"minItems": 1}}}},
-    }
+    publishes_silences: Json = {"required": ["idle", "emit"], "properties": by_silence}
+    has_over = _with("time", _with("over", {"minItems": 1}))
     return [
         _event_time_rule(),
-        {"if": publishes_silences, "then": {"properties": _NOT_ALIGNED}},
-        {"if": writes_no_events, "then": has_windows},
+        {"if": _with("time", publishes_silences), "then": {"properties": _NOT_ALIGNED}},
+        {"if": _with("outputs", writes_no_events), "then": has_windows},
         {"if": _given("partitions"), "then": has_windows},
         {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},
         {"if": keeps, "then": _every_window({"properties": {"max_duration": False}})},

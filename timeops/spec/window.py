@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, Wi
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any, show
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, misfit, raise_any
 from tidemark.timeops.spec.fields import (
     ALIAS,
     POSITIVE_LENGTH,
@@ -32,12 +32,10 @@ from tidemark.timeops.spec.fields import (
     TimeZone,
     WholeNumber,
     is_reserved,
-    one_of,
     read_positive_duration,
     word_or_keys,
 )
 
-Kind = Literal["tumbling", "hopping", "cumulative", "session", "sliding", "snapshot"]
 MONTH: Literal["1 month"] = "1 month"
 DAY = timedelta(days=1)
 
@@ -76,8 +74,7 @@ def _size(value: object) -> timedelta | Literal["1 month"]:
     if isinstance(value, str) and re.match(A_MONTH, value):
         return MONTH
     if isinstance(value, str) and re.match(_MONTHS, value):
-        expected = "a duration such as `30 days`, or `1 month` for the months of the calendar"
-        raise ProblemsError([Problem(f"found {show(value)}", expected=expected)])
+        raise misfit(value, "a duration such as `30 days`, or `1 month` for the months of the calendar")
     return read_positive_duration(value)
 
 
@@ -97,7 +94,7 @@ WindowSize = Annotated[
 class WindowShape(SpecModel):
     """The part of a window that says which spans of time it is."""
 
-    kind: Annotated[Kind, one_of(*SHAPES)] = Field(
+    kind: Literal["tumbling", "hopping", "cumulative", "session", "sliding", "snapshot"] = Field(
         description="tumbling: one window after the other; hopping: a window of `size` every `hop`; cumulative: "
         "windows with one start that grow by `step` up to `size`; session: events of a group that are at most `gap` "
         "apart; sliding: a window of `size` up to every instant at which its events change; snapshot: events of one "
@@ -128,7 +125,7 @@ class WindowShape(SpecModel):
         description="session only: a session ends at the latest this long after its first event, and the next event "
         "begins a new one; not with time.out_of_order: keep.",
     )
-    closed: Annotated[Literal["left", "right"], one_of("left", "right")] = Field(
+    closed: Literal["left", "right"] = Field(
         default="left",
         description="tumbling, hopping, cumulative: the end that belongs to the window. left: [start, end); right: "
         "(start, end].",
