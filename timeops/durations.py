@@ -21,13 +21,7 @@ _UNITS = (
     (("week", "weeks"), 7 * 86_400 * _SECOND),
 )
 _UNIT_US = {name: size for names, size in _UNITS for name in names}
-_ISO_US = {
-    "W": _UNIT_US["week"],
-    "D": _UNIT_US["d"],
-    "H": _UNIT_US["h"],
-    "M": _UNIT_US["m"],
-    "S": _UNIT_US["s"],
-}
+_ISO_US = {"W": _UNIT_US["week"], **{unit.upper(): _UNIT_US[unit] for unit in ("d", "h", "m", "s")}}
 
 _ROUGHLY = (
     (timedelta(days=2), timedelta(hours=1)),

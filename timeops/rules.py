@@ -180,7 +180,6 @@ class TimeRules:
 
 
 def _source_time(source: Source, time: TimeSpec, splits: tuple[str, ...]) -> SourceTime:
-    own_timeout = source.idle.timeout_us if source.idle else None
     return SourceTime(
         name=source.name,
         timestamp_by=source.timestamp_by or time.timestamp_by,
@@ -188,6 +187,6 @@ def _source_time(source: Source, time: TimeSpec, splits: tuple[str, ...]) -> Sou
         out_of_orderness_us=(
             time.out_of_orderness_us if source.out_of_orderness_us is None else source.out_of_orderness_us
         ),
-        idle_timeout_us=own_timeout if own_timeout is not None else time.idle_timeout_us,
+        idle_timeout_us=source.idle.timeout_us if source.idle else time.idle_timeout_us,
         splits=(*source.splits, *splits),
     )

@@ -7,7 +7,7 @@ from dagster import ScheduleDefinition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import ProblemsError
 from tidemark.timeops.spec.automation import check_cron
 
 PART = st.from_regex(r"\A(\*|[0-9]{1,2}(-[0-9]{1,2})?|sun|jan|mon-fri|dec-feb|l|lw|5l|mon#2|r|\?)(/[0-9]{1,2})?\Z")
@@ -26,7 +26,7 @@ def given_to_dagster(cron: str) -> object:
 def test_dagster_takes_every_text_that_is_read(text: str) -> None:
     try:
         read = check_cron(text)
-    except SpecError:
+    except ProblemsError:
         return
     assert given_to_dagster(read) == read
 
@@ -63,7 +63,8 @@ def test_common_schedules_have_names(name: str) -> None:
     ],
 )
 def test_what_cannot_be_read_is_told_by_its_field(text: str, says: str) -> None:
-    with pytest.raises(SpecError, match="found") as raised:
+    with pytest.raises(ProblemsError, match="found") as raised:
         check_cron(text)
-    assert says in raised.value.found
-    assert raised.value.expected
+    [problem] = raised.value.problems
+    assert says in problem.found
+    assert problem.expected

@@ -51,26 +51,13 @@ _REASONS = {
         ("is random", _USE_LOG),
     ),
     **dict.fromkeys(
-        (
-            "monotonically_increasing_id",
-            "spark_partition_id",
-            "input_file_name",
-            "input_file_block_start",
-            "input_file_block_length",
-        ),
+        """monotonically_increasing_id spark_partition_id input_file_name input_file_block_start
+        input_file_block_length""".split(),  # noqa: SIM905
         ("depends on how the input is cut into files and partitions", _USE_LOG),
     ),
     **dict.fromkeys(
-        (
-            "current_user",
-            "user",
-            "session_user",
-            "current_catalog",
-            "current_database",
-            "current_schema",
-            "current_path",
-            "version",
-        ),
+        """current_user user session_user current_catalog current_database current_schema
+        current_path version""".split(),  # noqa: SIM905
         ("depends on who runs the pipeline, and where", _USE_VALUE),
     ),
     **dict.fromkeys(
@@ -79,16 +66,7 @@ _REASONS = {
     ),
     **dict.fromkeys(("raise_error", "assert_true"), ("fails the whole batch because of one row", _USE_NULL)),
     **dict.fromkeys(
-        (
-            "explode",
-            "explode_outer",
-            "posexplode",
-            "posexplode_outer",
-            "inline",
-            "inline_outer",
-            "stack",
-            "json_tuple",
-        ),
+        """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple""".split(),  # noqa: SIM905
         ("makes several rows of one, but an expression has one value", _USE_ARRAY),
     ),
     **dict.fromkeys(

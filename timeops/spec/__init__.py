@@ -75,7 +75,8 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
     """
-    document = read_yaml(text, nullable=_is_word)
+    # `missing` of a source takes `null` as a word
+    document = read_yaml(text, nullable=lambda path: path[:1] == ("sources",) and path[2:] == ("missing",))
     problems = list(document.problems)
     if document.is_readable:
         data = with_overrides(document.data, overrides)
@@ -115,11 +116,6 @@ def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
     except ValidationError as error:
         nothing = Problem("a key has the value None", remedy="leave it out")  # a file cannot say that
         raise spec_error(key, problems_of(error, models) or [nothing], {}) from None
-
-
-def _is_word(path: Path) -> bool:
-    """Return whether a place of the file takes `null` as a word."""
-    return path[:1] == ("sources",) and path[2:] == ("missing",)
 
 
 def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:

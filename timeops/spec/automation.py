@@ -21,7 +21,6 @@ from pydantic import (
     model_validator,
 )
 
-from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import Problem, ProblemsError, misfit
 from tidemark.timeops.spec.fields import Frozen, PositiveDuration, SpecModel, name_like, read_keys
 from tidemark.timeops.utc import EPOCH
@@ -67,19 +66,19 @@ def check_cron(text: str) -> str:
     """Return a cron text in one spelling: small letters, one blank between fields.
 
     Raises:
-        SpecError: It has other than five fields, one of them cannot be read, or the moment never comes.
+        ProblemsError: It has other than five fields, one of them cannot be read, or the moment never comes.
     """
     fields = text.lower().split()
     if len(fields) == 1 and fields[0] in _NICKNAMES:
         return fields[0]
     if len(fields) != len(_FIELDS):
-        raise SpecError(f"found {text!r}, which has {len(fields)} fields", expected=_EXPECTED)
+        raise ProblemsError([Problem(f"found {text!r}, which has {len(fields)} fields", _EXPECTED)])
     for place, (field, known) in enumerate(zip(fields, _FIELDS, strict=True)):
         for part in field.split(","):
             if not re.fullmatch(_CRON_PART, part) or not _is_cron(*["*"] * place, part, *["*"] * (4 - place)):
                 raise _wrong(part, known)
     if not _is_cron("*", "*", *fields[2:4], "*"):
-        raise SpecError(f"found {text!r}, a day that no year has", expected="a day that exists")
+        raise ProblemsError([Problem(f"found {text!r}, a day that no year has", "a day that exists")])
     return " ".join(fields)
 
 
@@ -91,12 +90,10 @@ def _is_cron(*fields: str) -> bool:
     return True
 
 
-def _wrong(part: str, known: _Field) -> SpecError:
+def _wrong(part: str, known: _Field) -> ProblemsError:
     words = f" or {known.word} and so on" if known.word else ""
-    return SpecError(
-        f"found `{part}` as the {known.name}, which cannot be read",
-        expected=f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`",
-    )
+    expected = f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`"
+    return ProblemsError([Problem(f"found `{part}` as the {known.name}, which cannot be read", expected)])
 
 
 def _looks(value: timedelta) -> timedelta:
@@ -121,10 +118,7 @@ def _schedule(value: object) -> object:
         return read_keys(value, OnNewInput)
     if not isinstance(value, str):
         raise misfit(value, 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}')
-    try:
-        return check_cron(value)
-    except SpecError as error:
-        raise ProblemsError([Problem(error.found, error.expected, error.remedy)]) from None
+    return check_cron(value)
 
 
 Cron = Annotated[str, WithJsonSchema({"type": "string", "pattern": CRON_PATTERN})]

@@ -72,9 +72,9 @@ def is_wider(before: str, now: str) -> bool:
     """Return whether a type holds every value of another one, which it is not."""
     if before == now or (before, now) in _EXACT:
         return before != now
-    inside, wanted = _element(before), _element(now)
+    inside, wanted = (re.fullmatch(r"array<(.+)>", kind) for kind in (before, now))
     if inside is not None and wanted is not None:
-        return is_wider(inside, wanted)
+        return is_wider(inside[1], wanted[1])
     known, digits = _digits(before), _digits(now)
     if known is None or digits is None or (now in _INTEGERS and before not in _INTEGERS):
         return False
@@ -90,11 +90,6 @@ def may_be_cast(before: str, now: str) -> bool:
         return before in _INTEGERS
     numbers = ("float", "double")
     return all(kind in numbers or _digits(kind) is not None for kind in (before, now))
-
-
-def _element(kind: str) -> str | None:
-    found = re.fullmatch(r"array<(.+)>", kind)
-    return found[1] if found else None
 
 
 def _digits(kind: str) -> tuple[int, int] | None:
@@ -291,12 +286,9 @@ def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str = "windows") -> Mapping[str, Any]:
-    """Return a spec whose windows, or sources, have new names, and that says what they were.
+    """Return a spec, as canonical JSON, whose windows or sources have new names, and that says what they were.
 
-    Args:
-        spec: Its canonical JSON.
-        names: The old names by the new ones.
-        part: Of the windows or of the sources.
+    `names` has the old names by the new ones.
     """
     if not names:
         return spec
@@ -456,8 +448,7 @@ def _of_split(spec: Spec) -> Decision:
 def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spec: Spec) -> Iterator[Change]:
     """Return the changes of a source except for its columns."""
     for name in sorted({*before, *now} - {"name", "schema"}):
-        why = "what was read of it would belong to another source"
-        decision = _OF_SOURCE.get(name, (Meaning.REFUSED, why))
+        decision = _OF_SOURCE.get(name, (Meaning.REFUSED, "what was read of it would belong to another source"))
         if name == "split":
             decision = _of_split(spec)
         if (now["kind"], name) in _MOVED:
@@ -541,8 +532,7 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
     readers = with_readers([name], spec)
     for key in sorted({*before, *now}):
         decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows are to be computed anew from the log"))
-        is_read = key in ("aggregates", "having") and len(readers) > 1
-        if is_read:  # which rows changed is told to others, not to windows
+        if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
             others = " and ".join(f"`{one}`" for one in readers[1:])
             decision = (Meaning.NEEDS_THE_PAST, f"{others} keeps results as they were given: both anew from the log")
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):

@@ -275,26 +275,8 @@ Location = Annotated[Text, AfterValidator(_known_url)]
 
 
 RESERVED_COLUMNS: frozenset[str] = frozenset(
-    (
-        "_adjusted_by",
-        "_arrival_seq",
-        "_arrival_time",
-        "_batch_id",
-        "_clock",
-        "_event_time",
-        "_file",
-        "_is_final",
-        "_malformed",
-        "_position",
-        "_release_seq",
-        "_rescued",
-        "_revision",
-        "_source",
-        "_split",
-        "_timeline",
-        "_timestamp",
-        "_watermark",
-    )
+    """_adjusted_by _arrival_seq _arrival_time _batch_id _clock _event_time _file _is_final _malformed _position
+    _release_seq _rescued _revision _source _split _timeline _timestamp _watermark""".split()  # noqa: SIM905
 )
 """Columns that the product writes; no payload column, group column or aggregate may have these names."""
 

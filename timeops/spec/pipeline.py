@@ -413,14 +413,9 @@ class Spec(SpecModel):
         return tuple(window for window in inputs_first(self.windows) if window.input is not None)
 
     @property
-    def revised_windows(self) -> tuple[WindowSpec, ...]:
-        """The windows that have results before they close."""
-        return tuple(window for window in self.windows if window.revises)
-
-    @property
     def revised_sessions(self) -> tuple[WindowSpec, ...]:
         """The session windows that have results before they close."""
-        return tuple(window for window in self.revised_windows if window.kind == "session")
+        return tuple(window for window in self.windows if window.may_take_back)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
@@ -466,14 +461,8 @@ def rules_between_parts(
 ) -> list[Problem]:
     """Return what parts that are right by themselves do wrong together.
 
-    Args:
-        sources: The sources that could be read.
-        time: The `time` of the spec; None when it could not be read.
-        windows: The windows that could be read, by their position.
-        has_windows: Whether any window is given, readable or not.
-        outputs: The `outputs`; None when they could not be read.
-        has_partitions: Whether `partitions` is given.
-        has_schedule: Whether `schedule` is given.
+    Parts that could not be read are left out, or None; windows are by their position. The flags say which keys are
+    there, readable or not.
     """
     problems = [*_window_names(windows), *chain_problems(windows)]
     problems += [*between_sources(sources), *user_problems(sources, time, windows)]

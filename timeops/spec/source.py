@@ -235,15 +235,13 @@ class Source(SpecModel):
 
     @model_validator(mode="after")
     def _shared_keys(self) -> "Source":
-        raise_any([*self._own_problems(), *self._name_problems(), *self._arrival_problems()])
+        names = rename_problems(self.rename) or schema_problems(self.columns, self.rename)
+        raise_any([*self._own_problems(), *names, *self._arrival_problems()])
         return self
 
     def _own_problems(self) -> Iterator[Problem]:
         """Find what is wrong with the keys of one kind."""
         yield from ()
-
-    def _name_problems(self) -> list[Problem]:
-        return rename_problems(self.rename) or schema_problems(self.columns, self.rename)
 
     def _arrival_problems(self) -> Iterator[Problem]:
         if self.arrival_time is not None and mentions(self.arrival_time, "_arrival_time"):
@@ -336,9 +334,8 @@ def _options(value: object) -> Mapping[str, OptionValue]:
     return dict(value)
 
 
-def _text_of_null(value: object) -> object:
-    """Take what YAML reads as nothing for the word."""
-    return "null" if value is None else value
+_WORD_NULL = BeforeValidator(lambda value: "null" if value is None else value)
+"""Takes what YAML reads as nothing for the word."""
 
 
 def _not_for_ever(settle: timedelta) -> timedelta:
@@ -385,7 +382,7 @@ class FilesSource(StoredSource):
         description="A file younger than this waits for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
-    missing: Annotated[Literal["hold", "null"], BeforeValidator(_text_of_null)] = Field(
+    missing: Annotated[Literal["hold", "null"], _WORD_NULL] = Field(
         default="hold",
         description="A column of `schema` that a csv or parquet file lacks: hold keeps the file back, null reads it "
         "with nulls.",

@@ -207,7 +207,6 @@ class WindowShape(SpecModel):
     def shape_problems(self) -> list[Problem]:
         """Return what is wrong between the keys."""
         shape = SHAPES[self.kind]
-        given = [key for key in SHAPE_KEYS if key in self.model_fields_set]
         problems = [
             Problem(
                 f"the key is missing: a {self.kind} window needs a {key}",
@@ -217,11 +216,12 @@ class WindowShape(SpecModel):
             for key, example in shape.needs.items()
             if getattr(self, key) is None
         ]
-        for key in given:
-            if key not in shape.needs and key not in shape.may_have:
+        for key in SHAPE_KEYS:
+            if key in self.model_fields_set and key not in shape.needs and key not in shape.may_have:
                 why = f", {shape.why}" if shape.why else ""
-                found = f"`{key}` has no effect on a {self.kind} window{why}"
-                problems.append(Problem(found, remedy=_instead(key), at=(key,)))
+                kinds = [kind for kind, other in SHAPES.items() if key in other.needs or key in other.may_have]
+                remedy = f"leave it out, or write `kind: {' or '.join(kinds)}`"
+                problems.append(Problem(f"`{key}` has no effect on a {self.kind} window{why}", "", remedy, (key,)))
         return problems or [*self._calendar_problems(), *self._step_problems()]
 
     def _calendar_problems(self) -> Iterable[Problem]:
@@ -254,11 +254,6 @@ class WindowShape(SpecModel):
             step = format_duration(begins_every)
             found = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
             yield Problem(found, expected=f"zero or more, less than {step}", at=("offset",))
-
-
-def _instead(key: str) -> str:
-    kinds = [kind for kind, shape in SHAPES.items() if key in shape.needs or key in shape.may_have]
-    return f"leave it out, or write `kind: {' or '.join(kinds)}`"
 
 
 def _micros(length: timedelta | str | None) -> int:
@@ -457,8 +452,7 @@ class WindowSpec(WindowEmission):
                 remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
                 yield Problem(found, remedy=remedy, at=("aggregates", alias))
 
-    def _name_problems(self) -> list[Problem]:
-        problems: list[Problem] = []
+    def _name_problems(self) -> Iterable[Problem]:
         seen: set[str] = set()
         named: list[tuple[str, Path]] = [
             *((name, ("group_by", position)) for position, name in enumerate(self.group_columns)),
@@ -467,15 +461,14 @@ class WindowSpec(WindowEmission):
         for name, at in named:
             if is_reserved(name) or name.lower() in RESERVED_IN_WINDOWS:
                 found = f"the name `{name}` is reserved for a column of Tidemark"
-                problems.append(Problem(found, remedy="choose another name", at=at))
+                yield Problem(found, remedy="choose another name", at=at)
             elif self.change_feed and name.lower() in _OF_CHANGE_FEED:
                 found = f"the name `{name}` is reserved for a column of Delta's change feed"
-                problems.append(Problem(found, remedy="choose another name", at=at))
+                yield Problem(found, remedy="choose another name", at=at)
             elif name.lower() in seen:
                 found = f"two columns of this window are called `{name}`"
-                problems.append(Problem(found, "distinct names of groups and aggregates", at=at))
+                yield Problem(found, "distinct names of groups and aggregates", at=at)
             seen.add(name.lower())
-        return problems
 
 
 def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
