@@ -496,3 +496,7 @@ def test_of_two_names_that_are_as_near_the_one_with_the_same_consonants_is_meant
     assert did_you_mean("tyme", known) == "did you mean `time`?"
     assert did_you_mean("TYPO", known) == "did you mean `type`?"
     assert did_you_mean("xq", known) == ""
+
+
+def test_the_name_of_an_option_that_is_no_text_is_unknown() -> None:
+    assert "unknown option `1`" in message(changed("sources.0.options", {1: 2}))
