@@ -120,12 +120,9 @@ def _one_line(problem: Problem) -> str:
 
 
 def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]) -> SpecError:
-    """Return the one error that lists the problems of a file in the order of its lines.
+    """Return the one error that lists the problems of a file, at least one, in the order of its lines, each once.
 
-    Args:
-        file: Name of the spec file.
-        problems: At least one; the same one is reported once.
-        lines: Line of each path that is in the file, from 1.
+    `lines` has the line of each path that is in the file, from 1.
     """
     told = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
     if len(told) == 1:
@@ -162,12 +159,7 @@ def place_text(path: Path, lines: Mapping[Path, int]) -> str:
 
 
 def problems_of(error: ValidationError, models: Mapping[Path, type[BaseModel]]) -> list[Problem]:
-    """Translate what pydantic found.
-
-    Args:
-        error: The failed validation of a whole spec.
-        models: The model that is at each path (list positions left out).
-    """
+    """Translate what pydantic found; `models` has the model at each path, list positions left out."""
     return [problem for detail in error.errors() for problem in _translate(detail, models)]
 
 

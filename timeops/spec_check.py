@@ -52,14 +52,9 @@ Query = Callable[[Sequence[Column]], DataFrame]
 
 @dataclass(frozen=True)
 class Place:
-    """An expression of the spec.
+    """An expression of the spec: the judge says what is wrong with its type.
 
-    Args:
-        at: Where it is in the spec.
-        text: Spark SQL.
-        judge: Says what is wrong with its type.
-        name: The column that it becomes; empty for none.
-        hints: See `Asked`.
+    It becomes a column with the name, or none if that is empty. For hints see `Asked`.
     """
 
     at: Path

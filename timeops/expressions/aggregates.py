@@ -286,10 +286,7 @@ def _type_of(text: str, frame: DataFrame) -> DataType:
 def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = False) -> str:
     """Return an aggregate whose sums and averages are the same in any order of rows, and null where they do not fit.
 
-    Args:
-        aggregate: Spark SQL.
-        frame: What it is computed of.
-        in_decimals: Add up BIGINT as decimals, which is another way to the same sums, and slower.
+    `in_decimals` adds up BIGINT as decimals, which is another way to the same sums, and slower.
     """
     aggregate = without_minus_zeros(aggregate, frame)
     text, copied = "", 0

@@ -105,10 +105,7 @@ def _unescaped(match: re.Match[str]) -> str:
 def check_built_texts(session: "SparkSession", expression: str, columns: Iterable[str]) -> None:
     """Refuse an expression with a part that is the same for every row and that Spark takes for the clock.
 
-    Args:
-        session: Computes these parts, each once.
-        expression: Spark SQL in which `determinism_problems` finds nothing.
-        columns: The columns that it may name.
+    `determinism_problems` finds nothing in the expression. Spark computes each part once.
 
     Raises:
         SpecError: There is such a part, or there are too many parts to look at.
@@ -298,10 +295,7 @@ def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[P
 def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str], bool]) -> Problem | None:
     """Find a conversion that would read local times in UTC, where the pipeline's are those of another zone.
 
-    Args:
-        expression: One that is evaluated without `time_zone`.
-        time_zone: IANA name of the zone.
-        is_text: Whether a part of the expression is a text.
+    The expression is one that is evaluated without `time_zone`; `is_text` says whether a part of it is a text.
     """
     for call in calls(tokenize(expression)):
         inner, form = _converted(expression, call)
@@ -317,12 +311,9 @@ def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str],
 
 
 def constant_time_problem(session: "SparkSession", expression: str, columns: Mapping[str, str]) -> Problem | None:
-    """Find a constant time of day that Spark takes for a time.
+    """Find a constant time of day that Spark takes for a time; Spark computes no more than the constants.
 
-    Args:
-        session: Plans the expression, and computes no more than its constants.
-        expression: Spark SQL.
-        columns: The types of the columns that it may name.
+    `columns` has the types of the columns that the expression may name.
     """
     named = {name: kind for name, kind in columns.items() if mentions(expression, name)}
     probed, constants = _probed(session, expression, named)
@@ -340,12 +331,9 @@ def constant_time_problem(session: "SparkSession", expression: str, columns: Map
 
 
 def hidden_time_problem(session: "SparkSession", expression: str, columns: Mapping[str, str]) -> Problem | None:
-    """Find a text of the record that Spark takes for a time without being told to.
+    """Find a text of the record that Spark takes for a time without being told to; Spark computes nothing.
 
-    Args:
-        session: Plans the expression, and computes nothing.
-        expression: Spark SQL.
-        columns: The types of the columns that it may name.
+    `columns` has the types of the columns that the expression may name.
     """
     named = {name: kind for name, kind in columns.items() if mentions(expression, name)}
     texts = [name for name, kind in named.items() if re.search("string|variant", kind)]

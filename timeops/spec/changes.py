@@ -273,10 +273,8 @@ def _renames(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> di
 def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """Return the names that sources have in the last of some specs, by their names in the others.
 
-    A name is of one source only: `changes_between` refuses one that another source had.
-
-    Args:
-        specs: The canonical JSON of each spec that the log was processed with, in order.
+    The specs are the canonical JSON of each that the log was processed with, in order. A name is of one source only:
+    `changes_between` refuses one that another source had.
     """
     found: dict[str, str] = {}
     for before, now in pairwise(specs):

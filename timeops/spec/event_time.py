@@ -127,11 +127,7 @@ class TimeSpec(SpecModel):
     )
 
     def flushes(self, asked: str | None = None) -> bool:
-        """Return whether the end of input is flushed.
-
-        Args:
-            asked: What a run says of it, `flush` or `hold`; None where it says nothing.
-        """
+        """Return whether the end of input is flushed; `asked` is what a run says of it, `flush` or `hold`."""
         return (asked or self.end_of_input) == "flush"
 
     @property

@@ -382,11 +382,9 @@ def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
 
 
 def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
-    """Find what is wrong with the names of columns and with `rename`; types are judged by Spark.
+    """Find what is wrong with the names of columns, and with `rename` beside them.
 
-    Args:
-        ddl: The `schema` of a source.
-        rename: Its `rename`; what is wrong with the entries themselves, `rename_problems` says.
+    Types are judged by Spark; what is wrong with entries of `rename` themselves, `rename_problems` says.
     """
     if bare := _unquoted(ddl):
         return [_without_quotes(ddl, bare, rename)]
@@ -432,12 +430,7 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
 
 
 def one_name_problems(rename: Mapping[str, str], why: str) -> list[Problem]:
-    """Find entries of `rename` that add a second name to a column where there can be one.
-
-    Args:
-        rename: The entries.
-        why: Why there can be one.
-    """
+    """Find entries of `rename` that add a second name to a column where there can be one; `why` says the reason."""
     remedy = "leave out all names of the column but the one that it has now"
     return [
         Problem(f"`{new}` has several names, but {why}", remedy=remedy, at=("rename", old))
