@@ -4,7 +4,7 @@ Here: reading a spec file, and the names that other modules use. Not here: file 
 (pipeline.py, source.py, event_time.py, window.py).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, overload
 
 from pydantic import BaseModel, ValidationError
@@ -15,12 +15,12 @@ from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import (
+    ANY_SOURCE,
     SOURCE_MODELS,
     Catalog,
     Outputs,
     Partitions,
     Spec,
-    read_source,
     rules_between_parts,
 )
 from tidemark.timeops.spec.source import Alignment, DeltaSource, FilesSource, Source, SourceIdle
@@ -48,7 +48,7 @@ __all__ = [
     "spec_json_schema",
 ]
 
-Part = TypeVar("Part", bound=BaseModel)
+Part = TypeVar("Part")
 
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Spec,
@@ -123,21 +123,22 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
     windows = data.get("windows")
     windows = windows if isinstance(windows, list) else []
     sources = data.get("sources")
-    read = {position: _read(WindowSpec, window) for position, window in enumerate(windows)}
-    read_sources = [read_source(source) for source in sources] if isinstance(sources, list) else []
+    read = {position: _read(WindowSpec.model_validate, window) for position, window in enumerate(windows)}
+    sources = sources if isinstance(sources, list) else []
+    read_sources = [_read(ANY_SOURCE.validate_python, source) for source in sources]
     return rules_between_parts(
         sources=[s for s in read_sources if s is not None] if None not in read_sources else [],
-        time=_read(TimeSpec, data.get("time", {})),
+        time=_read(TimeSpec.model_validate, data.get("time", {})),
         windows={position: window for position, window in read.items() if window is not None},
         has_windows=data.get("windows", []) != [],
-        outputs=_read(Outputs, data.get("outputs", {})),
+        outputs=_read(Outputs.model_validate, data.get("outputs", {})),
         has_partitions="partitions" in data,
         has_schedule="schedule" in data,
     )
 
 
-def _read(model: type[Part], data: object) -> Part | None:
+def _read(read: Callable[[object], Part], data: object) -> Part | None:
     try:
-        return model.model_validate(data)
+        return read(data)
     except ValidationError:
         return None

@@ -12,7 +12,7 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.tokens import mentions, plain_column
@@ -44,15 +44,7 @@ AnySource = Annotated[
 ]
 """A source of a spec: its `kind` says which one. Without a kind it is judged as one of files."""
 
-_ANY: TypeAdapter[FilesSource | DeltaSource | KafkaSource] = TypeAdapter(AnySource)
-
-
-def read_source(data: object) -> FilesSource | DeltaSource | KafkaSource | None:
-    """Read the mapping of one source; None where something is wrong with it."""
-    try:
-        return _ANY.validate_python(data)
-    except ValidationError:
-        return None
+ANY_SOURCE: TypeAdapter[FilesSource | DeltaSource | KafkaSource] = TypeAdapter(AnySource)
 
 
 def has_event_time(sources: Sequence[Source], time: TimeSpec) -> bool:
