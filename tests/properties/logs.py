@@ -327,15 +327,12 @@ def shape_of(window: WindowSpec) -> oracle.Window:
 
 def window_of(window: WindowSpec) -> oracle.Window:
     """Return the oracle's words for a window with filter `v > 1`, a group `v` or none, that shows no two events."""
+    columns = ("case", "v") if "v" in window.group_columns else ("case",)
     return replace(
         shape_of(window),
         having=(lambda records: len(records) != 2) if window.having else None,
         where=(lambda record: int(str(record.payload["v"])) > 1) if window.where else None,
-        group=lambda record: (
-            (record.payload["case"], record.payload["v"])
-            if "v" in window.group_columns
-            else (record.payload["case"],)
-        ),
+        group=lambda record: tuple(record.payload[name] for name in columns),
     )
 
 

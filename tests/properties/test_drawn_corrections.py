@@ -68,4 +68,3 @@ def test_whatever_is_changed_in_a_table_its_reader_has_what_is_there_now(
     shown = [sorted(str([row[name] for name in COLUMNS]) for row in side) for side in (log, there)]
     assert shown[0] == shown[1], done
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-    assert spark

@@ -7,7 +7,8 @@ from itertools import combinations_with_replacement, count, pairwise
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run
+from tests.properties import fold
+from tests.properties.fold import Gathered, assert_equal_to_oracle, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
@@ -22,14 +23,7 @@ def time_spec(policy: str, out_of_orderness: str = "0 us") -> TimeSpec:
 
 
 def sessions(name: str, **keys: str) -> WindowSpec:
-    return WindowSpec(
-        name=name,
-        kind="session",
-        gap="10 us",
-        group_by=("case", "v"),
-        aggregates={"seqs": "array_sort(collect_set(_arrival_seq))"},
-        **keys,
-    )
+    return fold.window(name=name, kind="session", gap="10 us", group_by=("case", "v"), **keys)
 
 
 def logs_of(cases: Mapping[str, Came], cuts: Mapping[str, tuple[int, int]] | None = None) -> list[Log]:
@@ -42,14 +36,6 @@ def logs_of(cases: Mapping[str, Came], cuts: Mapping[str, tuple[int, int]] | Non
         )
         for case, came in cases.items()
     ]
-
-
-def assert_all_equal_the_oracle(
-    logs: Sequence[Log], out: Gathered, time: TimeSpec, windows: tuple[WindowSpec, ...], *, flush: bool = False
-) -> None:
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=flush)
-    assert_nothing_lost(logs, out)
 
 
 def found(out: Gathered, window: str, log: Log, group: int = 1) -> list[Session]:
@@ -81,7 +67,7 @@ def test_sessions_at_their_edges(spark: SparkSession) -> None:
     logs = {log.case: log for log in logs_of(cases)}
     time = time_spec("keep")
     out = run(spark, list(logs.values()), time, windows)
-    assert_all_equal_the_oracle(list(logs.values()), out, time, windows)
+    assert_equal_to_oracle(list(logs.values()), out, time, windows)
 
     def given(window: str, case: str) -> list[Session]:
         return found(out, window, logs[case])
@@ -128,7 +114,7 @@ def test_a_session_ends_at_its_longest_duration_and_the_next_event_begins_anothe
     for policy, out_of_orderness in (("drop", "40 us"), ("adjust", "0 us")):
         time = time_spec(policy, out_of_orderness)
         out = run(spark, list(logs.values()), time, windows, flush=True)
-        assert_all_equal_the_oracle(list(logs.values()), out, time, windows, flush=True)
+        assert_equal_to_oracle(list(logs.values()), out, time, windows, flush=True)
         assert [s[:3] for s in found(out, "long", logs["on the longest"])] == [
             (0, 15, (0, 1, 2)),
             (16, 30, (3, 4)),
@@ -150,7 +136,7 @@ def test_a_log_gives_the_same_sessions_wherever_it_is_cut(spark: SparkSession) -
     long = (sessions("long", max_duration="20 us"), sessions("any"))
     for time, windows in ((time_spec("keep"), late), (time_spec("adjust", "3 us"), long)):
         out = run(spark, logs, time, windows, parts=(0, 1, 2))
-        assert_all_equal_the_oracle(logs, out, time, windows)
+        assert_equal_to_oracle(logs, out, time, windows)
         for window in windows:
             assert len({tuple(found(out, window.name, log)) for log in logs}) == 1, window.name
 
@@ -188,7 +174,7 @@ def test_a_long_backlog_of_late_events_is_refused_one_by_one(spark: SparkSession
     logs = logs_of({"alone": ahead + backlog, "mixed": ahead + mixed, "bridged": ahead + live + [(285, 1)] + backlog})
     time, windows = time_spec("keep"), (sessions("s"),)
     out = run(spark, logs, time, windows, flush=True)
-    assert_all_equal_the_oracle(logs, out, time, windows, flush=True)
+    assert_equal_to_oracle(logs, out, time, windows, flush=True)
     assert [len(found(out, "s", log)) for log in logs] == [0, 1, 1]
     assert out.tally["s.window_closed"] == 3 * len(backlog)
 
@@ -207,4 +193,4 @@ def test_without_an_event_time_arrivals_that_go_back_are_behind_the_watermark_an
     )
     for parts in ((None,), (0, 1, 2)):
         out = run(spark, logs, time, windows, parts=parts)
-        assert_all_equal_the_oracle(logs, out, time, windows)
+        assert_equal_to_oracle(logs, out, time, windows)

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.oracle.grids import calendar_window
-from tests.properties.fold import Gathered, assert_equal_to_oracle, assert_nothing_lost, run
+from tests.properties import fold
+from tests.properties.fold import assert_equal_to_oracle, run
 from tests.properties.logs import BASE_US, Event, Log, generate
 from tidemark.timeops.grid import (
     close_time,
@@ -35,10 +36,7 @@ EDGES = (0, 1, 9, 10, 11, 14, 15, 16, 20)  # of windows of 10 us, and of those w
 
 
 def window(name: str, lateness: str = "0 us", **keys: Any) -> WindowSpec:
-    aggregates = {"seqs": "array_sort(collect_set(_arrival_seq))"}
-    return WindowSpec(
-        name=name, group_by=("case",), aggregates=aggregates, allowed_lateness=lateness, **({"kind": name} | keys)
-    )
+    return fold.window(name=name, allowed_lateness=lateness, **({"kind": name} | keys))
 
 
 SHAPES: dict[str, dict[str, str]] = {
@@ -79,9 +77,7 @@ def test_events_on_every_edge_in_every_order_give_the_oracles_windows(spark: Spa
     )
     logs = logs_of(list(product(EDGES, repeat=3)), cut=True)
     out = run(spark, logs, time, windows, parts=(0, 1, 2))
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=False)
-    assert_nothing_lost(logs, out)
+    assert_equal_to_oracle(logs, out, time, windows)
 
 
 @pytest.mark.long
@@ -90,8 +86,8 @@ def test_windows_obey_the_laws_of_their_kinds(spark: SparkSession) -> None:
     windows = tuple(window(name, **keys) for name, keys in SHAPES.items())
     logs = logs_of([(t, t + 7, t - 3, t + 10) for t in range(20)], cut=False)
     out = run(spark, logs, time, windows, flush=True)
+    assert_equal_to_oracle(logs, out, time, windows, flush=True)
     for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=True)
         spans = {name: {row[:2]: set(row[3]) for row in out.windows[name][log.case]} for name in SHAPES}
         everything = sorted(event.seq for event in log.events)
         for partition in ("tumbling", "tumbling_right", "shifted", "snapshot", "session"):
@@ -127,8 +123,7 @@ def test_sessions_and_sliding_windows_over_results_are_the_oracles_wherever_a_lo
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order=policy, out_of_orderness="3 us")
     logs, flush = generate(seed=3, cases=80), policy == "keep"
     out = run(spark, logs, time, windows, parts=(0, 1, 2), flush=flush)
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+    assert_equal_to_oracle(logs, out, time, windows, flush=flush)
     for one in windows:
         assert max(len(rows) for rows in out.windows[one.name].values()) > 1, one.name
 
@@ -161,8 +156,7 @@ def test_early_results_go_on_behind_the_end_while_late_events_are_taken(
     time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="3 us")
     logs, flush = generate(seed=12, cases=120), len(parts) == 1
     out = run(spark, logs, time, windows, parts=parts, flush=flush)
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=flush)
+    assert_equal_to_oracle(logs, out, time, windows, flush=flush)
     for one in windows:
         rows = [row for case in out.windows[one.name].values() for row in case]
         behind = [row for row in rows if not row[-2] and row[-1] is not None and row[-1] > row[1]]
@@ -285,9 +279,8 @@ def test_days_of_23_and_25_hours_and_months_give_the_oracles_windows(spark: Spar
         window("day_right", kind="tumbling", size="1 day", time_zone="Europe/Berlin", closed="right"),
         _months("Europe/Berlin"),
     )
-    out: Gathered = run(spark, logs, time, windows, parts=(0, 1, 2))
-    for log in logs:
-        assert_equal_to_oracle(log, out, time, windows, flush=False)
+    out = run(spark, logs, time, windows, parts=(0, 1, 2))
+    assert_equal_to_oracle(logs, out, time, windows)
     lengths = {(row[1] - row[0]) // 3_600_000_000 for log in logs for row in out.windows["day"][log.case]}
     assert lengths == {23, 24, 25}
 
