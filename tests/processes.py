@@ -79,13 +79,13 @@ def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[None]:
 
 
 @contextmanager
-def warm_spark(home: Path, folder: Path) -> Iterator[None]:
-    """Yield what `tidemark serve` keeps, ready."""
-    command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(free_port())]
+def warm_spark(home: Path, folder: Path, *options: str, port: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """Yield `tidemark serve`, ready; what it says is in `serve.log` in the folder."""
+    command = [sys.executable, "-m", "tidemark.pipelines.cli", "serve", "--port", str(port or free_port()), *options]
     log = folder / "serve.log"
     with process(command, {"DAGSTER_HOME": str(home)}, log) as server:
         wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
-        yield
+        yield server
 
 
 MASTER, DRIVER, WORKERS = "127.0.0.1", "127.0.0.2", ("127.0.0.3", "127.0.0.4")

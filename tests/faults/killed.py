@@ -31,7 +31,9 @@ from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES, REBUILD
+from tidemark.resources.workspace import SpecFile
 
+KILLED = -signal.SIGKILL
 Victim = Literal["python", "jvm", "group"]
 Stop = Literal["SIGINT", "SIGTERM"]
 DEADLINE_S = 300
@@ -84,6 +86,13 @@ def run_and_die(
     What it says is in `said.txt` beside the warehouse, or beside the spec if the warehouse is in a store.
     """
     return exit_code(_run, spec, warehouse, death, gateway, dict(environment))
+
+
+def run_killed(spark: SparkSession, made: tuple[SpecFile, Settings], after: str, *, is_large: bool = False) -> None:
+    """Run a pipeline in a new process, which is killed right after a commit."""
+    file, settings = made
+    died = run_and_die(file.path, settings.warehouse, Death(after, "python", is_large), Gateway.of(spark))
+    assert died == KILLED, after
 
 
 def exit_code(work: Callable[..., None], *args: object) -> int:

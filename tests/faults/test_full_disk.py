@@ -8,19 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.faults.killed import Gateway, exit_code, join
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import pipeline
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tests.runs.running import go, pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import lake
 from tidemark.resources.machine import FullDiskError, full_disk
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.resources.workspace import Workspace
 
 LONGEST_FILE = 6_000  # bytes: as little as on a disk that is nearly full
 FULL = 3
@@ -43,17 +41,12 @@ def jvm_of(spark: SparkSession) -> int:
     return int(jvm.java.lang.ProcessHandle.current().pid())
 
 
-def run(file: SpecFile, settings: Settings) -> None:
-    with DagsterInstance.ephemeral() as instance:
-        run_pipeline(file, settings, RunOptions(), instance=instance)
-
-
 def run_with_little_room(spec: Path, warehouse: Place, gateway: Gateway) -> None:
     """Exits with FULL where the run says that the disk is full."""
     join(gateway)
     with no_longer_files(os.getpid()):
         try:
-            run(read_spec(spec), Settings(warehouse, spec.parent, spec.parent / "home"))
+            go((read_spec(spec), Settings(warehouse, spec.parent, spec.parent / "home")))
         except FullDiskError:
             sys.exit(FULL)
 
@@ -64,7 +57,7 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
     """Small batches are written by this process, so for Spark to write there must be no small ones."""
-    file, settings = pipeline(tmp_path, "full", "drop", sparse=False)
+    file, settings = made = pipeline(tmp_path, "full", "drop", sparse=False)
     land(tmp_path / "in_full", 300, seed=6)
     if writer == "python":
         code = exit_code(run_with_little_room, file.path, settings.warehouse, Gateway.of(spark))
@@ -72,9 +65,9 @@ def test_a_disk_that_runs_full_is_said_and_the_next_run_goes_on_where_the_last_c
     else:
         monkeypatch.setattr(lake, "FEW_ROWS", 0)
         with no_longer_files(jvm_of(spark)), pytest.raises(FullDiskError, match="free some space and run again"):
-            run(file, settings)
+            go(made)
     assert Workspace(file, settings.warehouse).batches.last_commit() is None
-    run(file, settings)
+    go(made)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 

@@ -11,17 +11,16 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, run_and_die
+from tests.faults.killed import run_killed
 from tests.kafka import Topic
 from tests.runs.landing import START, assert_tables_equal_the_oracle
-from tests.runs.running import command, log_of, run
-from tests.runs.source.test_kafka_sources import events, made, places, rows_of, written
+from tests.runs.running import command, log_of, rows_of, run
+from tests.runs.source.test_kafka_sources import events, made, places, written
 from tidemark.resources.workspace import Workspace
 
 pytestmark = pytest.mark.long
 
 DEATHS = ("plan to ingest", "raw_events", "commit of ingest", "plan to process")
-KILLED = -9
 KILLS = 2 * len(DEATHS)
 
 
@@ -37,8 +36,7 @@ def test_runs_killed_again_and_again_read_each_offset_once(
         part = events(rng.getrandbits(32), rng.randint(1, 20), START + timedelta(minutes=number), (0, 0, 1))
         orders.write(part)
         sent += part
-        death = Death(DEATHS[number % len(DEATHS)], "python")
-        assert run_and_die(file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, death
+        run_killed(spark, (file, settings), DEATHS[number % len(DEATHS)])
     run(tmp_path, "killed")
     assert places(log_of(tmp_path, "killed")) == written(orders, sent)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)

@@ -8,7 +8,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, rebuild_and_die
+from tests.faults.killed import KILLED, Death, Gateway, rebuild_and_die
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land
 from tests.runs.running import Made, assert_same, changed, elsewhere, go, pipeline, rebuild
 from tidemark.pipelines.runner import RunOptions
@@ -35,7 +35,6 @@ ORDER = (
     "log_control",
     "commit of rebuild",
 )
-KILLED = -9
 
 
 @pytest.mark.long

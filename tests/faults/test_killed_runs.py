@@ -7,15 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance
 from pyspark.accumulators import AccumulatorTCPServer, UpdateRequestHandler
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, Victim, on_every_commit, run_and_die
+from tests.faults.killed import KILLED, Death, Victim, on_every_commit, run_and_die, run_killed
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import assert_same_tables, pipeline, rows_by_table
+from tests.runs.running import assert_same_tables, go, pipeline, rows_by_table
 from tidemark.pipelines import upkeep
-from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.resources.delta import files as table_upkeep
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import java_gone
@@ -45,8 +43,6 @@ SOME = ("raw_events", "windows/per_minute", "commit of process")
 LARGE = ("raw_events", "ordered_events", "windows/per_minute")
 """Some tables whose files Spark writes in a large batch: one of each stage."""
 
-KILLED = -9
-
 
 @dataclass(frozen=True)
 class Undisturbed:
@@ -69,15 +65,9 @@ def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     seen: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Lake, "_committed", on_every_commit(seen.append))
-        run(file, settings)
+        go((file, settings))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     return Undisturbed(file, settings, tuple(seen))
-
-
-def run(file: SpecFile, settings: Settings) -> int:
-    """Runs to the end in this process; returns the committed batches."""
-    with DagsterInstance.ephemeral() as instance:
-        return run_pipeline(file, settings, RunOptions(), instance=instance).batches
 
 
 @pytest.mark.long
@@ -92,8 +82,7 @@ def test_runs_killed_after_one_commit_after_another_end_with_the_tables_of_an_un
     """Each run takes up what the one before it left, and dies one commit later."""
     settings = undisturbed.elsewhere(tmp_path)
     for commit in commits:
-        death = Death(commit, "python")
-        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, commit
+        run_killed(spark, (undisturbed.file, settings), commit)
     assert_finished(undisturbed, settings)
 
 
@@ -118,8 +107,7 @@ def test_upkeep_after_each_death_changes_nothing(
     settings = undisturbed.elsewhere(tmp_path)
     workspace = Workspace(undisturbed.file, settings.warehouse)
     for commit in COMMITS:
-        death = Death(commit, "python")
-        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, commit
+        run_killed(spark, (undisturbed.file, settings), commit)
         upkeep.keep_up(workspace, timedelta(0))
         upkeep.keep_up(workspace, timedelta(days=1))
     assert_finished(undisturbed, settings)
@@ -132,8 +120,7 @@ def test_large_writes_that_are_killed_before_their_commit_leave_files_that_no_ve
     settings = undisturbed.elsewhere(tmp_path)
     workspace = Workspace(undisturbed.file, settings.warehouse)
     for table in LARGE:
-        death = Death(table, "python", is_large=True)
-        assert run_and_die(undisturbed.file.path, settings.warehouse, death, Gateway.of(spark)) == KILLED, table
+        run_killed(spark, (undisturbed.file, settings), table, is_large=True)
         assert left_over(workspace, table), table
     assert_finished(undisturbed, settings)
     for _ in range(2):  # files first, then the folders that they leave empty, each when it is old
@@ -171,7 +158,7 @@ def test_runs_with_a_jvm_of_their_own_that_are_killed_are_finished_by_the_next(
 
 def assert_finished(undisturbed: Undisturbed, settings: Settings) -> None:
     """Run once more, and compare every table with that of a run without a kill."""
-    run(undisturbed.file, settings)
+    go((undisturbed.file, settings))
     here, there = (Workspace(undisturbed.file, own.warehouse) for own in (settings, undisturbed.settings))
     assert here.batches.pending() is None
     assert_same_tables(rows_by_table(here), rows_by_table(there))

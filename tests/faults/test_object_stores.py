@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, run_and_die
-from tests.faults.test_killed_runs import KILLED, SOME, run
+from tests.faults.killed import KILLED, Death, Gateway, run_and_die
+from tests.faults.test_killed_runs import SOME
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import pipeline
+from tests.runs.running import changed, go, pipeline
 from tests.s3 import S3Server
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.delta.lake import Lake
@@ -79,9 +78,9 @@ def test_runs_in_a_store_that_are_killed_after_one_commit_after_another_end_with
 ) -> None:
     # One for each server: Spark keeps how it reached a bucket as long as it lives.
     store = server.make_bucket(f"killed-{int(is_large)}")
-    file, settings = pipeline(tmp_path, "faults", "drop", sparse=False)
-    file.path.write_text(file.path.read_text().replace("path: in_faults", f"path: {store}/in"))
-    file, settings = read_spec(file.path), replace(settings, warehouse=place_of(f"{store}/warehouse"))
+    made = pipeline(tmp_path, "faults", "drop", sparse=False)
+    file, settings = changed(made, "path: in_faults", f"path: {store}/in")
+    settings = replace(settings, warehouse=place_of(f"{store}/warehouse"))
     land(tmp_path / "in_faults", 200, seed=5)
     for path in (tmp_path / "in_faults").iterdir():
         place_of(f"{store}/in/{path.name}").write_bytes(path.read_bytes())
@@ -89,5 +88,5 @@ def test_runs_in_a_store_that_are_killed_after_one_commit_after_another_end_with
         death = Death(name, "python", is_large)
         ended = run_and_die(file.path, settings.warehouse, death, Gateway.of(spark), server.environment)
         assert ended == KILLED, name
-    run(file, settings)
+    go((file, settings))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)

@@ -60,8 +60,7 @@ def test_a_run_that_is_stopped_commits_nothing_more_says_so_and_the_next_one_goe
         said = (tmp_path / "said.txt").read_text()
         assert (stage, code, said) == (stage, CODES[by], SAID[by])
         assert not workspace.exists or workspace.batches.last_commit("process") is None
-    with DagsterInstance.ephemeral() as instance:
-        assert go((file, settings), instance).batches == 1
+    assert go((file, settings)).batches == 1
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 

@@ -14,13 +14,11 @@ from pyspark.sql import SparkSession
 
 from tests.properties.test_rebuilds import TIMES, WINDOWS
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land
-from tests.runs.running import Made, assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of
+from tests.runs.running import assert_same, at_the_end, committed, elsewhere, go, rebuild, workspace_of, written
 from tests.runs.time.test_rejudged import rejudge
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 CASES = 1
 CHANGES = ("filled", "excluded", "cast", "renamed", "time", "removed", "added")
@@ -79,13 +77,7 @@ def draw(dice: Dice) -> Drawn:
 def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeline(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:
-    path, settings = tmp_path / "drawn.yaml", Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     drawn = draw(dice)
-
-    def made(*, now: bool) -> Made:
-        path.write_text(drawn.text(now=now))
-        return read_spec(path), settings
-
     monkeypatch.setattr(shadow, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     out, taken_out = str(dice.choice((7, 0, 31, 52))), dice.choice(("with it", "before", "after"))
@@ -94,11 +86,11 @@ def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeli
     said = (drawn, taken_out, words)
     land(tmp_path / "in", 60, seed=dice.seed(1), start=START, prefix="a")
     with DagsterInstance.ephemeral() as instance:
-        before = made(now=False)
+        before = written(tmp_path, "drawn", drawn.text(now=False))
         go(before, instance, cut)
         if taken_out == "before":
             assert rejudge(before, "--exclude", out).exit_code == 0
-        changed = made(now=True)
+        changed = written(tmp_path, "drawn", drawn.text(now=True))
         if dice.choice((True, False)):
 
             def lives() -> None:
@@ -128,4 +120,4 @@ def test_after_a_drawn_change_and_a_rebuild_the_tables_are_those_of_a_new_pipeli
     assert_same(changed, fresh)
     if taken_out:
         flush = end.end_of_input == "flush"
-        assert_tables_equal_the_oracle(settings.warehouse, changed[0].spec, flush=flush, without=[int(out)])
+        assert_tables_equal_the_oracle(changed[1].warehouse, changed[0].spec, flush=flush, without=[int(out)])

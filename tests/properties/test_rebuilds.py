@@ -10,12 +10,10 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, land
-from tests.runs.running import Made, assert_same, elsewhere, go, rebuild
+from tests.runs.running import assert_same, elsewhere, go, rebuild, written
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 CASES = 1
 SOURCES = (f"{LINES}    order: position\n", f"{LINES}    order: position\n    split: k\n")
@@ -64,21 +62,14 @@ def spec_of(dice: Dice, source: str, turn: int) -> str:
 def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:
-    path = tmp_path / "drawn.yaml"
     source = dice.choice(SOURCES)
     before, now = (spec_of(dice, source, turn) for turn in (0, 1))
-    settings = Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-
-    def made(text: str) -> Made:
-        path.write_text(text)
-        return read_spec(path), settings
-
     monkeypatch.setattr(shadow, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     land(tmp_path / "in", 70, seed=dice.seed(1), start=START, prefix="a")
     with DagsterInstance.ephemeral() as instance:
-        go(made(before), instance, cut)
-        changed = made(now)
+        go(written(tmp_path, "drawn", before), instance, cut)
+        changed = written(tmp_path, "drawn", now)
         done = rebuild(changed)
         assert done.exit_code == 0, (before, now, done.output)
         fresh = elsewhere(changed)

@@ -8,7 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,16 @@ VISITS = """
     aggregates: {n: count(*)}
 """
 ON_INPUT = "schedule: {on_new_input: 10 s}\n"
+FLUSH = RunOptions(end_of_input="flush")
+Made = tuple[SpecFile, Settings]
+_OF_BATCHES = ("raw_events", "_state/files", "log_control", "watermarks")
+
+
+def written(base: Path, name: str, text: str) -> Made:
+    """Write the spec file of a pipeline; its warehouse and Dagster's home are beside it."""
+    path = base / f"{name}.yaml"
+    path.write_text(text)
+    return read_spec(path), Settings(base / "warehouse", base, base / "home")
 
 
 def pipeline(
@@ -103,60 +113,61 @@ def pipeline(
     over: str = "",
     time: str = "",
     source: str = "",
-) -> tuple[SpecFile, Settings]:
+) -> Made:
     lateness = "allowed_lateness: 5 s" if policy == "keep" else ""
     more = SPARSE.format(lateness=lateness, group_by=f"group_by: [{over}]" if over else "") if sparse else ""
     if sessions:
         more += SESSIONS.format(rule=lateness or "max_duration: 15 s")
-    path = tmp_path / f"{name}.yaml"
     time = f"over: [{over}]\n  {time}" if over else time
-    landing = f"in_{name}"
-    given = {"landing": landing, "policy": policy, "unit": unit, "time": time, "more": more, "source": source}
-    path.write_text(SPEC.format(name=name, **given))
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    given = {"landing": f"in_{name}", "policy": policy, "unit": unit, "time": time, "more": more, "source": source}
+    return written(tmp_path, name, SPEC.format(name=name, **given))
 
 
-def over_source(
-    base: Path, name: str, source: str, *, policy: str = "drop", time: str = "", more: str = ""
-) -> tuple[SpecFile, Settings]:
+def over_source(base: Path, name: str, source: str, *, policy: str = "drop", time: str = "", more: str = "") -> Made:
     """Return the same spec over another source, an item of `sources` with the columns id, at, k and v."""
-    path = base / f"{name}.yaml"
     rest = _REST.format(unit="millisecond", policy=policy, time=time, more=more)
-    path.write_text(f"name: {name}\nsources:\n  - {source}\n{rest}")
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+    return written(base, name, f"name: {name}\nsources:\n  - {source}\n{rest}")
 
 
-def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT, policy: str = "keep") -> tuple[SpecFile, Settings]:
+def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT) -> Made:
     """Return a pipeline with a schedule and nothing landed yet."""
-    file, settings = pipeline(tmp_path, name, policy, sparse=False)
-    file.path.write_text(schedule + file.path.read_text())
+    file, _ = pipeline(tmp_path, name, "keep", sparse=False)
     (tmp_path / f"in_{name}").mkdir()
-    return read_spec(file.path), settings
+    return written(tmp_path, name, schedule + file.path.read_text())
 
 
-def go(made: tuple[SpecFile, Settings], instance: DagsterInstance, options: RunOptions | None = None) -> RunReport:
-    return run_pipeline(*made, options or RunOptions(), instance=instance)
+def go(made: Made, instance: DagsterInstance | None = None, options: RunOptions | None = None) -> RunReport:
+    """Run what waits, with an instance of its own where none is given."""
+    with nullcontext(instance) if instance else DagsterInstance.ephemeral() as used:
+        return run_pipeline(*made, options or RunOptions(), instance=used)
 
 
-def command(base: Path, name: str, word: str = "run") -> Result:
+def command(base: Path, name: str, word: str = "run", *words: str) -> Result:
     """Return a command of the pipeline of that name in a folder."""
-    return CliRunner().invoke(main, [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse")])
+    given = [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse"), *words]
+    return CliRunner().invoke(main, given)
 
 
-def run(base: Path, name: str) -> Result:
-    ran = command(base, name)
+def run(base: Path, name: str, word: str = "run", *words: str) -> Result:
+    """Return a command that ends well."""
+    ran = command(base, name, word, *words)
     assert ran.exit_code == 0, ran.output
     return ran
 
 
+def rows_of(base: Path, name: str, table: str = "raw_events") -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = Lake(base / "warehouse" / name).rows(table).to_pylist()
+    return found
+
+
 def log_of(base: Path, name: str) -> list[dict[str, Any]]:
     """Return the log in order, without the batches that read it."""
-    found = Lake(base / "warehouse" / name).rows("raw_events").sort_by("_arrival_seq").to_pylist()
+    found = sorted(rows_of(base, name), key=lambda row: int(row["_arrival_seq"]))
     assert [row["_arrival_seq"] for row in found] == list(range(len(found)))
     return [{key: value for key, value in row.items() if key != "_batch_id"} for row in found]
 
 
-def asked(made: tuple[SpecFile, Settings], word: str, *words: str) -> Result:
+def asked(made: Made, word: str, *words: str) -> Result:
     """Return a command of a pipeline."""
     given = [word, str(made[0].path), "--warehouse", str(made[1].warehouse), *words]
     return CliRunner().invoke(main, given, catch_exceptions=False)
@@ -166,7 +177,7 @@ def backfill(file: SpecFile, settings: Settings, *words: str) -> Result:
     return asked((file, settings), "backfill", *words)
 
 
-def materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance, window: str = "per_minute") -> None:
+def materialize_days(made: Made, instance: DagsterInstance, window: str = "per_minute") -> None:
     """Select all days of a window in the UI, and materialize them."""
     file, settings = made
     asked = AssetKey([file.spec.name, "windows", window])
@@ -183,10 +194,6 @@ def materialize_days(made: tuple[SpecFile, Settings], instance: DagsterInstance,
 def without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     bare = [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
     return sorted(bare, key=lambda row: [str(row[name]) for name in ("window_start", "window_end", "k")])
-
-
-Made = tuple[SpecFile, Settings]
-_OF_BATCHES = ("raw_events", "_state/files", "log_control", "watermarks")
 
 
 def changed(made: Made, before: str, now: str) -> Made:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 import tidemark as tm
-from tests.faults.killed import Death, Gateway, run_and_die
+from tests.faults.killed import KILLED, Death, Gateway, run_and_die
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import assert_same_tables, rows_by_table
 from tidemark.pipelines.cli import main
@@ -57,7 +57,6 @@ RENAMED = (
     *HELD,
     *(f"_state/flushed/{name}" for name in ("revised", "overlapping", "last_20_s", "visits")),
 )
-KILLED = -9
 
 
 @pytest.fixture(scope="module")
@@ -143,20 +142,37 @@ def as_of_format_2(workspace: Workspace) -> None:
             at = rows.column_names.index("_watermark")
             rows = rows.set_column(at, "_watermark", rows["_watermark"].cast(pa.int64()))
         rows = rows.rename_columns([OF_FORMAT_2.get(column, column) for column in rows.column_names])
-        folder = str(workspace.lake.path(name))
-        write_deltalake(folder, rows, mode="overwrite", schema_mode="overwrite")
-        versions[name] = DeltaTable(folder).version()
-    log = [row | {"format_version": 2} for row in workspace.lake.rows(tables.BATCHES).to_pylist()]
+        versions[name] = overwritten(workspace, name, rows)
+    name_in_last_commit(workspace, versions, format_version=2)
+
+
+def overwritten(workspace: Workspace, name: str, rows: pa.Table) -> int:
+    """Return the version of a table that has these rows and columns alone."""
+    folder = str(workspace.lake.path(name))
+    write_deltalake(folder, rows, mode="overwrite", schema_mode="overwrite")
+    return DeltaTable(folder).version()
+
+
+def name_in_last_commit(workspace: Workspace, versions: dict[str, int], **of_all: int) -> None:
+    """Let the last commit name other versions of some tables, and all rows of `batches` have some values."""
+    log = [row | of_all for row in workspace.lake.rows(tables.BATCHES).to_pylist()]
     last = max((row for row in log if row["state"] == "committed"), key=lambda row: int(row["attempt"]))
     last["table_versions"] = list((dict(last["table_versions"]) | versions).items())
-    before = pa.Table.from_pylist(log, schema=tables.BATCHES_SCHEMA)
-    write_deltalake(str(workspace.lake.path(tables.BATCHES)), before, mode="overwrite")
+    rows = pa.Table.from_pylist(log, schema=tables.BATCHES_SCHEMA)
+    write_deltalake(str(workspace.lake.path(tables.BATCHES)), rows, mode="overwrite")
 
 
 def contents(warehouse: Path, file: SpecFile) -> dict[str, list[str]]:
     """Return the rows of all tables, but for the table that says where the files lay."""
     workspace = Workspace(file, warehouse)
     return rows_by_table(workspace, [name for name in workspace.tables if name != tables.FILES], newest=True)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(opened: SpecFile) -> tuple[Result, dict[str, list[str]]]:
+    """Return what the next run says where nothing was of an earlier format, and the rows after it."""
+    warehouse = copied(opened, "undisturbed")
+    return run(opened.path, warehouse), contents(warehouse, opened)
 
 
 @pytest.mark.long
@@ -172,17 +188,10 @@ def test_dead_letters_of_an_earlier_version_which_had_no_timeline_go_on(spark: S
         patch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
         run(path, warehouse)
         assert_tables_equal_the_oracle(warehouse, file.spec)
-        lake = Workspace(file, warehouse).lake
-        older = lake.rows(tables.DEAD_LETTERS).drop_columns(["_timeline"])
+        workspace = Workspace(file, warehouse)
+        older = workspace.lake.rows(tables.DEAD_LETTERS).drop_columns(["_timeline"])
         assert set(older["stage"].to_pylist()) == {"ingest", "time"}
-        folder = str(lake.path(tables.DEAD_LETTERS))
-        write_deltalake(folder, older, mode="overwrite", schema_mode="overwrite")
-        log = Workspace(file, warehouse).lake.rows(tables.BATCHES).to_pylist()
-        last = max((row for row in log if row["state"] == "committed"), key=lambda row: int(row["attempt"]))
-        now = {tables.DEAD_LETTERS: DeltaTable(folder).version()}
-        last["table_versions"] = list((dict(last["table_versions"]) | now).items())
-        rows = pa.Table.from_pylist(log, schema=tables.BATCHES_SCHEMA)
-        write_deltalake(str(lake.path(tables.BATCHES)), rows, mode="overwrite")
+        name_in_last_commit(workspace, {tables.DEAD_LETTERS: overwritten(workspace, tables.DEAD_LETTERS, older)})
 
         where = ["--where", "reason = 'out_of_order'", "--warehouse", str(warehouse)]
         assert CliRunner().invoke(main, ["show", str(path), "dead_letters", *where]).exit_code == 0
@@ -199,9 +208,9 @@ def test_dead_letters_of_an_earlier_version_which_had_no_timeline_go_on(spark: S
 
 @pytest.mark.long
 def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_of_this_one(
-    spark: SparkSession, opened: SpecFile
+    spark: SparkSession, opened: SpecFile, undisturbed: tuple[Result, dict[str, list[str]]]
 ) -> None:
-    undisturbed, older = copied(opened, "undisturbed"), copied(opened, "older")
+    older = copied(opened, "older")
     workspace = Workspace(opened, older)
     as_of_format_2(workspace)
     assert all(old_columns(workspace.lake, name) for name in RENAMED)
@@ -216,10 +225,10 @@ def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_
         read = CliRunner().invoke(main, given, catch_exceptions=False)
         assert read.exit_code == 0, read.output
 
-    expected, found = run(opened.path, undisturbed), run(opened.path, older)
+    (expected, rows_expected), found = undisturbed, run(opened.path, older)
     said = f"renaming columns in {len(RENAMED)} tables of `_state` that an earlier Tidemark wrote"
     assert (found.stderr.count(said), said in expected.stderr) == (1, False)
-    assert_same_tables(contents(older, opened), contents(undisturbed, opened))
+    assert_same_tables(contents(older, opened), rows_expected)
     assert_tables_equal_the_oracle(older, opened.spec)
     names = {column for name in RENAMED for column in Workspace(opened, older).lake.columns(name)}
     assert not [name for name in names if name.startswith("__")]
@@ -231,18 +240,16 @@ def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_
 
 @pytest.mark.long
 def test_a_run_that_dies_while_it_renames_leaves_tables_that_are_read_and_go_on(
-    spark: SparkSession, opened: SpecFile
+    spark: SparkSession, opened: SpecFile, undisturbed: tuple[Result, dict[str, list[str]]]
 ) -> None:
-    undisturbed, older = copied(opened, "undisturbed_too"), copied(opened, "killed")
+    older = copied(opened, "killed")
     as_of_format_2(Workspace(opened, older))
-    death = Death(SESSIONS, "python")
-    assert run_and_die(opened.path, older, death, Gateway.of(spark)) == KILLED
+    assert run_and_die(opened.path, older, Death(SESSIONS, "python"), Gateway.of(spark)) == KILLED
     left = Workspace(opened, older)
     assert {bool(old_columns(left.lake, name)) for name in RENAMED} == {False, True}
     assert "__sessions" in tm.read(spark, older, "shifts", SESSIONS).columns, "readers stay at the last commit"
-    run(opened.path, undisturbed)
     run(opened.path, older)
-    assert_same_tables(contents(older, opened), contents(undisturbed, opened))
+    assert_same_tables(contents(older, opened), undisturbed[1])
     assert_tables_equal_the_oracle(older, opened.spec)
 
 

@@ -9,14 +9,11 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import assert_tables_equal_the_oracle, land
-from tests.runs.running import go, pipeline
+from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
 from tidemark.assets import batch as batch_at_work
 from tidemark.assets import exclusions
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import Workspace
 
 EVERY_TYPE = """\
 name: typed
@@ -41,13 +38,12 @@ def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("policy", ["drop", "keep"])
 def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tmp_path: Path, policy: str) -> None:
-    assert spark
     file, settings = made = pipeline(tmp_path, f"large_{policy}", policy, sessions=True)
     land(tmp_path / f"in_large_{policy}", 400, seed=7)
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=220)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
+        assert go(made, instance, FLUSH).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
 
@@ -57,22 +53,14 @@ def test_a_log_in_large_batches_gives_the_oracles_tables(spark: SparkSession, tm
 def test_a_refused_record_of_a_large_batch_has_the_values_of_its_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    assert spark
     monkeypatch.setattr(exclusions, "FEW_BYTES", most_bytes)
     late = {"n": 2, "d": "0001-01-03", "m": 1234567890123456.0125, "b": "AP8=", "l": [0.1, None], "t": None}
     late |= {"s": {"x": "é", "y": "9999-12-31T23:59:59.999999Z"}, "p": {"a": 1.5}, "z": "2026-03-29T02:30:00.000001"}
     records = [{"at": "2026-01-01T10:00:00Z", "n": 1}, {"at": "2026-01-01T09:00:00Z", **late}, {"at": None, "n": 3}]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in records))
-    (tmp_path / "typed.yaml").write_text(EVERY_TYPE)
-    made = read_spec(tmp_path / "typed.yaml"), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions())
-    lake = Workspace(made[0], made[1].warehouse).lake
-    letters: pa.Table = lake.rows(tables.DEAD_LETTERS).sort_by("_arrival_seq")
+    made = written(tmp_path, "typed", EVERY_TYPE)
+    go(made)
+    letters: pa.Table = workspace_of(made).lake.rows(tables.DEAD_LETTERS).sort_by("_arrival_seq")
     assert letters["reason"].to_pylist() == ["out_of_order", "no_timestamp"]
-    told = json.loads(letters["payload"][0].as_py())
-    assert told == {
-        "at": "2026-01-01T09:00:00.000000Z",
-        **late,
-    }
+    assert json.loads(letters["payload"][0].as_py()) == {"at": "2026-01-01T09:00:00.000000Z", **late}

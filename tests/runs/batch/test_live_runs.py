@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance
+from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import (
@@ -14,19 +14,19 @@ from tests.runs.landing import (
     table,
 )
 from tests.runs.running import (
-    SPEC,
+    FLUSH,
     assert_dagster_shows_the_rows_of_the_tables,
     assert_the_report_tells_what_the_tables_hold,
     go,
     materialize_days,
     pipeline,
     without_batch,
+    written,
 )
 from tidemark.assets import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.plans import this_process
-from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 
@@ -42,30 +42,11 @@ def test_a_log_in_batches_then_flushed_gives_the_oracles_tables(spark: SparkSess
         assert_dagster_shows_the_rows_of_the_tables(instance, settings.warehouse, file.spec)
 
         assert go(made, instance).batches == 0, "nothing is new"
-        assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
+        assert go(made, instance, FLUSH).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
-        land(tmp_path / "in_kept" / "more", 1, seed=2)
-        (tmp_path / "in_kept" / "more" / "f0.jsonl").rename(tmp_path / "in_kept" / "g.jsonl")
+        land(tmp_path / "in_kept", 1, seed=2, files=1, prefix="g")
         with pytest.raises(LakeError, match="was flushed"):
             go(made, instance)
-
-
-@pytest.mark.long
-def test_days_that_dagster_materializes_from_the_log_have_the_rows_of_the_live_runs(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    file, settings = made = pipeline(tmp_path, "kept", "keep", sessions=True)
-    land(tmp_path / "in_kept", 900, seed=1)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=500))
-        asked = AssetKey(["kept", "windows", "per_minute"])
-        assert instance.get_materialized_partitions(asked) == {"2026-01-01", "2026-01-02"}
-
-        live = table(settings.warehouse, file.spec, "windows/per_minute")
-        materialize_days(made, instance)
-        rebuilt = table(settings.warehouse, file.spec, "windows/per_minute")
-        assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}
-        assert without_batch(rebuilt) == without_batch(live)
 
 
 def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_out(
@@ -77,8 +58,7 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
         go(made, instance)
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
-        land(tmp_path / "in_adjusted" / "later", 5, seed=4, files=1)
-        (tmp_path / "in_adjusted" / "later" / "f0.jsonl").rename(tmp_path / "in_adjusted" / "z.jsonl")
+        land(tmp_path / "in_adjusted", 5, seed=4, files=1, prefix="z")
         workspace = Workspace(file, settings.warehouse)
         last = workspace.batches.last_commit()
         assert last is not None
@@ -116,7 +96,7 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
         live = table(settings.warehouse, file.spec, "windows/per_minute")
         materialize_days(made, instance)
         assert without_batch(table(settings.warehouse, file.spec, "windows/per_minute")) == without_batch(live)
-        go(made, instance, RunOptions(end_of_input="flush"))
+        go(made, instance, FLUSH)
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "3 timelines moved in the last 3 batches" in page
@@ -127,17 +107,19 @@ def test_every_substream_has_a_watermark_of_its_own_and_the_clock_moves_those_of
 def test_events_that_no_window_needs_any_more_stay_while_their_file_is_needed_and_change_no_result(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    spec = tmp_path / "lazy.yaml"
-    spec.write_text("""\
+    file, settings = made = written(
+        tmp_path,
+        "lazy",
+        """\
 name: lazy
 sources:
   - {name: s, kind: files, path: "in/*.jsonl", format: json, order: position, settle: 0 s, schema: "at TIMESTAMP"}
 time: {timestamp_by: at, out_of_orderness: 30 minutes, out_of_order: drop}
 windows:
   - {name: by_hour, kind: tumbling, size: 1 hour, aggregates: {n: "count(*)"}}
-""")
+""",
+    )
     (tmp_path / "in").mkdir()
-    made = file, settings = read_spec(spec), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     kept = []
     with DagsterInstance.ephemeral() as instance:
         for number, times in enumerate([["10:10", "11:20"], ["11:40"], ["12:50"], ["15:00"]]):
@@ -147,7 +129,7 @@ windows:
             kept.append(
                 sorted(row["_arrival_seq"] for row in table(settings.warehouse, file.spec, "_state/open_events"))
             )
-        go(made, instance, RunOptions(end_of_input="flush"))
+        go(made, instance, FLUSH)
     # The window of 10:00 closes with the third event, while its file holds the second, which the next window needs.
     assert kept == [[0, 1], [0, 1, 2], [3], [4]]
     assert table(settings.warehouse, file.spec, "_state/open_events") == []
@@ -158,21 +140,18 @@ windows:
 @pytest.mark.long
 def test_windows_that_a_change_of_the_spec_closes_are_closed_by_it(spark: SparkSession, tmp_path: Path) -> None:
     """At 12:01:40 the watermark is 12:00:40. With 10 seconds instead of 60 it is 12:01:30, past the first window."""
-    path = tmp_path / "changed.yaml"
-    text = SPEC.format(name="changed", landing="in", policy="drop", unit="second", time="", more="", source="")
-    settings = Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-    (tmp_path / "in").mkdir()
+    file, settings = pipeline(tmp_path, "changed", "drop", unit="second", sparse=False)
+    landing = tmp_path / "in_changed"
+    landing.mkdir()
 
     def at(*times: str) -> str:
         days = [f"2026-01-01T12:{time}Z" for time in times]
         return "".join(f'{{"id": "e", "at": "{day}", "got": "{day}", "k": "a", "v": 1}}\n' for day in days)
 
     with DagsterInstance.ephemeral() as instance:
-        path.write_text(text)
-        (tmp_path / "in" / "1.jsonl").write_text(at("00:30", "01:40"))
-        go((read_spec(path, ["time.out_of_orderness=60 s"]), settings), instance)
-        (tmp_path / "in" / "2.jsonl").write_text(at("01:20", "02:30"))
-        file = read_spec(path)
+        (landing / "1.jsonl").write_text(at("00:30", "01:40"))
+        go((read_spec(file.path, ["time.out_of_orderness=60 s"]), settings), instance)
+        (landing / "2.jsonl").write_text(at("01:20", "02:30"))
         go((file, settings), instance)
     specs = [row for row in table(settings.warehouse, file.spec, "log_control") if row["kind"] == "spec"]
     recorded = {row["_after_seq"]: json.loads(row["argument"])["time"]["out_of_orderness"] for row in specs}

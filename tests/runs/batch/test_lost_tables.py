@@ -20,7 +20,6 @@ TIME = "over: [k]\n  deduplicate_by: [id]\n  within: 1 day"
 @pytest.fixture(scope="module")
 def kept(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a pipeline with state of every kind after a run, and with new input."""
-    assert spark
     base = tmp_path_factory.mktemp("lost")
     over_source(base, "meter", LINES, time=TIME)
     (base / "in").mkdir()

@@ -10,11 +10,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, land, table
-from tests.runs.running import asked, go, rebuild
+from tests.runs.running import Made, asked, go, rebuild, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 
 SPEC = (
     f"name: shop\n{LINES}"
@@ -28,18 +25,11 @@ windows:
 """
 )
 WINDOWS = ("minutes", "visits", "hours", "same")
-Made = tuple[SpecFile, Settings]
 
 
-def made(base: Path, text: str) -> Made:
-    path = base / "shop.yaml"
-    path.write_text(text)
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
-
-
-def filled(base: Path, text: str, instance: DagsterInstance) -> Made:
+def filled(base: Path, instance: DagsterInstance) -> Made:
     """Return a pipeline that has read some records, was flushed, and reopened for others."""
-    found = made(base, text)
+    found = written(base, "shop", SPEC)
     land(base / "in", 150, seed=1)
     go(found, instance, RunOptions(max_events_per_batch=80, end_of_input="flush"))
     land(base / "in", 100, seed=2, start=START.replace(hour=23, minute=54), prefix="g")
@@ -86,15 +76,15 @@ def test_what_would_differ_is_what_a_rebuild_then_changes_and_nothing_is_written
 ) -> None:
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     with DagsterInstance.ephemeral() as instance:
-        now = filled(tmp_path, SPEC, instance)
+        now = filled(tmp_path, instance)
     files = sorted(path for path in (tmp_path / "warehouse").rglob("*") if path.is_file())
     grown = SPEC.replace("size: 1 minute", "size: 30 s").replace("id STRING,", "id STRING, more DATE,")
-    found = planned(made(tmp_path, grown))
+    found = planned(written(tmp_path, "shop", grown))
     assert (found["meaning"], found["changes"][1]["windows"]) == ("needs the past", ["minutes", "hours"])
     assert found["would_differ"]["dead_letters"] == {}
     assert set(found["would_differ"]["windows"]) == {"minutes", "hours"}
 
-    changed = made(tmp_path, SPEC.replace("out_of_orderness: 4 s", "out_of_orderness: 20 s"))
+    changed = written(tmp_path, "shop", SPEC.replace("out_of_orderness: 4 s", "out_of_orderness: 20 s"))
     found = planned(changed)
     assert (found["meaning"], found["needs_decision"], found["past"]["records"]) == ("from here on", False, 250)
     assert sorted(path for path in (tmp_path / "warehouse").rglob("*") if path.is_file()) == files

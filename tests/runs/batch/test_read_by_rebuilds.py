@@ -16,11 +16,9 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, land
-from tests.runs.running import assert_same, changed, elsewhere, go, rebuild
+from tests.runs.running import assert_same, changed, elsewhere, go, rebuild, written
 from tidemark.assets import batch
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import Settings
 
 SPEC = (
     f"name: shop\n{LINES}    order: position\n"
@@ -79,9 +77,7 @@ def base() -> Iterator[Path]:
 def test_a_window_is_made_anew_from_the_columns_of_the_log_that_it_needs(
     spark: SparkSession, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = base / "shop.yaml"
-    path.write_text(SPEC)
-    made = read_spec(path), Settings(base / "warehouse", base, base / "home")
+    made = written(base, "shop", SPEC)
     land(base / "in", 80, seed=3)
     opened, dataset = set[str](), Lake.dataset
 

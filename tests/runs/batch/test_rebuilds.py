@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, SHIFTS, START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import (
+    FLUSH,
     Made,
     asked,
     assert_same,
@@ -29,15 +30,14 @@ from tests.runs.running import (
     public_tables,
     rebuild,
     workspace_of,
+    written,
 )
 from tidemark.assets.rebuild import shadow, switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.committed import consistent
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import Settings
 
 
 @pytest.mark.long
@@ -98,14 +98,7 @@ windows:
   - {name: visits, kind: session, gap: 8 s, max_duration: 20 s, group_by: [k], aggregates: {n: count(*)}}
 """
 )
-FLUSH = RunOptions(end_of_input="flush")
 LIVE = RunOptions(live=True)
-
-
-def written(tmp_path: Path, text: str) -> Made:
-    path = tmp_path / "spec.yaml"
-    path.write_text(text)
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
 def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
@@ -126,7 +119,7 @@ def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, runs: Sequence[RunOptions]
 ) -> None:
     monkeypatch.setattr(shadow, "MOST_RECORDS", 70)
-    file, settings = made = written(tmp_path, text)
+    file, settings = made = written(tmp_path, "spec", text)
     start = START
     with DagsterInstance.ephemeral() as instance:
         for number, options in enumerate(runs):
@@ -153,8 +146,7 @@ def test_a_reader_sees_the_old_tables_or_the_new_ones_and_never_a_mix(
 ) -> None:
     made = pipeline(tmp_path, "meter", "adjust", sparse=False)
     land(tmp_path / "in_meter", 60, seed=3)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     warehouse, old = made[1].warehouse, seen_by_a_reader(made)
     first = consistent(warehouse, "meter")
     made = changed(made, "out_of_orderness: 10 s", "out_of_orderness: 1 s")
@@ -261,8 +253,7 @@ def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_a
 ) -> None:
     made = pipeline(tmp_path, "meter", "drop", sparse=False)
     land(tmp_path / "in_meter", 30, seed=3)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     before = consistent(made[1].warehouse, "meter")
     refused = rebuild(changed(made, "v INT", "v DATE"))
     assert refused.exit_code == 2, refused.output

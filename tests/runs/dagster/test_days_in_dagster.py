@@ -5,11 +5,8 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, build_sensor_context
 
-from tests.runs.running import ON_INPUT, assert_same, backfill, elsewhere, go, workspace_of
+from tests.runs.running import ON_INPUT, Made, assert_same, backfill, changed, elsewhere, go, workspace_of, written
 from tidemark.pipelines.definitions import build_definitions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 
 SPEC = """
 name: gaps
@@ -23,13 +20,11 @@ windows:
 HOURLY, WEEKLY = AssetKey(["gaps", "windows", "hourly"]), AssetKey(["gaps", "windows", "weekly"])
 
 
-def gaps(folder: Path, *days: str, more: str = "") -> tuple[SpecFile, Settings]:
+def gaps(folder: Path, *days: str, more: str = "") -> Made:
     """Return a pipeline whose log has two events on some days."""
-    spec = folder / "gaps.yaml"
-    spec.write_text(SPEC + more)
     (folder / "in").mkdir(exist_ok=True)
     land(folder, "a", *(f"{day}T{minute}:00Z" for day in days for minute in ("10:00", "10:30")))
-    return read_spec(spec), Settings(folder / "warehouse", folder, folder / "home")
+    return written(folder, "gaps", SPEC + more)
 
 
 def land(folder: Path, name: str, *times: str) -> None:
@@ -45,7 +40,7 @@ def filled(instance: DagsterInstance, asset: AssetKey = HOURLY) -> list[str]:
     return sorted(day for day in instance.get_materialized_partitions(asset))
 
 
-def materialize(made: tuple[SpecFile, Settings], instance: DagsterInstance, first: str, last: str) -> None:
+def materialize(made: Made, instance: DagsterInstance, first: str, last: str) -> None:
     """Select days in the UI and materialize them."""
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
@@ -78,11 +73,11 @@ def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         go(made, instance)
         assert shown(instance) == ["2026-01-03", "2026-01-09"]
-        made[0].path.write_text(SPEC.replace("n > 1", "n > 0"))
-        materialize((read_spec(made[0].path), made[1]), instance, "2026-01-03", "2026-01-09")
+        made = changed(made, "n > 1", "n > 0")
+        materialize(made, instance, "2026-01-03", "2026-01-09")
         assert shown(instance) == filled(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"]
-        made[0].path.write_text(SPEC.replace("n > 1", "n = 1"))
-        done = backfill(made[0], made[1], "--from", "2025-12-24", "--to", "2026-01-31", "--window", "hourly")
+        made = changed(made, "n > 0", "n = 1")
+        done = backfill(*made, "--from", "2025-12-24", "--to", "2026-01-31", "--window", "hourly")
         assert done.exit_code == 0, done.output
         assert shown(instance) == ["2026-01-05"]
         assert shown(instance, WEEKLY) == filled(instance, WEEKLY) == ["2026-01-01", "2026-01-08"]
@@ -90,12 +85,12 @@ def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
 
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
-def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_what_was_recorded(
+def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_a_day_that_a_person_adds_is_computed(
     tmp_path: Path,
 ) -> None:
-    """So it is with an instance of a version that had a partition for each day until today."""
+    """Nothing that was recorded goes. Earlier versions left such instances, with a partition for each day."""
     made = gaps(tmp_path, "2026-01-03", "2026-01-09", more=ON_INPUT)
-    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    land(tmp_path, "b", "2026-01-05T07:00:00Z", "2028-01-01T00:00:00Z")
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
         for day in shown(instance):
@@ -109,23 +104,14 @@ def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_keeps_wh
         assert shown(new) == ["2026-01-03", "2026-01-09"]
         materialize(made, new, "2026-01-03", "2026-01-09")
         assert shown(new) == filled(new)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("spark")
-def test_a_partition_that_a_person_added_is_computed_if_it_is_a_day(tmp_path: Path) -> None:
-    made = gaps(tmp_path, "2026-01-03", "2026-01-09")
-    land(tmp_path, "b", "2026-01-05T07:00:00Z", "2028-01-01T00:00:00Z")
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
-        instance.add_dynamic_partitions("gaps/windows/hourly", ["2026-01-05", "soon"])
-        made[0].path.write_text(SPEC.replace("n > 1", "n > 0"))
-        materialize((read_spec(made[0].path), made[1]), instance, "2026-01-05", "2026-01-05")
-        assert filled(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"]
+        new.add_dynamic_partitions("gaps/windows/hourly", ["2026-01-05", "soon"])
+        now = changed(made, "n > 1", "n > 0")
+        materialize(now, new, "2026-01-05", "2026-01-05")
+        assert filled(new) == ["2026-01-03", "2026-01-05", "2026-01-09"]
+        job = build_definitions(now[1], [now[0]]).resolve_implicit_global_asset_job_def()
         tags = {"dagster/partition": "soon"}
-        job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
         failed = job.execute_in_process(
-            instance=instance, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
+            instance=new, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
         )
         assert "The partition `soon` is no day" in str(failed.all_events)
 
@@ -148,8 +134,9 @@ def test_all_days_of_a_window_that_was_changed_make_it_anew_and_some_name_the_jo
     over = "  - {name: monthly, kind: tumbling, size: 30 days, from: hourly, aggregates: {n: sum(n)}}\n"
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
-        made[0].path.write_text((SPEC + over).replace("size: 1 hour", "size: 20 minutes").replace("n > 1", "n > 0"))
-        now = read_spec(made[0].path), made[1]
+        now = written(
+            tmp_path, "gaps", (SPEC + over).replace("size: 1 hour", "size: 20 minutes").replace("n > 1", "n > 0")
+        )
         job = build_definitions(now[1], [now[0]]).resolve_implicit_global_asset_job_def()
         tags = {
             "dagster/asset_partition_range_start": "2026-01-03",

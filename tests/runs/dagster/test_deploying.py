@@ -118,15 +118,10 @@ def rows_of_rooms(file: SpecFile, settings: Settings) -> dict[str, int]:
 
 
 @pytest.mark.long
-def test_the_quakes_of_the_readme_have_data_that_show_windows_and_every_way_to_be_refused(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+def test_the_quakes_of_the_readme_have_data_that_show_windows_and_every_way_to_be_refused(folder: Path) -> None:
     for words in (["init", "--example", "quakes", "quakes"], ["run", "quakes/quakes.yaml"]):
         assert CliRunner().invoke(main, words, catch_exceptions=False).exit_code == 0
-    lake = Workspace(read_spec(tmp_path / "quakes" / "quakes.yaml"), tmp_path / "warehouse").lake
+    lake = Workspace(read_spec(folder / "quakes" / "quakes.yaml"), folder / "warehouse").lake
     assert lake.rows("windows/by_hour").num_rows == 111
     reasons = Counter(lake.rows("dead_letters")["reason"].to_pylist())
     ways = ("bad_timestamp", "malformed", "no_arrival_time", "no_timestamp")

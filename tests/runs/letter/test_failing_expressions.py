@@ -8,14 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import EPOCH, table
-from tests.runs.running import go
+from tests.runs.running import go, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
 
@@ -85,13 +82,9 @@ def landed(folder: Path, records: int) -> list[dict[str, Any]]:
 def test_a_record_on_which_an_expression_fails_stops_no_batch_and_is_accounted_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    (tmp_path / "fails.yaml").write_text(SPEC)
     rows = landed(tmp_path / "in", 150)
-    made = read_spec(tmp_path / "fails.yaml"), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-    with DagsterInstance.ephemeral() as instance:
-        report = go(made, instance, RunOptions(max_events_per_batch=90, end_of_input="flush"))
-    assert report.batches == 2
-    file, settings = made
+    file, settings = made = written(tmp_path, "fails", SPEC)
+    assert go(made, options=RunOptions(max_events_per_batch=90, end_of_input="flush")).batches == 2
 
     def fails(row: dict[str, Any], *names: str) -> bool:
         return any(row[name] == TOO_LARGE for name in names)

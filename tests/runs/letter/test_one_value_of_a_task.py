@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from tidemark.pipelines.cli import main
-from tidemark.resources.delta.lake import Lake
+from tests.runs.running import rows_of, run, written
 
 SPEC = """
 name: maps
@@ -24,33 +22,24 @@ windows:
 """
 
 
-def run(folder: Path, records: list[dict[str, object]]) -> Lake:
-    (folder / "in").mkdir(parents=True)
-    (folder / "maps.yaml").write_text(SPEC)
-    (folder / "in" / "a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
-    words = ["run", str(folder / "maps.yaml"), "--warehouse", str(folder / "wh")]
-    done = CliRunner().invoke(main, words, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return Lake(folder / "wh" / "maps")
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
-def test_a_key_twice_makes_a_dead_letter_of_its_record_and_the_batch_goes_on(tmp_path: Path) -> None:
+def test_a_key_twice_makes_a_dead_letter_of_its_record_and_the_largest_of_two_zeros_is_the_same_in_any_order(
+    tmp_path: Path,
+) -> None:
     good = {"at": "2026-01-01T10:00:00Z", "ks": ["a", "b"], "t": "a:1,b:2", "x": 1.0}
-    lake = run(tmp_path, [good, {**good, "ks": ["a", "a"]}, good, {**good, "ks": ["a", None]}, good, good])
-    letters = lake.rows("dead_letters").select(["reason", "window_name", "_arrival_seq"]).to_pylist()
+    records = [good, {**good, "ks": ["a", "a"]}, good, {**good, "ks": ["a", None]}, good, good]
+    zeros = (("11:00", 0.0), ("11:10", -0.0), ("12:00", -0.0), ("12:10", 0.0))
+    records += [{**good, "at": f"2026-01-01T{at}:00Z", "x": zero} for at, zero in zeros]
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    written(tmp_path, "maps", SPEC)
+    run(tmp_path, "maps")
+    letters = rows_of(tmp_path, "maps", "dead_letters")
     assert sorted(row["_arrival_seq"] for row in letters) == [1, 3]
     assert {(row["reason"], row["window_name"]) for row in letters} == {("bad_expression", "by_hour")}
-    [row] = lake.rows("windows/by_hour").to_pylist()
-    assert (row["n"], row["top"]) == (4, 1)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("spark")
-def test_the_largest_of_the_two_zeros_is_the_same_in_any_order(tmp_path: Path) -> None:
-    record = {"at": "2026-01-01T10:00:00Z", "ks": ["a", "b"], "t": "a:1,b:2"}
-    for name, values in (("one", [0.0, -0.0]), ("other", [-0.0, 0.0])):
-        lake = run(tmp_path / name, [{**record, "x": value} for value in values])
-        [row] = lake.rows("windows/by_hour").to_pylist()
-        assert (str(row["x"]), str(row["xs"]["x"])) == ("0.0", "0.0")
+    results = {row["window_start"].hour: row for row in rows_of(tmp_path, "maps", "windows/by_hour")}
+    assert results.keys() == {10, 11, 12}
+    assert (results[10]["n"], results[10]["top"]) == (4, 1)
+    for hour in (11, 12):
+        assert (str(results[hour]["x"]), str(results[hour]["xs"]["x"])) == ("0.0", "0.0")

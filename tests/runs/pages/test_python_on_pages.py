@@ -34,19 +34,11 @@ def run(data: str, name: str) -> None:
 
 
 @pytest.mark.long
-def test_the_page_on_using_results_reads_them_with_each_program(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "home").mkdir()
-    (tmp_path / "data" / "quakes").mkdir(parents=True)
+def test_the_page_on_using_results_reads_them_with_each_program(spark: SparkSession, folder: Path) -> None:
+    (folder / "data" / "quakes").mkdir(parents=True)
     window = "    group_by: [net]\n"
     assert window in README
-    (tmp_path / "quakes.yaml").write_text(
-        README.replace(window, f"    emit: on_time\n    change_feed: true\n{window}")
-    )
+    (folder / "quakes.yaml").write_text(README.replace(window, f"    emit: on_time\n    change_feed: true\n{window}"))
     run(FIRST, "first.csv")
     run(MORE, "more.csv")
     known: dict[str, Any] = {"spark": spark}

@@ -13,7 +13,6 @@ import yaml
 from click.testing import CliRunner
 from dagster import DagsterInstance, validate_run_config
 from deltalake import write_deltalake
-from pyspark.sql import SparkSession
 
 from examples.kafka.broker import LocalBroker
 from tests.kafka import Topic
@@ -47,15 +46,6 @@ time,mag,net,id,updated,place
 2026-01-01T13:05:00Z,2.0,us,e2,2026-01-01T13:06:00Z,there
 2026-01-01T18:05:00Z,2.0,ak,e3,2026-01-01T18:06:00Z,
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "home").mkdir()
-    return tmp_path
 
 
 def tidemark(*words: str) -> None:
@@ -140,6 +130,7 @@ def configures_a_run(text: str, folder: Path) -> None:
 
 def configures_an_instance(text: str, folder: Path) -> None:
     """Load a dagster.yaml: Dagster refuses keys that it does not know."""
+    (folder / "home").mkdir()
     (folder / "home" / "dagster.yaml").write_text(text)
     with DagsterInstance.get() as instance:
         assert instance.get_concurrency_config().pool_config.default_pool_limit == 1
@@ -180,9 +171,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "text",
     [pytest.param(text, id=name, marks=[pytest.mark.long] if name in LATER else []) for name, text in BLOCKS.items()],
 )
-def test_a_block_of_yaml_does_what_its_page_says(
-    spark: SparkSession, folder: Path, text: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_block_of_yaml_does_what_its_page_says(folder: Path, text: str, request: pytest.FixtureRequest) -> None:
     document = read_yaml(text)
     assert document.problems == ()
     if "kind: kafka" in text:

@@ -11,12 +11,11 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, assert_tables_equal_the_oracle, table, us
-from tests.runs.running import backfill, go
+from tests.runs.running import FLUSH, Made, backfill, changed, go, written
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import look
 from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -43,10 +42,8 @@ COMMON = """format: json
 ALIGNED = "alignment: {group: g, max_drift: 20 minutes}"
 
 
-def made(tmp_path: Path, name: str, alignment: str = "") -> tuple[SpecFile, Settings]:
-    path = tmp_path / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name, common=COMMON + alignment))
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+def made(tmp_path: Path, name: str, alignment: str = "") -> Made:
+    return written(tmp_path, name, SPEC.format(name=name, common=COMMON + alignment))
 
 
 def land_both(tmp_path: Path) -> None:
@@ -101,8 +98,7 @@ def launch(file: SpecFile, settings: Settings, instance: DagsterInstance, most: 
 def test_without_alignment_a_fast_source_is_held_until_a_slow_one_comes(spark: SparkSession, tmp_path: Path) -> None:
     land_both(tmp_path)
     alone, settings = made(tmp_path, "alone")
-    with DagsterInstance.ephemeral() as instance:
-        go((alone, settings), instance, RunOptions(end_of_input="flush"))
+    go((alone, settings), options=FLUSH)
     assert ingestions(alone, settings) == [["fast/0", "slow/0"], ["fast/1", "slow/1"], ["slow/2"]]
     assert held(alone, settings) == [4, 8, 0], "it is flushed once, behind the last file"
     assert dropped(alone, settings) == []
@@ -133,7 +129,7 @@ def test_a_fast_source_waits_for_a_slow_one_so_that_less_is_held_at_once(spark: 
 
         wider = read_spec(file.path, ["sources[0].alignment.max_drift=1 h"])
         write(tmp_path / "in_fast" / "2.jsonl", [(120, 120)])
-        go((wider, settings), instance, RunOptions(end_of_input="flush"))
+        go((wider, settings), instance, FLUSH)
     assert ingestions(file, settings)[3:] == [["fast/2"]]
     assert_tables_equal_the_oracle(settings.warehouse, wider.spec, flush=True)
 
@@ -147,23 +143,20 @@ def test_a_source_that_waits_is_not_silent_in_live_runs_and_backfills(
     write(tmp_path / "in_fast" / "1.jsonl", [(m, 90) for m in range(60, 120, 10)])
     write(tmp_path / "in_slow" / "0.jsonl", [(m, m) for m in range(2, 32, 10)])
     write(tmp_path / "in_slow" / "1.jsonl", [(32, 51), (52, 75), (72, 89)])
-    file, settings = made(tmp_path, "patient", ALIGNED)
+    patience = "by: at, idle: {advance: exclude_split, timeout: 30 minutes}}\n"
     windows = "windows: [{name: w, kind: tumbling, size: 10 minutes, aggregates: {n: count(*)}}]\n"
-    text = file.path.read_text().replace("by: at}", "by: at, idle: {advance: exclude_split, timeout: 30 minutes}}")
-    file.path.write_text(text + windows)
-    file = read_spec(file.path)
-    with DagsterInstance.ephemeral() as instance:
-        go((file, settings), instance, RunOptions())
-        assert ingestions(file, settings) == [["fast/0", "slow/0"], ["slow/1"], ["fast/1"]]
-        items = sorted(table(settings.warehouse, file.spec, "log_control"), key=lambda row: row["_control_seq"])
-        waits = [row for row in items if row["kind"] == "wait"]
-        assert [(row["_after_seq"], row["argument"], row["clock"]) for row in waits] == [
-            (8, '["fast"]', minute(50)),
-            (11, "[]", minute(89)),
-        ]
-        assert dropped(file, settings) == [], "39 minutes of its silence were a wait"
-        assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-        live = results(file, settings)
+    file, settings = changed(made(tmp_path, "patient", ALIGNED), "by: at}\n", patience + windows)
+    go((file, settings))
+    assert ingestions(file, settings) == [["fast/0", "slow/0"], ["slow/1"], ["fast/1"]]
+    items = sorted(table(settings.warehouse, file.spec, "log_control"), key=lambda row: row["_control_seq"])
+    waits = [row for row in items if row["kind"] == "wait"]
+    assert [(row["_after_seq"], row["argument"], row["clock"]) for row in waits] == [
+        (8, '["fast"]', minute(50)),
+        (11, "[]", minute(89)),
+    ]
+    assert dropped(file, settings) == [], "39 minutes of its silence were a wait"
+    assert_tables_equal_the_oracle(settings.warehouse, file.spec)
+    live = results(file, settings)
     assert backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
     assert results(file, settings) == live
 

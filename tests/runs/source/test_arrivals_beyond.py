@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.kafka import Topic
-from tests.runs.running import command, log_of, over_source, run
+from tests.runs.running import command, log_of, over_source, rows_of, run
 from tidemark.resources.delta.lake import Lake
 
 MICROSECONDS, NANOSECONDS = 1_767_225_600_000_000, 1_767_225_600_000_000_000
@@ -27,7 +27,7 @@ def event(number: int) -> bytes:
 
 
 def refused(base: Path, name: str) -> list[tuple[str, int]]:
-    letters = Lake(base / "warehouse" / name).rows("dead_letters").to_pylist()
+    letters = rows_of(base, name, "dead_letters")
     return sorted((row["reason"], row["_position"]) for row in letters)
 
 
@@ -36,7 +36,6 @@ def test_timestamps_of_kafka_in_another_unit_are_dead_letters(
     spark: SparkSession, topic: Callable[..., Topic], tmp_path: Path
 ) -> None:
     """Produce records whose time is in microseconds where Kafka has milliseconds; Spark cannot read nanoseconds."""
-    assert spark
     orders = topic(2, **{"message.timestamp.after.max.ms": str(2**63 - 1)})
     of_topic = f"{{name: orders, kind: kafka, bootstrap_servers: {orders.broker.address}, topics: [{orders.name}]"
     over_source(
@@ -67,7 +66,6 @@ def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
     spark: SparkSession, tmp_path: Path, any_year: Path
 ) -> None:
     """Commits after such a one have their own times again."""
-    assert spark
     lines = f'{{name: lines, kind: files, path: "{any_year}/*", format: json, settle: 0 s, {COLUMNS}}}'
     rows = f"{{name: rows, kind: delta, path: t, start_version: 0, {COLUMNS}}}"
     stamped = f'{COLUMNS[:-1]}, got TIMESTAMP"'
@@ -99,7 +97,6 @@ def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
 @pytest.mark.long
 def test_what_is_dated_ahead_of_the_machine_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Write a file that could never be old enough, and the record that moved the clock of the log."""
-    assert spark
     aged = f'{{name: aged, kind: files, path: "aged/*", format: json, settle: 5 s, {COLUMNS}}}'
     stamped = f'{{name: stamped, kind: files, path: "in/*", format: json, settle: 0 s, arrival_time: at, {COLUMNS}}}'
     over_source(tmp_path, "ahead", f"{aged}\n  - {stamped}")

@@ -18,10 +18,9 @@ from tests.runs.running import (
     go,
     rebuild,
     workspace_of,
+    written,
 )
 from tidemark.assets.rebuild import switch
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 STOPPED = 130
 BEFORE = "id INT, at STRING, v STRING, price STRING, day STRING, big BIGINT"
@@ -38,10 +37,8 @@ windows:
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    path = tmp_path / "shop.yaml"
-    path.write_text(SPEC)
     land(tmp_path, "a", 0)
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    return written(tmp_path, "shop", SPEC)
 
 
 def land(base: Path, name: str, first: int) -> None:

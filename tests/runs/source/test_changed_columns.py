@@ -11,14 +11,11 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, run_and_die
+from tests.faults.killed import run_killed
 from tests.runs.landing import START, table
-from tests.runs.running import Made, go, rebuild
+from tests.runs.running import FLUSH, Made, go, rebuild, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError
 
 SPEC = """
@@ -53,14 +50,11 @@ TABLES = (
     "windows/hourly",
 )
 FIRST = "id STRING, at STRING, got STRING, k STRING, v INT, w FLOAT, gone INT"
-KILLED = -9
 LATER = "id STRING, at STRING, got STRING, k STRING, who STRING, v BIGINT, w DOUBLE"
 
 
 def write(base: Path, name: str, schema: str, source: str = "") -> Made:
-    path = base / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name, schema=schema, source=source))
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+    return written(base, name, SPEC.format(name=name, schema=schema, source=source))
 
 
 def land(base: Path, name: str, first: int, count: int, **more: Any) -> None:
@@ -74,7 +68,7 @@ def land(base: Path, name: str, first: int, count: int, **more: Any) -> None:
     (base / "in" / name).write_text("\n".join(lines) + "\n")
 
 
-def rows(made: tuple[SpecFile, Settings], name: str, without: frozenset[str]) -> list[dict[str, Any]]:
+def rows(made: Made, name: str, without: frozenset[str]) -> list[dict[str, Any]]:
     found = table(made[1].warehouse, made[0].spec, name)
     kept = [{key: value for key, value in row.items() if key not in without} for row in found]
     for row in kept if name == "dead_letters" else ():
@@ -97,8 +91,7 @@ def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it
     land(tmp_path, "a.jsonl", 0, 60, gone=1)
     go(changed, instance, RunOptions(max_events_per_batch=25))
     land(tmp_path, "b.jsonl", 60, 20, gone=1)
-    death = Death("windows/per_minute", "python")
-    assert run_and_die(changed[0].path, changed[1].warehouse, death, Gateway.of(spark)) == KILLED
+    run_killed(spark, changed, "windows/per_minute")
     changed = write(tmp_path, "changed", LATER)
     assert go(changed, instance).batches == 1, "what the dead run has left"
     land(tmp_path, "c.jsonl", 80, 40, who="me", v=3_000_000_000)
@@ -106,14 +99,14 @@ def test_columns_that_come_go_and_grow_leave_all_else_as_a_fresh_pipeline_has_it
     made_anew = rebuild(changed)
     assert made_anew.exit_code == 0, made_anew.output
     land(tmp_path, "d.jsonl", 120, 30, who="me")
-    go(changed, instance, RunOptions(end_of_input="flush"))
+    go(changed, instance, FLUSH)
 
     (tmp_path / "in").rename(tmp_path / "all")
     fresh = write(tmp_path, "fresh", LATER)
     for name in ("a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl"):
         (tmp_path / "in").mkdir(exist_ok=True)
         (tmp_path / "all" / name).rename(tmp_path / "in" / name)
-        go(fresh, instance, RunOptions(end_of_input="flush") if name == "d.jsonl" else None)
+        go(fresh, instance, FLUSH if name == "d.jsonl" else None)
     for name in TABLES:
         without = frozenset({"_batch_id", "gone", "replayed_at"})
         assert rows(changed, name, without) == rows(fresh, name, without), name

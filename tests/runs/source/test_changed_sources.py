@@ -8,11 +8,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, land, table
-from tests.runs.running import go
+from tests.runs.running import FLUSH, Made, go, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError
 
 OTHER = LINES.replace("sources:\n", "").replace("name: lines", "name: other").replace("in/", "other/")
@@ -26,10 +23,8 @@ windows:
 DUPLICATES = ", deduplicate_by: [id], within: {}"
 
 
-def made(base: Path, sources: str, *, tolerance: str = "10 s", more: str = "") -> tuple[SpecFile, Settings]:
-    path = base / "shop.yaml"
-    path.write_text(f"name: shop\n{sources}{TIME.format(tolerance=tolerance, more=more)}{WINDOWS}")
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+def made(base: Path, sources: str, *, tolerance: str = "10 s", more: str = "") -> Made:
+    return written(base, "shop", f"name: shop\n{sources}{TIME.format(tolerance=tolerance, more=more)}{WINDOWS}")
 
 
 @pytest.mark.long
@@ -45,7 +40,7 @@ def test_a_source_that_is_added_joins_from_there_on(spark: SparkSession, tmp_pat
         go(changed, instance, RunOptions(max_events_per_batch=50))
         assert_tables_equal_the_oracle(changed[1].warehouse, changed[0].spec)
         land(tmp_path / "other", 30, seed=4, start=START + timedelta(minutes=4), prefix="g")
-        go(changed, instance, RunOptions(end_of_input="flush"))
+        go(changed, instance, FLUSH)
         assert_tables_equal_the_oracle(changed[1].warehouse, changed[0].spec, flush=True)
     log = table(changed[1].warehouse, changed[0].spec, "raw_events")
     assert {row["_source"] for row in log} == {"lines", "other"}

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
 from tidemark.pipelines.cli import main
@@ -41,15 +40,6 @@ def rows(prefix: str) -> list[dict[str, str]]:
     times = [*(f"2026-01-01T00:0{minute}:00Z" for minute in range(3)), "soon"]
     values = [(at, "10.0.0.1", f"{prefix} {number}", "f", "ü") for number, at in enumerate(times)]
     return [dict(zip(NAMES, one, strict=True)) for one in values]
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    return tmp_path
 
 
 @pytest.mark.long

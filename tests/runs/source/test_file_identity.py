@@ -13,14 +13,15 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
+from tests.runs.running import Made, go, written
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
+from tidemark.pipelines.runner import RunReport
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.resources.workspace import Workspace
 
 SPEC = """
 name: {name}
@@ -41,11 +42,8 @@ IN_NAME = (
 )
 
 
-def made(folder: Path, name: str, arrival: str = "") -> tuple[SpecFile, Settings]:
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.yaml"
-    path.write_text(SPEC.format(name=name, arrival=arrival))
-    return read_spec(path), Settings(folder / "warehouse", folder, folder / "home")
+def made(folder: Path, name: str, arrival: str = "") -> Made:
+    return written(folder, name, SPEC.format(name=name, arrival=arrival))
 
 
 def land(file: Path, *hours: int, k: str = "a") -> Path:
@@ -70,7 +68,7 @@ def test_names_give_arrivals_links_lead_to_a_file_once_and_days_begin_with_the_f
     land(tmp_path / "landing" / "nothing_of_a_time.jsonl", 12)
     (tmp_path / "landing" / "2018" / "up").symlink_to("..")  # without its end, forty-one times each file
     with DagsterInstance.ephemeral() as instance:
-        assert run_pipeline(file, settings, RunOptions(), instance=instance).counts["records"] == 4
+        assert go((file, settings), instance).counts["records"] == 4
         assert instance.get_dynamic_partitions("trail/windows/by_hour") == ["2018-03-05"]
     log = table(settings.warehouse, file.spec, "raw_events")
     arrived = datetime(2018, 3, 5, 12, 5, tzinfo=UTC)
@@ -91,29 +89,29 @@ def test_names_give_arrivals_links_lead_to_a_file_once_and_days_begin_with_the_f
 def test_a_project_that_moves_is_not_read_again_and_copies_are_told_once_and_read_if_asked_for(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    first, _ = made(tmp_path / "project", "kept")
     land(tmp_path / "project" / "landing" / "a" / "x.jsonl", 9, 10)
+    first, _ = made(tmp_path / "project", "kept")
     land(tmp_path / "project" / "landing" / "y.jsonl", 11)
     settings = Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
     with DagsterInstance.ephemeral() as instance:
-        assert run_pipeline(first, settings, RunOptions(), instance=instance).batches == 1
+        assert go((first, settings), instance).batches == 1
         (tmp_path / "project").rename(tmp_path / "moved")
         file = read_spec(tmp_path / "moved" / "kept.yaml")
-        assert run_pipeline(file, settings, RunOptions(), instance=instance) == RunReport()
+        assert go((file, settings), instance) == RunReport()
 
         landing = tmp_path / "moved" / "landing"
         (landing / "y.jsonl").rename(landing / "z.jsonl")
         (landing / "a").rename(landing / "b")
         due = look(Workspace(file, settings.warehouse))
         assert (due.is_there, due.sentence) == (True, "landing/**/*.jsonl: 0 new, 2 with the bytes of others")
-        done = run_pipeline(file, settings, RunOptions(), instance=instance)
+        done = go((file, settings), instance)
         said = ("b/x.jsonl: the same bytes were read as a/x.jsonl", "z.jsonl: the same bytes were read as y.jsonl")
         assert (done.batches, done.held_back, done.read_before) == (0, (), said)
         shown = instance.get_latest_materialization_event(AssetKey(["kept", "raw_events"]))
         assert shown is not None
         assert shown.asset_materialization is not None
         assert shown.asset_materialization.metadata["files_read_before"].value == 2
-        assert run_pipeline(file, settings, RunOptions(), instance=instance) == RunReport(), "it is told once"
+        assert go((file, settings), instance) == RunReport(), "it is told once"
         assert not look(Workspace(file, settings.warehouse)).is_there
 
     (landing / "z.jsonl").rename(landing / "w.jsonl")
@@ -133,13 +131,13 @@ def test_a_warehouse_that_remembers_absolute_paths_goes_on(spark: SparkSession, 
     file, settings = made(tmp_path, "old")
     known = [land(tmp_path / "landing" / f"{name}.jsonl", hour) for name, hour in (("x", 9), ("y", 10))]
     with DagsterInstance.ephemeral() as instance:
-        assert run_pipeline(file, settings, RunOptions(), instance=instance).batches == 1
+        assert go((file, settings), instance).batches == 1
         remember_as_before(Workspace(file, settings.warehouse))
-        assert run_pipeline(file, settings, RunOptions(), instance=instance) == RunReport()
+        assert go((file, settings), instance) == RunReport()
         land(known[0], 9, 12)
         land(tmp_path / "landing" / "z.jsonl", 13)
-        assert run_pipeline(file, settings, RunOptions(), instance=instance).counts["records"] == 2
-        assert run_pipeline(file, settings, RunOptions(), instance=instance) == RunReport()
+        assert go((file, settings), instance).counts["records"] == 2
+        assert go((file, settings), instance) == RunReport()
     states = table(settings.warehouse, file.spec, tables.FILES)
     assert {(row["path"], row["place"]) for row in states} == {
         *((str(path), None) for path in known),

@@ -75,7 +75,6 @@ def test_records_are_numbered_as_if_sorted(tmp_path: Path, order: str, start_s: 
 
 @pytest.mark.long
 def test_a_clock_that_came_further_before_stays(spark: SparkSession, tmp_path: Path) -> None:
-    assert spark
     (tmp_path / "rows.yaml").write_text(SPEC.format(order="arrival_time", start=""))
     for number, seconds in enumerate([[50, 60], [10, 70]]):
         land(tmp_path, f"a/{number}.parquet", seconds)

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.running import (
     Made,
+    asked,
     assert_same,
     at_the_end,
     changed,
@@ -24,13 +24,11 @@ from tests.runs.running import (
     go,
     rebuild,
     workspace_of,
+    written,
 )
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
 SPEC = """\
@@ -97,10 +95,8 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Sequence[Mapping[str, Any]]], None],
 
 
 def pipeline(base: Path, form: str) -> Made:
-    path = base / "shop.yaml"
-    path.write_text(SPEC.format(form=form, more=FORMATS[form][1]))
     (base / "in").mkdir()
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+    return written(base, "shop", SPEC.format(form=form, more=FORMATS[form][1]))
 
 
 @pytest.mark.long
@@ -114,10 +110,8 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=30))
         made = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
-        planned = CliRunner().invoke(
-            main, ["plan", str(made[0].path), "--warehouse", str(made[1].warehouse), "--json"]
-        )
-        effects = [one["effect"] for one in json.loads(planned.output.splitlines()[-1])["changes"]]
+        planned = asked(made, "plan", "--json").output.splitlines()[-1]
+        effects = [one["effect"] for one in json.loads(planned)["changes"]]
         assert effects[0] == "null in the records before; `tidemark rebuild SPEC` fills them from `_rescued`"
         write(tmp_path / "in" / f"b.{form}", records(50, 30, rng))
         done = rebuild(made, "--to-spec")

@@ -8,18 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, run_and_die
+from tests.faults.killed import run_killed
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, corrected_log, land
-from tests.runs.running import command, log_of, run
+from tests.runs.running import command, log_of, rows_of, run, written
 from tests.runs.source.test_delta_sources import add, made, rows
 from tidemark.assets.pending_work import look
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 
 FIRST = (
@@ -61,34 +58,22 @@ windows:
   - {name: quarters, kind: tumbling, size: 15 minutes, allowed_lateness: 1 day, emit: on_time, revise_every: 0 s,
      group_by: [k], aggregates: {n: count(*), events: sum(events), v: sum(v)}}
 """
-KILLED = -9
 VALUES = ("window_start", "window_end", "k", "n", "events", "v")
-
-
-def write(base: Path, name: str, text: str) -> None:
-    (base / f"{name}.yaml").write_text(text)
 
 
 def change(base: Path, name: str, before: str, now: str) -> None:
     text = (base / f"{name}.yaml").read_text()
     assert text.count(before) == 1
-    write(base, name, text.replace(before, now))
-
-
-def tidemark(base: Path, word: str, name: str, *words: str) -> Result:
-    given = [word, str(base / f"{name}.yaml"), "--warehouse", str(base / "warehouse"), *words]
-    done = CliRunner().invoke(main, given, catch_exceptions=False)
-    assert done.exit_code == 0, done.output
-    return done
+    written(base, name, text.replace(before, now))
 
 
 def results(base: Path, name: str, window: str) -> list[Any]:
-    rows = Lake(base / "warehouse" / name).rows(f"windows/{window}").to_pylist()
+    rows = rows_of(base, name, f"windows/{window}")
     return sorted([str([row.get(value) for value in VALUES]) for row in rows])
 
 
 def items(base: Path, name: str) -> list[dict[str, Any]]:
-    rows = Lake(base / "warehouse" / name).rows("log_control").sort_by("_control_seq").to_pylist()
+    rows = sorted(rows_of(base, name, "log_control"), key=lambda row: int(row["_control_seq"]))
     last = max((n for n, row in enumerate(rows) if row["kind"] == "rebuild"), default=0)
     return [json.loads(row["argument"]) | row for row in rows[last:] if row["kind"] == "correction"]
 
@@ -103,19 +88,18 @@ def assert_followed(base: Path) -> None:
 def write_all(base: Path, *names: str) -> None:
     texts = {"first": FIRST, "second": SECOND, "third": THIRD}
     for name in names:
-        write(base, name, texts[name])
+        written(base, name, texts[name])
 
 
 def backfill_first(base: Path) -> None:
     change(base, "first", "v: sum(v)", "v: sum(v) * 100")
-    tidemark(base, "backfill", "first", "--from", "2026-01-01", "--to", "2026-01-01")
+    run(base, "first", "backfill", "--from", "2026-01-01", "--to", "2026-01-01")
 
 
 @pytest.mark.long
 def test_what_is_backfilled_rebuilt_or_rejudged_upstream_is_corrected_in_all_that_follow(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    assert spark
     write_all(tmp_path, "first", "second", "third")
     for number in range(2):
         land(tmp_path / "in", 150, seed=number, prefix=f"f{number}", start=START + timedelta(minutes=6 * number))
@@ -125,16 +109,16 @@ def test_what_is_backfilled_rebuilt_or_rejudged_upstream_is_corrected_in_all_tha
     backfill_first(tmp_path)
     assert_followed(tmp_path)
     assert results(tmp_path, "second", "fives") != before
-    tidemark(tmp_path, "rejudge", "first", "--where", "k = 'a' AND v > 4", "--reason", "a test")
+    run(tmp_path, "first", "rejudge", "--where", "k = 'a' AND v > 4", "--reason", "a test")
     assert_followed(tmp_path)
     assert re.search(
         r"\(batch \d+ of first, rebuild: a test\) replaces \d+ records", items(tmp_path, "second")[-1]["reason"]
     )
     change(tmp_path, "first", "out_of_orderness: 5 s", "out_of_orderness: 30 s")
-    tidemark(tmp_path, "rebuild", "first")
+    run(tmp_path, "first", "rebuild")
     assert_followed(tmp_path)
     for name, window, text in (("second", "fives", SECOND), ("third", "quarters", THIRD)):
-        write(tmp_path, f"fresh_{name}", text.replace(f"name: {name}", f"name: fresh_{name}"))
+        written(tmp_path, f"fresh_{name}", text.replace(f"name: {name}", f"name: fresh_{name}"))
         run(tmp_path, f"fresh_{name}")
         assert results(tmp_path, name, window) == results(tmp_path, f"fresh_{name}", window), name
     assert len({item["version"] for item in items(tmp_path, "third")}) == 3, (
@@ -146,26 +130,24 @@ def test_what_is_backfilled_rebuilt_or_rejudged_upstream_is_corrected_in_all_tha
 def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Whatever the reader has of the columns, and whatever an operator has taken out."""
-    assert spark
+    """Whatever the reader has of the columns, whatever an operator has taken out, and what a flush has closed."""
+
+    def second(name: str, *changes: tuple[str, str]) -> None:
+        text = SECOND.replace("name: second", f"name: {name}")
+        for before, now in changes:
+            text = text.replace(before, now)
+        written(tmp_path, name, text)
+
     write_all(tmp_path, "first", "second")
     land(tmp_path / "in", 150, seed=1)
     run(tmp_path, "first")
-    write(
-        tmp_path,
-        "narrow",
-        SECOND.replace("name: second", "name: narrow").replace(" k STRING,", "").replace("group_by: [k],", ""),
-    )
-    late = SECOND.replace("name: second", "name: late").replace(
-        "changes: follow", "changes: follow\n    start_version: 2"
-    )
-    write(
-        tmp_path, "stops", SECOND.replace("name: second", "name: stops").replace("changes: follow", "changes: fail")
-    )
-    for name in ("second", "narrow", "stops"):
+    second("narrow", (" k STRING,", ""), ("group_by: [k],", ""))
+    second("stops", ("changes: follow", "changes: fail"))
+    second("flushed", ("out_of_order: keep}", "out_of_order: keep, end_of_input: flush}"))
+    for name in ("second", "narrow", "stops", "flushed"):
         run(tmp_path, name)
-    tidemark(tmp_path, "rejudge", "second", "--exclude", "3", "--reason", "no")
-    before = log_of(tmp_path, "second")
+    run(tmp_path, "second", "rejudge", "--exclude", "3", "--reason", "no")
+    before, flushed = log_of(tmp_path, "second"), results(tmp_path, "flushed", "fives")
     backfill_first(tmp_path)
     said = run(tmp_path, "second").output
     [item] = items(tmp_path, "second")
@@ -187,21 +169,13 @@ def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_o
         (["--exclude", str(taken)], "is in the place of record 0"),
         (["--where", "v >= 0 AND n > 99"], "No record"),
     ):
-        given = [
-            "rejudge",
-            str(tmp_path / "second.yaml"),
-            "--warehouse",
-            str(tmp_path / "warehouse"),
-            "--reason",
-            "x",
-        ]
-        refused = CliRunner().invoke(main, [*given, *words])
+        refused = command(tmp_path, "second", "rejudge", "--reason", "x", *words)
         assert (refused.exit_code, says in refused.output) == (2, True), refused.output
     run(tmp_path, "narrow")
     assert sorted(
         row["v"] for row in corrected_log(tmp_path / "warehouse", read_spec(tmp_path / "narrow.yaml").spec)
     ) == sorted(row["v"] for row in now)
-    write(tmp_path, "late", late)
+    second("late", ("changes: follow", "changes: follow\n    start_version: 2"))
     run(tmp_path, "late")
     [item] = items(tmp_path, "late")
     assert item["reason"].endswith(
@@ -212,6 +186,10 @@ def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_o
     change(tmp_path, "stops", "changes: fail", "changes: follow")
     run(tmp_path, "stops")
     assert len(items(tmp_path, "stops")) == 1
+    run(tmp_path, "flushed")
+    assert results(tmp_path, "flushed", "fives") != flushed
+    assert_tables_equal_the_oracle(tmp_path / "warehouse", read_spec(tmp_path / "flushed.yaml").spec, flush=True)
+    assert "nothing new" in run(tmp_path, "flushed").output, "it needs no reopening"
 
 
 SOURCE = "changes: follow, start_version: 0, arrival_time: got"
@@ -264,9 +242,7 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     begun.catch_up()
     outdated = [begun.is_outdated]
     table.update(updates={"v": "v + 100"}, predicate="v > 5")
-    assert (
-        run_and_die(file.path, settings.warehouse, Death("commit of ingest", "python"), Gateway.of(spark)) == KILLED
-    )
+    run_killed(spark, (file, settings), "commit of ingest")
     workspace = Workspace(file, settings.warehouse)
     assert [*outdated, begun.is_outdated] == [False, True]
     assert "corrected, and not computed anew: orders: version 1 takes away" in look(workspace).sentence
@@ -279,21 +255,3 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     assert len([one for one in workspace.batches.every_commit() if one.plan.input.get("numbers")]) == 1
     assert not look(Workspace(file, settings.warehouse)).is_there
     assert "nothing new" in run(tmp_path, "killed").output
-
-
-@pytest.mark.long
-def test_a_correction_of_a_flushed_pipeline_needs_no_reopening_unless_it_adds_records(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    assert spark
-    write_all(tmp_path, "first")
-    write(tmp_path, "second", SECOND.replace("out_of_order: keep}", "out_of_order: keep, end_of_input: flush}"))
-    land(tmp_path / "in", 150, seed=1)
-    for name in ("first", "second"):
-        run(tmp_path, name)
-    before = results(tmp_path, "second", "fives")
-    backfill_first(tmp_path)
-    run(tmp_path, "second")
-    assert results(tmp_path, "second", "fives") != before
-    assert_tables_equal_the_oracle(tmp_path / "warehouse", read_spec(tmp_path / "second.yaml").spec, flush=True)
-    assert "nothing new" in run(tmp_path, "second").output

@@ -5,6 +5,7 @@ in the words of each client (unit/test_kafka_spec.py).
 """
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,19 +19,18 @@ from pyspark.sql import SparkSession
 
 from tests.certificates import as_pem, certificate_of
 from tests.kafka import PASSWORD, SECURE, Topic, login
-from tests.processes import ROOT, free_port, process, wait_until
+from tests.processes import ROOT, warm_spark
 from tests.runs.running import command, log_of, run
-from tests.runs.source.test_kafka_sources import MakeTopic, events, made
+from tests.runs.source.test_kafka_sources import MakeTopic, events, made, places, written
 
 pytestmark = pytest.mark.long
 
-SECRETS, RECORDS = "secrets", 10
+SECRETS = "secrets"
 
 
 def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Make a pipeline `x` over a topic, with a password and a key of many lines; return the texts to keep secret."""
     topic.allow("alice", "READ", "DESCRIBE")
-    topic.write(events(1, RECORDS, partitions=(0,)))
     (base / SECRETS).mkdir()
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)  # its text is longer than a page shows
     (base / SECRETS / "certificate.pem").write_text(as_pem(certificate_of(key, "127.0.0.1")))
@@ -62,11 +62,11 @@ def assert_stand_nowhere(secrets: list[str], base: Path, *said: str) -> None:
 def test_a_password_and_a_key_let_spark_in_and_stand_nowhere(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert spark
     orders = topic(1)
     secrets = with_a_login(tmp_path, orders, monkeypatch)
+    orders.write(events(1, 10, partitions=(0,)))
     ran = run(tmp_path, "x")
-    assert len(log_of(tmp_path, "x")) == RECORDS
+    assert len(log_of(tmp_path, "x")) == 10
     spec = tmp_path / "x.yaml"
     spec.write_text(spec.read_text().replace("PKCS8.pem", "Traditional.pem"))
     orders.write(events(2, 1, partitions=(0,)))
@@ -82,22 +82,26 @@ def test_a_password_and_a_key_let_spark_in_and_stand_nowhere(
     assert_stand_nowhere([*secrets, "another; one"], tmp_path, ran.output, unread.output, refused.output)
 
 
-def test_the_pages_of_a_connect_server_show_the_requests_without_password_and_key(
+def test_a_warm_server_reads_kafka_and_its_pages_show_the_requests_without_password_and_key(
     topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders = topic(1)
+    orders, sent = topic(2), events(1, 30, partitions=(0, 1))
     secrets = with_a_login(tmp_path, orders, monkeypatch)
-    home, log = tmp_path / "home", tmp_path / "serve.log"
+    orders.write(sent)
+    home = tmp_path / "home"
     for name, value in {"DAGSTER_HOME": home, "TIDEMARK_SPECS": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
-    tidemark = [sys.executable, "-m", "tidemark.pipelines.cli"]
-    with process([*tidemark, "serve", "--port", str(free_port()), "--spark-ui"], {}, log) as server:
-        wait_until(lambda: "ready" in log.read_text() or server.poll() is not None, log)
-        words = [*tidemark, "run", str(tmp_path / "x.yaml"), "--warehouse", str(tmp_path / "warehouse")]
+    with warm_spark(home, tmp_path, "--spark-ui"):
+        command = [sys.executable, "-m", "tidemark.pipelines.cli", "run", str(tmp_path / "x.yaml")]
+        words = [*command, "--warehouse", str(tmp_path / "warehouse")]
         ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
         assert ran.returncode == 0, ran.stderr
-        assert "computing with the warm Spark" in ran.stderr
-        pages = list(pages_of(log.read_text().partition("UI is at ")[2].split()[0]))
+        assert "computing with the warm Spark of `tidemark serve`" in ran.stderr
+        told = (tmp_path / "serve.log").read_text()
+        [ui] = re.findall(r"http://[\w.:]+", told)
+        assert f"UI is at {ui}" in told
+        pages = list(pages_of(ui))
+    assert places(log_of(tmp_path, "x")) == written(orders, sent)
     assert any(orders.name in page for page in pages), "the pages show how the topic was asked for"
     assert_stand_nowhere(secrets, tmp_path, ran.stdout, ran.stderr, *pages)
 

@@ -15,15 +15,13 @@ from pyspark.sql import SparkSession
 
 from tests.kafka import Topic
 from tests.runs.landing import START, arrivals, assert_tables_equal_the_oracle
-from tests.runs.running import VISITS, command, go, log_of, over_source, run
+from tests.runs.running import VISITS, Made, command, go, log_of, over_source, rows_of, run
 from tests.seeds import Dice
 from tidemark.assets.pending_work import look, signature
 from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.resources.workspace import Workspace
 
 MakeTopic = Callable[..., Topic]
 Records = list[dict[str, Any]]
@@ -55,14 +53,9 @@ def events(seed: int, count: int, start: datetime = START, partitions: Sequence[
 
 def made(
     base: Path, name: str, topic: Topic, source: str = "", *, schema: str = SCHEMA, time: str = IDLE, **more: str
-) -> tuple[SpecFile, Settings]:
+) -> Made:
     of_topic = SOURCE.format(servers=topic.broker.address, topic=topic.name, schema=schema, source=source)
     return over_source(base, name, of_topic, time=time, **more)
-
-
-def rows_of(base: Path, name: str, table: str = "raw_events") -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = Lake(base / "warehouse" / name).rows(table).to_pylist()
-    return found
 
 
 def places(log: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -85,7 +78,6 @@ def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path, dice: Dice
 ) -> None:
     """One partition has most of the records and one has none; runs at any time; with `flush` the last one ends it."""
-    assert spark
     policy, flush = dice.turn(ENDS, 0)
     rng = random.Random(dice.seed(11))
     orders = topic(4)
@@ -110,7 +102,6 @@ def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
 def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    assert spark
     orders = topic(2)
     names = {name: f"of_{name}" for name in ("key", "headers", "topic", "partition", "offset", "timestamp")}
     names["timestamp_type"] = "of_type"
@@ -154,7 +145,6 @@ def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
 def test_a_sensor_sees_new_records_and_what_is_gone_stops_the_source_or_is_noted(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    assert spark
     orders = topic(1)
     file, settings = made(tmp_path, "x", orders)
     orders.write(events(1, 10, partitions=(0,)))
@@ -187,7 +177,6 @@ def test_a_sensor_sees_new_records_and_what_is_gone_stops_the_source_or_is_noted
 def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    assert spark
     orders = topic(1)
     for name, most in {"at_once": 1_000, "by_tens": 10}.items():
         made(tmp_path, name, orders, f"order: position\n    max_records: {most}")
@@ -205,7 +194,6 @@ def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
 @pytest.mark.long
 def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
     """Added partitions join with their first event; a topic that was made anew is read from the start."""
-    assert spark
     orders = topic(1)
     file, settings = made(tmp_path, "x", orders, "on_data_loss: note")
     orders.write(events(1, 15, partitions=(0,)))
@@ -232,7 +220,6 @@ def test_gaps_of_compacted_and_transactional_topics_are_no_loss(
     """Records of an aborted transaction are not read, and the offsets of markers have none."""
     from confluent_kafka import Producer  # noqa: PLC0415
 
-    assert spark
     orders = topic(1)
     made(tmp_path, "x", orders)
     settings = {"bootstrap.servers": orders.broker.address, "transactional.id": orders.name, "log_level": 0}
@@ -259,7 +246,6 @@ def test_a_partition_that_is_ahead_is_not_read_while_a_slower_one_has_records(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """Two records of a partition are one ingestion; its events are 1 second, 1 minute or 10 minutes apart."""
-    assert spark
     orders = topic(3)
     group = "alignment: {group: g, max_drift: 20 s, update_interval: 1 minute}"
     file, settings = made(tmp_path, "x", orders, group)
@@ -298,7 +284,6 @@ def test_a_partition_that_waits_is_not_taken_for_idle_and_the_recount_agrees(
 
     If the wait were counted, the watermark would follow the other alone, and the record of 2:30 would be dropped.
     """
-    assert spark
     orders = topic(2)
     group = "alignment: {group: g, max_drift: 20 s, update_interval: 1 minute}"
     file, settings = made(tmp_path, "x", orders, group)
@@ -334,7 +319,6 @@ AVRO = {
 
 @pytest.mark.long
 def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
-    assert spark
     orders = topic(1)
     (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
     values = []

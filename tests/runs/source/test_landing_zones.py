@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
 from tidemark.pipelines.cli import main
@@ -21,15 +20,6 @@ windows:
   - {name: by_hour, kind: tumbling, size: 1 hour, allowed_lateness: 1 day,
      aggregates: {n: "count(*)", ids: "count(DISTINCT id)"}}
 """
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    (tmp_path / "in").mkdir()
-    return tmp_path
 
 
 def lines(*ids: int) -> str:

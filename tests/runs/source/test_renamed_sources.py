@@ -14,7 +14,7 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, arrivals
-from tests.runs.running import Made, asked, committed, go, public_tables, rebuild, workspace_of
+from tests.runs.running import FLUSH, Made, asked, committed, go, public_tables, rebuild, workspace_of, written
 from tests.seeds import Dice
 from tidemark.assets import live
 from tidemark.assets.live import BATCH
@@ -24,7 +24,6 @@ from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import state_of
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.settings import Settings
 from tidemark.timeops.errors import SpecError
@@ -84,11 +83,8 @@ def made(
     said = [f"{new}\n    was: {old}" if was else new for new, old in zip(names, OLD, strict=True)]
     folders = zip(said, ("in_fast", "in_slow"), strict=False)
     sources = [FILES.format(name=name, folder=folder) + source for name, folder in folders]
-    path = base / f"{warehouse}.yaml"
-    path.write_text(
-        f"name: twins\nsources:\n{''.join(sources)}{TABLE.format(name=said[2])}time: {time}\n{WINDOWS}{more}"
-    )
-    return read_spec(path), Settings(base / warehouse, base, base / "home")
+    text = f"name: twins\nsources:\n{''.join(sources)}{TABLE.format(name=said[2])}time: {time}\n{WINDOWS}{more}"
+    return written(base, warehouse, text)[0], Settings(base / warehouse, base, base / "home")
 
 
 def land(base: Path, part: int, seed: int) -> None:
@@ -222,7 +218,7 @@ def test_a_window_that_goes_by_the_name_is_made_anew_and_goes_on(spark: SparkSes
         assert done.exit_code == 0, done.output
         land(tmp_path, 1, 2)
         for one in (now, always):
-            go(one, instance, RunOptions(end_of_input="flush"))
+            go(one, instance, FLUSH)
     assert_as_always(now, always, but_source=True)
     shares = {row["of"] for row in committed(now, "windows/shares")}
     assert shares <= {*NEW}
@@ -236,9 +232,7 @@ def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
     source = FILES.replace("    arrival_time: got\n", "")
 
     def plain(*sources: str) -> Made:
-        path = tmp_path / "plain.yaml"
-        path.write_text(f"name: plain\nsources:\n{''.join(sources)}")
-        return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+        return written(tmp_path, "plain", f"name: plain\nsources:\n{''.join(sources)}")
 
     def named(name: str, was: str = "", folder: str = "in_fast") -> str:
         return source.format(name=f"{name}\n    was: {was}" if was else name, folder=folder)

@@ -9,8 +9,7 @@ import pytest
 from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
-from tests.runs.running import command, log_of, over_source, run
-from tidemark.resources.delta.lake import Lake
+from tests.runs.running import command, log_of, over_source, rows_of, run
 
 SIGNS = "\u2028\u2029\x85"
 COLUMNS = 'schema: "id STRING, at STRING, k STRING, v INT"'
@@ -22,7 +21,6 @@ TABLE = f"{{name: rows, kind: delta, path: t, start_version: 0, {COLUMNS}}}"
 @pytest.mark.long
 def test_texts_and_names_with_any_separator_stop_no_run(spark: SparkSession, tmp_path: Path) -> None:
     """They are in the statistics of the tables, so the next batch meets them in logs, its own and its source's."""
-    assert spark
     over_source(tmp_path, "signs", f"{LINES}\n  - {TABLE}")
     (tmp_path / "in").mkdir()
     rows: list[dict[str, Any]] = [
@@ -41,5 +39,5 @@ def test_texts_and_names_with_any_separator_stop_no_run(spark: SparkSession, tmp
     assert {row["_file"] for row in log if row["_source"] == "lines"} == {
         f"{n}{s}.jsonl" for n in (0, 1) for s in SIGNS
     }
-    letters = Lake(tmp_path / "warehouse" / "signs").rows("dead_letters").to_pylist()
+    letters = rows_of(tmp_path, "signs", "dead_letters")
     assert sorted(row["payload"] for row in letters) == sorted(f'{{"k": "half{s}{n}' for n in (0, 1) for s in SIGNS)

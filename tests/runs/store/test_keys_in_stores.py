@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql.types import LongType, StructType, TimestampType
 
-from tests.s3 import KEY, SECRET, S3Server, s3_server
+from tests.s3 import KEY, SECRET, S3Server
 from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
@@ -29,12 +29,6 @@ sources:
 time: {timestamp_by: t}
 """
 NOW = datetime(2099, 1, 1, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as found:
-        yield found
 
 
 @pytest.fixture

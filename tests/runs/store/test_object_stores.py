@@ -20,35 +20,31 @@ from pyspark.sql import SparkSession
 from tests.processes import free_port
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import (
+    FLUSH,
+    Made,
     asked,
     assert_the_report_tells_what_the_tables_hold,
     backfill,
+    changed,
     go,
     pipeline,
     rebuild,
+    workspace_of,
+    written,
 )
-from tests.s3 import KEY, READER, SECRET, S3Server, s3_server
+from tests.s3 import KEY, READER, SECRET, S3Server
 from tidemark.assets import batch as batch_at_work
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.committed import consistent, read
 from tidemark.resources.places import checks
 from tidemark.resources.places.credentials import delta_options
 from tidemark.resources.places.place import place_of
 from tidemark.resources.quality.data_docs import docs_folder
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
 
 PATIENCE_S = 60
 """Four times what a person may have to wait, as other tests run beside these."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with s3_server(tmp_path_factory.mktemp("s3")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -69,13 +65,11 @@ def forget() -> None:
     checks.ensure_put_if_absent.cache_clear()
 
 
-def in_store(
-    tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False
-) -> tuple[SpecFile, Settings]:
+def in_store(tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False) -> Made:
     """Return a pipeline whose input and tables are in a store."""
-    file, settings = pipeline(tmp_path, "shop", policy, sparse=False, sessions=sessions)
-    file.path.write_text(file.path.read_text().replace("path: in_shop", f"path: {store}/in_shop"))
-    return read_spec(file.path), replace(settings, warehouse=place_of(f"{store}/warehouse"))
+    made = pipeline(tmp_path, "shop", policy, sparse=False, sessions=sessions)
+    file, settings = changed(made, "path: in_shop", f"path: {store}/in_shop")
+    return file, replace(settings, warehouse=place_of(f"{store}/warehouse"))
 
 
 def upload(tmp_path: Path, store: str, files: str = "*") -> None:
@@ -103,8 +97,7 @@ def test_tables_in_a_store_are_the_oracles_and_every_command_reads_them(
     file, settings = made = in_store(tmp_path, store)
     land(tmp_path / "in_shop", 300, seed=1)
     upload(tmp_path, store)
-    with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=200)).batches == 2
+    assert go(made, options=RunOptions(max_events_per_batch=200)).batches == 2
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     monkeypatch.setenv("TIDEMARK_WAREHOUSE", str(settings.warehouse))
@@ -126,8 +119,7 @@ def test_sessions_and_a_flush_give_the_oracles_tables_in_a_store(
     file, settings = made = in_store(tmp_path, store, "keep", sessions=True)
     land(tmp_path / "in_shop", 200, seed=7)
     upload(tmp_path, store)
-    with DagsterInstance.ephemeral() as instance:
-        report = go(made, instance, RunOptions(max_events_per_batch=most, end_of_input="flush"))
+    report = go(made, options=RunOptions(max_events_per_batch=most, end_of_input="flush"))
     assert report.batches == (1 if most is None else 3)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
@@ -158,12 +150,10 @@ def test_a_small_batch_makes_a_bounded_number_of_requests_however_many_came_befo
 def test_a_file_in_a_store_that_is_moved_or_copied_is_read_once_and_a_bad_one_is_held_back(
     spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
-    file, settings = made = in_store(tmp_path, store)
-    file.path.write_text(file.path.read_text().replace("*.jsonl", "**/*.jsonl*"))
-    made = file, _ = read_spec(file.path), settings
+    made = changed(in_store(tmp_path, store), "*.jsonl", "**/*.jsonl*")
     land(tmp_path / "in_shop", 60, seed=4)
     upload(tmp_path, store)
-    workspace = Workspace(file, settings.warehouse)
+    workspace = workspace_of(made)
     assert look(workspace).is_there
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance).counts["records"] == 60
@@ -185,29 +175,30 @@ def test_a_file_in_a_store_that_is_moved_or_copied_is_read_once_and_a_bad_one_is
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_files_of_every_format_and_tables_are_read_from_a_store(
-    spark: SparkSession, tmp_path: Path, store: str, form: str
+    spark: SparkSession, tmp_path: Path, store: str
 ) -> None:
     rows = pa.table({"id": ["a", "b"], "at": ["2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"]})
-    data = BytesIO()
-    if form == "csv":
-        pyarrow.csv.write_csv(rows, data)
-    else:
-        pyarrow.parquet.write_table(rows, data)
-    place_of(f"{store}/in/a b%20.{form}").write_bytes(data.getvalue())
+    columns, sources = 'schema: "id STRING, at STRING"', ""
+    for form, write, options in (
+        ("csv", pyarrow.csv.write_csv, ", options: {header: true}"),
+        ("parquet", pyarrow.parquet.write_table, ""),
+    ):
+        data = BytesIO()
+        write(rows, data)
+        place_of(f"{store}/in/a b%20.{form}").write_bytes(data.getvalue())
+        given = f"path: {store}/in/*.{form}, format: {form}{options}"
+        sources += f"  - {{name: {form}, kind: files, settle: 0 s, {given}, {columns}}}\n"
     write_deltalake(f"{store}/bronze", rows, storage_options=delta_options(store))
-    given = f"path: {store}/in/*.{form}, format: {form}" + (", options: {header: true}" if form == "csv" else "")
-    columns = 'schema: "id STRING, at STRING"'
-    spec = tmp_path / "both.yaml"
-    spec.write_text(
-        f"name: both\nsources:\n  - {{name: files, kind: files, settle: 0 s, {given}, {columns}}}\n"
-        f"  - {{name: bronze, kind: delta, path: {store}/bronze, {columns}}}\n"
-        "time: {timestamp_by: at}\nwindows:\n  - {name: w, kind: tumbling, size: 1 hour, aggregates: {n: count(*)}}\n"
+    file, settings = written(
+        tmp_path,
+        "all",
+        f"name: all\nsources:\n{sources}  - {{name: bronze, kind: delta, path: {store}/bronze, {columns}}}\n"
+        "time: {timestamp_by: at}\nwindows: [{name: w, kind: tumbling, size: 1 hour, aggregates: {n: count(*)}}]\n",
     )
-    made = read_spec(spec), Settings(place_of(f"{store}/warehouse"), tmp_path, tmp_path / "home")
+    made = file, replace(settings, warehouse=place_of(f"{store}/warehouse"))
     with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance).counts["records"] == 4
+        assert go(made, instance).counts["records"] == 6
         assert go(made, instance).batches == 0
         write_deltalake(f"{store}/bronze", rows, mode="append", storage_options=delta_options(store))
         assert go(made, instance).counts["records"] == 2
@@ -220,14 +211,11 @@ def test_tables_in_a_store_are_backfilled_maintained_and_made_anew(
     file, settings = made = in_store(tmp_path, store, "keep")
     land(tmp_path / "in_shop", 300, seed=2)
     upload(tmp_path, store)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     assert backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
     assert asked(made, "maintain").exit_code == 0
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
-    file.path.write_text(file.path.read_text().replace("size: 1 minute", "size: 20 s"))
-    file = read_spec(file.path)
-    made = file, settings
+    file, _ = made = changed(made, "size: 1 minute", "size: 20 s")
     done = rebuild(made)
     assert done.exit_code == 0, done.output
     assert not (settings.warehouse / "shop" / "_rebuild").is_dir()
@@ -235,8 +223,7 @@ def test_tables_in_a_store_are_backfilled_maintained_and_made_anew(
     later = datetime(2026, 1, 2, tzinfo=UTC)
     land(tmp_path / "in_shop", 50, seed=3, prefix="g", start=later)
     upload(tmp_path, store)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(end_of_input="flush"))
+    go(made, options=FLUSH)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
 
 

@@ -8,9 +8,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import assert_tables_equal_the_oracle, land, table
-from tests.runs.running import go, materialize_days, pipeline
+from tests.runs.running import changed, go, materialize_days, pipeline
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.errors import SpecError
 
@@ -46,8 +45,7 @@ def test_a_duplicate_ends_a_silence_and_moves_no_watermark_of_its_split(spark: S
     time = f"idle: {{advance: exclude_split, timeout: 8 s}}\n  {DUPLICATES}"
     file, settings = made = pipeline(tmp_path, "splits", "adjust", time=time, source="split: k")
     land(tmp_path / "in_splits", 500, seed=32)
-    with DagsterInstance.ephemeral() as instance:
-        assert go(made, instance, RunOptions(max_events_per_batch=300)).batches == 2
+    assert go(made, options=RunOptions(max_events_per_batch=300)).batches == 2
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert letters_of(table(settings.warehouse, file.spec, "dead_letters"))
 
@@ -60,8 +58,7 @@ def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
     land(tmp_path / "in_far", 30, seed=33)
     far = '{"id": "far", "at": "1999-01-01T00:00:00Z", "got": "2026-01-01T23:50:00Z", "k": "a", "v": 1}'
     (tmp_path / "in_far" / "g.jsonl").write_text(f"{far}\n{far}\n")
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     lake = Lake(settings.warehouse / "far", lambda: spark)
     near = lake.read("_state/first_times", filters=[("event_us", ">=", 1_700_000_000_000_000)])
@@ -73,18 +70,17 @@ def test_what_is_kept_of_a_batch_far_from_the_rest_stands_in_files_of_its_own(
 def test_another_key_of_duplicates_is_refused_once_there_are_tables_and_another_reach_is_taken(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file, settings = made = pipeline(tmp_path, "fixed", "keep", sparse=False, time=DUPLICATES)
+    made = pipeline(tmp_path, "fixed", "keep", sparse=False, time=DUPLICATES)
     land(tmp_path / "in_fixed", 5, seed=34)
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
-        text = file.path.read_text().replace("within: 20 s", "within: 21 s")
-        file.path.write_text(text)
+        made = changed(made, "within: 20 s", "within: 21 s")
         (tmp_path / "in_fixed" / "g.jsonl").write_text('{"id": "more", "got": "2026-01-02T00:00:00Z"}\n')
-        assert go((read_spec(file.path), settings), instance).batches == 1
-        file.path.write_text(text.replace("[k, v]", "[k]"))
+        assert go(made, instance).batches == 1
+        made = changed(made, "[k, v]", "[k]")
         (tmp_path / "in_fixed" / "h.jsonl").write_text('{"id": "last", "got": "2026-01-03T00:00:00Z"}\n')
         with pytest.raises(SpecError, match=r"time\.deduplicate_by: was .*, is "):
-            go((read_spec(file.path), settings), instance)
+            go(made, instance)
 
 
 def test_a_key_without_a_plain_text_is_refused_before_anything_is_written(
@@ -92,6 +88,6 @@ def test_a_key_without_a_plain_text_is_refused_before_anything_is_written(
 ) -> None:
     made = pipeline(tmp_path, "odd", "keep", sparse=False, time="deduplicate_by: [array(k)]\n  within: 1 s")
     land(tmp_path / "in_odd", 5, seed=35)
-    with DagsterInstance.ephemeral() as instance, pytest.raises(SpecError, match="which has no plain text"):
-        go(made, instance)
+    with pytest.raises(SpecError, match="which has no plain text"):
+        go(made)
     assert not (made[1].warehouse / "odd" / "raw_events").exists()

@@ -10,11 +10,9 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
-from tests.runs.running import Made, asked, backfill, go, rebuild, workspace_of
+from tests.runs.running import Made, asked, backfill, go, rebuild, workspace_of, written
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 SPEC = (
     f"name: shop\n{LINES}"
@@ -38,12 +36,6 @@ PLAIN = (
     + "time: {timestamp_by: at, out_of_orderness: 3 s}\n"
     + SPEC[SPEC.index("windows:") :]
 )
-
-
-def pipeline(tmp_path: Path, text: str) -> Made:
-    path = tmp_path / "shop.yaml"
-    path.write_text(text)
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
 
 
 def rejudge(made: Made, *words: str, reason: str = "the clock lied") -> Result:
@@ -71,7 +63,7 @@ def newest_arrival(made: Made) -> datetime:
 def test_a_record_that_has_ruined_the_watermark_is_named_with_the_command_that_takes_it_out(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = pipeline(tmp_path, PLAIN)
+    made = written(tmp_path, "shop", PLAIN)
     land(tmp_path / "in", 50, seed=3, prefix="a")
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
@@ -102,7 +94,7 @@ def test_a_record_that_has_ruined_the_watermark_is_named_with_the_command_that_t
 def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_and_what_comes(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = pipeline(tmp_path, SPEC)
+    made = written(tmp_path, "shop", SPEC)
     warehouse, spec = made[1].warehouse, made[0].spec
     land(tmp_path / "in", 50, seed=3, prefix="a")
     with DagsterInstance.ephemeral() as instance:
@@ -136,10 +128,9 @@ def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_
 
 
 def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    made = pipeline(tmp_path, PLAIN)
+    made = written(tmp_path, "shop", PLAIN)
     land(tmp_path / "in", 20, seed=3)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     for words, said in (
         (["--exclude", "20"], "There is no record 20 in the log of shop"),
         (["--exclude", "one"], "found 'one'"),
@@ -156,7 +147,7 @@ def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: Path) -> None:
-    made = pipeline(tmp_path, PLAIN)
+    made = written(tmp_path, "shop", PLAIN)
     land(tmp_path / "in", 30, seed=3)
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)

@@ -9,10 +9,9 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import SHIFTS, assert_tables_equal_the_oracle, land, table
-from tests.runs.running import backfill, go, pipeline
+from tests.runs.running import FLUSH, backfill, go, pipeline, written
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import Spec
 
@@ -31,19 +30,15 @@ def land_more(folder: Path, warehouse: Place, spec: Spec) -> None:
 
 @pytest.mark.long
 def test_a_flushed_pipeline_takes_more_input_only_when_it_is_told_why_and_keeps_closed_what_the_flush_closed(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
-    warehouse, path = tmp_path / "warehouse", tmp_path / "shifts.yaml"
-    path.write_text(SPEC)
-    spec = read_spec(path).spec
-    land(tmp_path / "in", 200, seed=1)
+    file, settings = written(folder, "shifts", SPEC)
+    warehouse, spec = settings.warehouse, file.spec
+    land(folder / "in", 200, seed=1)
     assert call("run", "shifts.yaml", "--end-of-input", "flush").exit_code == 0
     assert_tables_equal_the_oracle(warehouse, spec, flush=True)
 
-    land_more(tmp_path / "in", warehouse, spec)
+    land_more(folder / "in", warehouse, spec)
     refused = call("run", "shifts.yaml")
     assert refused.exit_code == 1
     assert 'tidemark run SPEC --reopen "why"' in refused.output
@@ -90,7 +85,7 @@ def test_every_timeline_goes_on_from_its_own_watermark_and_is_flushed_again_in_o
     file, settings = made = pipeline(tmp_path, "devices", "drop", over="k", time=by_clock, sessions=True)
     land(tmp_path / "in_devices", 200, seed=3)
     with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(end_of_input="flush"))
+        go(made, instance, FLUSH)
         land_more(tmp_path / "in_devices", settings.warehouse, file.spec)
         assert go(made, instance, RunOptions(end_of_input="flush", reopen="more came in")).batches == 1
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)

@@ -11,16 +11,16 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import assert_tables_equal_the_oracle, land, table, us
 from tests.runs.running import (
+    Made,
     assert_the_report_tells_what_the_tables_hold,
     go,
     materialize_days,
     pipeline,
     without_batch,
+    written,
 )
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec
 
@@ -63,11 +63,9 @@ windows:
 """
 
 
-def two_sources(tmp_path: Path, *, kind: str) -> tuple[SpecFile, Settings]:
+def two_sources(tmp_path: Path, *, kind: str) -> Made:
     """Return the pipeline of two sources; `kind` is the type of the column `k` in the second."""
-    path = tmp_path / "merged.yaml"
-    path.write_text(TWO_SOURCES.format(kind=kind))
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    return written(tmp_path, "merged", TWO_SOURCES.format(kind=kind))
 
 
 def land_meters(folder: Path, records: int, seed: int) -> None:
@@ -124,8 +122,7 @@ def test_splits_may_have_any_text_for_a_name(spark: SparkSession, tmp_path: Path
         tmp_path, "named", "drop", sparse=False, source=f"split: k\n    {splits}", time=idle
     )
     land(tmp_path / "in_named", 80, seed=3)
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, RunOptions(max_events_per_batch=50))
+    go(made, options=RunOptions(max_events_per_batch=50))
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert table(settings.warehouse, file.spec, "windows/per_minute")
 
@@ -176,6 +173,6 @@ def test_a_column_of_two_types_in_two_sources_is_refused_before_anything_is_writ
     _, settings = made = two_sources(tmp_path, kind="INT")
     land(tmp_path / "in_lines", 5, seed=21)
     land(tmp_path / "in_meters", 5, seed=22)
-    with DagsterInstance.ephemeral() as instance, pytest.raises(SpecError, match="`k` STRING and `k` INT"):
-        go(made, instance)
+    with pytest.raises(SpecError, match="`k` STRING and `k` INT"):
+        go(made)
     assert not (settings.warehouse / "merged" / "raw_events").exists()

@@ -7,9 +7,8 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table, us
-from tests.runs.running import go, materialize_days, without_batch
+from tests.runs.running import go, materialize_days, without_batch, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.timeops.spec import Spec
 
@@ -42,9 +41,7 @@ def ticks(settings: Settings, spec: Spec) -> list[tuple[int, int]]:
 def test_live_runs_tick_behind_their_input_and_the_clock_goes_on_from_there(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    path = tmp_path / "ticking.yaml"
-    path.write_text(SPEC)
-    file, settings = made = read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    file, settings = made = written(tmp_path, "ticking", SPEC)
     land(tmp_path, 240, seed=31, files=1)
     lines = (tmp_path / "f0.jsonl").read_text().splitlines()
     (tmp_path / "in").mkdir()

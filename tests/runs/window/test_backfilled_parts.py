@@ -9,11 +9,10 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
+from tests.runs.running import FLUSH, go, written
 from tidemark.assets.backfill.days import range_of_windows, rebuild_days
 from tidemark.assets.exclusions import records_between
-from tidemark.pipelines.runner import RunOptions, run_pipeline
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
+from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.utc import us_of
 
@@ -77,19 +76,16 @@ def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones
     time, windows, end = POLICIES[policy]
     lines = "\n".join(f"  - {window.replace('LATENESS', '')}" for window in windows)
     spec = SPEC.replace("POLICY", time).replace("SPLIT", ", split: k" if time == SILENCES else "")
-    (tmp_path / "daily.yaml").write_text(spec + lines)
-    file, warehouse = read_spec(tmp_path / "daily.yaml"), tmp_path / "warehouse"
-    flushed = RunOptions(end_of_input="flush")
-    runs = [(range(DAYS), RunOptions(end_of_input=end))]
+    file, settings = made = written(tmp_path, "daily", spec + lines)
+    runs, batches = [(range(DAYS), RunOptions(end_of_input=end))], 0
     if policy == "reopened":
-        runs = [(range(3), flushed), (range(3, DAYS), RunOptions(end_of_input=end, reopen="days were missing"))]
-    settings, batches = Settings(warehouse, tmp_path, tmp_path / "home"), 0
+        runs = [(range(3), FLUSH), (range(3, DAYS), RunOptions(end_of_input=end, reopen="days were missing"))]
     with DagsterInstance.ephemeral() as instance:
         for days, options in runs:
             land(tmp_path / "in", days)
-            batches += run_pipeline(file, settings, options, instance=instance).batches
+            batches += go(made, instance, options).batches
     assert batches == DAYS
-    workspace = Workspace(file, warehouse, lambda: spark)
+    workspace = Workspace(file, settings.warehouse, lambda: spark)
     for window in file.spec.windows:
         table = f"windows/{window.name}"
         live = workspace.read_base(table).drop("_batch_id").localCheckpoint()
@@ -98,9 +94,9 @@ def test_days_computed_from_the_part_of_the_log_that_matters_equal_the_live_ones
             part = range_of_windows(workspace, window, us_of(start), us_of(start + timedelta(days=1)))
             assert len(records_between(workspace, part.first_seq, part.end_seq).inputFiles()) == files
             done = rebuild_days(workspace, window, start.date(), start.date(), f"{window.name} {day}")
-            written = done.counts[f"{window.name}.rows"]
-            assert written == live.where(f"to_date(window_start) = '{start.date()}'").count() > 0
+            rows = done.counts[f"{window.name}.rows"]
+            assert rows == live.where(f"to_date(window_start) = '{start.date()}'").count() > 0
             rebuilt = workspace.read_base(table)
-            assert rebuilt.where(f"_batch_id = {workspace.batches.history()[-1].batch_id}").count() == written
+            assert rebuilt.where(f"_batch_id = {workspace.batches.history()[-1].batch_id}").count() == rows
             rebuilt = rebuilt.drop("_batch_id")
             assert live.exceptAll(rebuilt).union(rebuilt.exceptAll(live)).count() == 0, (window.name, day)

@@ -7,18 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.faults.killed import Death, Gateway, run_and_die
+from tests.faults.killed import run_killed
 from tests.feeds import SIGN, between, changes, net, net_by_spark, rows_at
 from tests.runs.landing import LINES, START, land
-from tests.runs.running import asked, backfill, go
+from tests.runs.running import Made, asked, backfill, go, workspace_of, written
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile, Workspace
 
 REVISED, VISITS, MINUTES = "windows/revised", "windows/visits", "windows/minutes"
 SPEC = (
@@ -38,23 +34,17 @@ partitions: {start: 2026-01-01}
 )
 
 
-def fed(base: Path, text: str = SPEC) -> tuple[SpecFile, Settings]:
-    path = base / "fed.yaml"
-    path.write_text(text)
-    return read_spec(path), Settings(base / "warehouse", base, base / "home")
+def fed(base: Path, text: str = SPEC) -> Made:
+    return written(base, "fed", text)
 
 
-def workspace_of(made: tuple[SpecFile, Settings]) -> Workspace:
-    return Workspace(made[0], made[1].warehouse)
-
-
-def versions(made: tuple[SpecFile, Settings], table: str) -> list[int]:
+def versions(made: Made, table: str) -> list[int]:
     """Return the versions of a table that commits name, the first of all in front."""
     named = [commit.table_versions[table] for commit in workspace_of(made).batches.history()]
     return sorted({0, *(version for version in named if version is not None)})
 
 
-def assert_feeds_give_the_tables(spark: SparkSession, made: tuple[SpecFile, Settings], *tables: str) -> None:
+def assert_feeds_give_the_tables(spark: SparkSession, made: Made, *tables: str) -> None:
     """Between any two commits, and from the first on; Spark is slow and reads the last batch and all of them."""
     for table in tables or (REVISED, VISITS, MINUTES):
         folder, named = workspace_of(made).lake.path(table), versions(made, table)
@@ -65,20 +55,16 @@ def assert_feeds_give_the_tables(spark: SparkSession, made: tuple[SpecFile, Sett
         assert net(folder, 0, named[-1]) == rows_at(folder, named[-1]), table
 
 
-def kinds_of_changes(made: tuple[SpecFile, Settings], table: str, after: int) -> Counter[str]:
+def kinds_of_changes(made: Made, table: str, after: int) -> Counter[str]:
     folder = workspace_of(made).lake.path(table)
     return Counter(row["_change_type"] for row in changes(folder, after, versions(made, table)[-1]).to_pylist())
-
-
-def maintain(made: tuple[SpecFile, Settings]) -> Result:
-    return asked(made, "maintain", "--retain", "1h")
 
 
 @pytest.mark.long
 def test_revisions_retracted_sessions_deaths_upkeep_and_backfills_are_told_row_by_row(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file, settings = made = fed(tmp_path)
+    made = fed(tmp_path)
     land(tmp_path / "in", 160, seed=5)
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=80)).batches == 2
@@ -94,8 +80,8 @@ def test_revisions_retracted_sessions_deaths_upkeep_and_backfills_are_told_row_b
             assert set(keys.values()) <= {1}
         land(tmp_path / "in", 60, seed=2, prefix="more", start=START + timedelta(minutes=6))
         for commit in (REVISED, VISITS):
-            assert run_and_die(file.path, settings.warehouse, Death(commit, "python"), Gateway.of(spark)) == -9
-            assert maintain(made).exit_code == 0
+            run_killed(spark, made, commit)
+            assert asked(made, "maintain", "--retain", "1h").exit_code == 0
         go(made, instance)
     assert_feeds_give_the_tables(spark, made)
     assert [row for row in workspace_of(made).lake.open(REVISED).history() if row["operation"] == "RESTORE"]
@@ -124,7 +110,7 @@ def test_a_feed_may_be_switched_on_and_off_on_a_running_pipeline(spark: SparkSes
         # A batch with the feed dies, and takes it back with what it wrote: the next one has it again.
         made = fed(tmp_path)
         land(tmp_path / "in", 60, seed=8, prefix="more", start=START + timedelta(minutes=6))
-        assert run_and_die(made[0].path, made[1].warehouse, Death(VISITS, "python"), Gateway.of(spark)) == -9
+        run_killed(spark, made, VISITS)
         go(made, instance)
         folder, named = workspace_of(made).lake.path(REVISED), versions(made, REVISED)
         on = next(

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, SHIFTS, land
 from tests.runs.running import (
+    FLUSH,
     Made,
     asked,
     assert_same,
@@ -19,14 +20,13 @@ from tests.runs.running import (
     go,
     rebuild,
     workspace_of,
+    written,
 )
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import begin_without_records
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.settings import Settings
 
 NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}
 """Names of windows: sessions, revised ones with a history, sliding ones, windows that remember groups."""
@@ -34,19 +34,16 @@ NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": 
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    path = tmp_path / "shifts.yaml"
-    path.write_text(SHIFTS.replace(LINES, f"{LINES}    order: position\n"))
     land(tmp_path / "in", 80, seed=3, prefix="a")
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    return written(tmp_path, "shifts", SHIFTS.replace(LINES, f"{LINES}    order: position\n"))
 
 
 def renamed(made: Made) -> Made:
-    file, settings = made
-    text = file.path.read_text().replace("from: revised", "from: minutes")
+    path = made[0].path
+    text = path.read_text().replace("from: revised", "from: minutes")
     for old, new in NEW.items():
         text = text.replace(f"{{name: {old},", f"{{name: {new}, was: {old},")
-    file.path.write_text(text)
-    return read_spec(file.path), settings
+    return written(path.parent, path.stem, text)
 
 
 @pytest.mark.long
@@ -67,7 +64,7 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
         assert asked(made, "plan").output.startswith("shifts: nothing changed since")
         land(tmp_path / "in", 60, seed=4, prefix="b")
         for one in (made, fresh):
-            go(one, instance, RunOptions(end_of_input="flush"))
+            go(one, instance, FLUSH)
         assert_same(made, fresh)
     assert committed(made, "windows/visits") == kept, "the old table stays as it was"
     status = asked(made, "status").output
@@ -150,10 +147,12 @@ def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
 
 
 @pytest.mark.long
-def test_a_window_that_is_gone_is_marked_and_dropped_on_demand(
+def test_a_window_that_is_gone_is_marked_keeps_its_table_until_it_is_dropped_and_has_its_past_if_it_comes_back(
     spark: SparkSession, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line = next(one for one in SHIFTS.splitlines(keepends=True) if "name: visits" in one)
+    tens = "  - {name: tens, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}\n"
+    made = changed(made, line, line + tens)
     folder = tmp_path / "warehouse" / "shifts" / "windows" / "visits"
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
@@ -177,10 +176,13 @@ def test_a_window_that_is_gone_is_marked_and_dropped_on_demand(
         assert not [table for table in last.table_versions if table.endswith("/visits")]
         status = asked(made, "status").output
         assert ("ended" in status, "by hand" in status) == (False, False)
+        kept = committed(made, "windows/tens")
+        made = changed(made, tens, "")
         land(tmp_path / "in", 30, seed=5, prefix="c")
         go(made, instance)
-        back = changed(made, "windows:\n", f"windows:\n{line}")
-        assert rebuild(back, "--window", "visits").exit_code == 0
+        assert committed(made, "windows/tens") == kept, "it is not dropped"
+        back = changed(made, "windows:\n", f"windows:\n{tens}{line}")
+        assert rebuild(back, "--window", "visits", "--window", "tens").exit_code == 0
         fresh = elsewhere(back)
         go(fresh, instance)
     assert_same(back, fresh)

@@ -5,16 +5,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from dagster import DagsterInstance
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, table
+from tests.runs.running import go, written
 from tidemark.assets.judging import batch_at_work
 from tidemark.assets.recount.windows import compared, looks_at
-from tidemark.pipelines.runner import RunOptions, run_pipeline
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
 SPEC = f"""\
@@ -41,10 +38,8 @@ def test_a_session_may_lie_over_a_closed_one_and_the_recount_compares_the_others
     ]
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "drawn_out.yaml").write_text(SPEC)
-    file, settings = read_spec(tmp_path / "drawn_out.yaml"), Settings(tmp_path / "warehouse", tmp_path, tmp_path)
-    with DagsterInstance.ephemeral() as instance:
-        assert run_pipeline(file, settings, RunOptions(), instance=instance).batches == 1
+    file, settings = made = written(tmp_path, "drawn_out", SPEC)
+    assert go(made).batches == 1
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     sessions = table(settings.warehouse, file.spec, "windows/visits")
     assert {((row["window_start"] - START).seconds, row["n"]) for row in sessions} == {(0, 2), (2, 5), (19, 5)}

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, land, table
 from tests.runs.running import (
+    FLUSH,
     Made,
     asked,
     assert_same,
@@ -20,10 +21,9 @@ from tests.runs.running import (
     go,
     rebuild,
     workspace_of,
+    written,
 )
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings
 
 SPEC = (
     f"name: shop\n{LINES}    order: position\n"
@@ -38,17 +38,17 @@ windows:
      aggregates: {n: count(*)}}
   - {name: stays, kind: session, gap: 5 s, allowed_lateness: 5 s, emit: on_time, group_by: [k],
      aggregates: {n: count(*)}}
-  - {name: gone, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: last_one, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}
 """
 )
-GONE = "  - {name: gone, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}\n"
+LAST = "  - {name: last_one, kind: tumbling, size: 10 s, group_by: [k], aggregates: {n: count(*)}}\n"
 ADDED = (
     "  - {name: added, kind: hopping, size: 30 s, hop: 10 s, empty: true, group_by: [k], aggregates: {n: count(*)}}\n"
 )
 WRITTEN = ("raw_events", "ordered_events", "held_events", "watermarks", "windows/", "history/")
 ONE = (("visits", ("gap: 8 s", "gap: 5 s")),)
 SEVERAL = (
-    ("added", (GONE, GONE + ADDED)),
+    ("added", (LAST, LAST + ADDED)),
     ("minutes", ("size: 1 minute,", "size: 30 s,")),  # which `hours` is over
     ("revised", ("allowed_lateness: 10 s", "allowed_lateness: 1 minute")),
     ("stays", ("emit: on_time, group_by", "emit: on_time, where: v > 2, group_by")),
@@ -58,10 +58,8 @@ SEVERAL = (
 
 @pytest.fixture
 def made(tmp_path: Path) -> Made:
-    path = tmp_path / "shop.yaml"
-    path.write_text(SPEC)
     land(tmp_path / "in", 80, seed=3, prefix="a")
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
+    return written(tmp_path, "shop", SPEC)
 
 
 @pytest.mark.long
@@ -90,7 +88,7 @@ def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
         assert_same(made, fresh)
         land(tmp_path / "in", 60, seed=4, prefix="b")
         for one in (made, fresh):
-            go(one, instance, RunOptions(end_of_input="flush"))
+            go(one, instance, FLUSH)
     assert_same(made, fresh)
     status = asked(made, "status")
     assert status.exit_code == 0, status.output
@@ -107,29 +105,10 @@ def versions(made: Made) -> Mapping[str, int]:
 
 
 @pytest.mark.long
-def test_a_window_that_is_gone_keeps_its_table_and_one_that_comes_back_has_its_past(
-    spark: SparkSession, made: Made, tmp_path: Path
-) -> None:
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
-        kept = committed(made, "windows/gone")
-        without = changed(made, GONE, "")
-        land(tmp_path / "in", 30, seed=4, prefix="b")
-        go(without, instance)
-        assert committed(made, "windows/gone") == kept
-        again = changed(without, "windows:\n", f"windows:\n{GONE}")
-        assert rebuild(again, "--window", "gone").exit_code == 0
-        fresh = elsewhere(again)
-        go(fresh, instance)
-    assert_same(again, fresh)
-
-
-@pytest.mark.long
 def test_a_lost_window_is_made_anew_alone_and_what_asks_for_more_is_refused(
     spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance)
+    go(made)
     rows = committed(made, "windows/visits")
     shutil.rmtree(tmp_path / "warehouse" / "shop" / "windows" / "visits")
     done = rebuild(made, "--window", "visits")

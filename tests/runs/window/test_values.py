@@ -15,31 +15,24 @@ from dagster import DagsterEventType, DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import table
-from tests.runs.running import go
+from tests.runs.running import FLUSH, Made, go, written
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 
 EVALUATED = DagsterEventType.ASSET_CHECK_EVALUATION
-FLUSH = RunOptions(end_of_input="flush")
 
 
-def pipeline(
-    folder: Path, schema: str, rest: str, records: Sequence[str], keys: str = ""
-) -> tuple[SpecFile, Settings]:
+def pipeline(folder: Path, schema: str, rest: str, records: Sequence[str], keys: str = "") -> Made:
     """Return a pipeline over JSON lines, which keep their order; `keys` are more ones of its source."""
     (folder / "in").mkdir()
     (folder / "in" / "a.jsonl").write_text("\n".join(records) + "\n")
     source = f"kind: files, path: in/*.jsonl, format: json, order: position, settle: 0 s, schema: '{schema}'"
-    (folder / "values.yaml").write_text(f"name: values\nsources:\n  - {{name: s, {source}{keys}}}\n{rest}")
-    return read_spec(folder / "values.yaml"), Settings(folder / "warehouse", folder, folder / "home")
+    return written(folder, "values", f"name: values\nsources:\n  - {{name: s, {source}{keys}}}\n{rest}")
 
 
-def rows_of(made: tuple[SpecFile, Settings], name: str) -> list[dict[str, Any]]:
+def rows_of(made: Made, name: str) -> list[dict[str, Any]]:
     file, settings = made
     return table(settings.warehouse, file.spec, name)
 
@@ -61,8 +54,7 @@ windows:
 """,
         [f'{{"at": "2026-05-01T{at}", "h": {h}, "id": {number}}}' for at, h, number in values],
     )
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, FLUSH)
+    go(made, options=FLUSH)
     assert {row["_timeline"] for row in rows_of(made, "ordered_events")} == {'["0.0"]'}
     groups = sorted((row["ts"].microsecond, row["n"]) for row in rows_of(made, "windows/by_time"))
     assert groups == [(1, 1), (2, 1), (123456, 1)]
@@ -251,8 +243,7 @@ windows:
 """,
         ['{"at": "2026-07-15T12:00:00", "net": 1.10}', '{"at": 1784109600000000}', '{"at": "2026-07-15T12:00Z"}'],
     )
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, FLUSH)
+    go(made, options=FLUSH)
     hours = sorted(
         (r["window_start"].hour, r["src"], r["n"], str(r["net"])) for r in rows_of(made, "windows/by_hour")
     )
@@ -284,8 +275,7 @@ windows:
         ],
         """, arrival_time: "to_timestamp(got, 'dd.MM.yyyy HH:mm')\"""",
     )
-    with DagsterInstance.ephemeral() as instance:
-        go(made, instance, FLUSH)
+    go(made, options=FLUSH)
     ten = datetime(2026, 7, 15, 10, tzinfo=UTC)
     [row] = rows_of(made, "windows/by_hour")
     assert (row["window_start"], row["n"], row["first"]) == (ten, 1, ten.replace(minute=1))

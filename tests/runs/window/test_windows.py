@@ -4,26 +4,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.runs.landing import (
-    LINES,
-    assert_tables_equal_the_oracle,
-    land,
-    table,
-)
+from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import (
+    FLUSH,
     assert_the_report_tells_what_the_tables_hold,
     go,
     materialize_days,
     without_batch,
+    written,
 )
 from tidemark.pipelines.runner import RunOptions
-from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place
-from tidemark.resources.settings import Settings
-from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.spec import Spec
 
 PREIMAGE, DELETE = "update_preimage", "delete"
@@ -64,34 +58,31 @@ partitions: {start: 2026-01-01}
 )
 
 
-def kinds(tmp_path: Path) -> tuple[SpecFile, Settings]:
-    path = tmp_path / "kinds.yaml"
-    path.write_text(SPEC)
-    return read_spec(path), Settings(tmp_path / "warehouse", tmp_path, tmp_path / "home")
-
-
 @pytest.mark.long
 def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebuilt_from_the_log_are_the_same(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    file, settings = made = kinds(tmp_path)
+    file, settings = made = written(tmp_path, "kinds", SPEC)
     land(tmp_path / "in", 700, seed=5)
     with DagsterInstance.ephemeral() as instance:
         assert go(made, instance, RunOptions(max_events_per_batch=400)).batches == 2
         assert_tables_equal_the_oracle(settings.warehouse, file.spec)
         assert_open_sessions_keep_the_results_that_no_closed_one_holds(settings.warehouse, file.spec)
+        days = instance.get_materialized_partitions(AssetKey(["kinds", "windows", "revised"]))
+        assert days == {"2026-01-01", "2026-01-02"}
         for name in ("revised", "quiet", "five", "spells", "visits"):
             live = table(settings.warehouse, file.spec, f"windows/{name}")
             assert live
             materialize_days(made, instance, name)
             rebuilt = table(settings.warehouse, file.spec, f"windows/{name}")
+            assert {row["_batch_id"] for row in rebuilt} != {row["_batch_id"] for row in live}, name
             assert without_batch(rebuilt) == without_batch(live), name
         totals = {row["total"] for row in table(settings.warehouse, file.spec, "windows/quiet") if row["n"] == 0}
         assert totals == {None}, "what Spark gives over no rows"
         revised = table(settings.warehouse, file.spec, "windows/revised")
         assert {row["_is_final"] for row in revised} == {True, False}
         assert max(row["_revision"] for row in revised) > 1
-        assert go(made, instance, RunOptions(end_of_input="flush")).batches == 1
+        assert go(made, instance, FLUSH).batches == 1
         assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
         assert_history_leads_to_the_last_revisions(settings.warehouse, file.spec)
         for name in ("revised", "at_each", "visits"):
