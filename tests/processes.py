@@ -26,7 +26,6 @@ from tidemark.resources.spark.session import session_config
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return int(found.getsockname()[1])
@@ -71,7 +70,6 @@ def wait_until(holds: Callable[[], bool], log: Path, patience_s: float = PATIENC
 
 @contextmanager
 def daemon(home: Path, specs: Path, warehouse: Place) -> Iterator[None]:
-    """Dagster's daemon over a folder of specs."""
     places = {"DAGSTER_HOME": home, "TIDEMARK_SPECS": specs, "TIDEMARK_WAREHOUSE": warehouse}
     command = [str(Path(sys.executable).parent / "dagster-daemon"), "run", "-w", str(ROOT / "workspace.yaml")]
     with process(command, {name: str(place) for name, place in places.items()}, specs / "daemon.log"):

@@ -115,7 +115,6 @@ class Door:
         self._one_at_a_time = threading.Lock()  # moto looks whether a key is there, and then puts it
 
     def __call__(self, request: dict[str, Any], answer: Callable[..., Any]) -> Iterable[bytes]:
-        """One request."""
         if request["PATH_INFO"] == _DOOR:
             return self._ordered(request, answer)
         method = request["REQUEST_METHOD"]
@@ -145,7 +144,6 @@ def _refused(answer: Callable[..., Any], code: str, message: str) -> Iterable[by
 
 
 def main() -> None:
-    """Serve until the process is ended."""
     # Only the process of the server waits for these.
     from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
     from werkzeug.serving import WSGIRequestHandler, make_server  # noqa: PLC0415

@@ -39,7 +39,6 @@ class Dice:
         return self._random is None
 
     def choice(self, values: Sequence[T]) -> T:
-        """One of some values."""
         return values[0] if self._random is None else self._random.choice(values)
 
     def turn(self, values: Sequence[T], turn: int) -> T:

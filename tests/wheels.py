@@ -14,7 +14,6 @@ STOREYS = ("assets", "pipelines", "resources", "timeops")
 
 
 def copy_checkout(to: Path) -> None:
-    """Copies what a wheel is built from."""
     without_caches = shutil.ignore_patterns("__pycache__")
     for name in STOREYS:
         shutil.copytree(ROOT / name, to / name, ignore=without_caches)
@@ -24,7 +23,6 @@ def copy_checkout(to: Path) -> None:
 
 
 def build_wheel(checkout: Path, into: Path) -> Path:
-    """Builds the wheel of a checkout, and returns its path."""
     into.mkdir()
     build = f"import hatchling.build; hatchling.build.build_wheel({os.fspath(into)!r})"  # as pip does
     subprocess.run([sys.executable, "-B", "-c", build], cwd=checkout, check=True, capture_output=True, timeout=60)

@@ -32,7 +32,6 @@ class Places:
 
     @property
     def warehouse(self) -> Path:
-        """Folder of the tables."""
         return self.root / "warehouse"
 
     @property
@@ -45,7 +44,6 @@ class Places:
         }
 
     def tidemark(self, *words: str) -> None:
-        """Runs the command line."""
         command = [sys.executable, "-m", "tidemark.pipelines.cli", *words]
         subprocess.run(command, cwd=ROOT, env={**os.environ, **self.environment}, check=True, capture_output=True)
 

@@ -30,7 +30,6 @@ class DagsterUi:
         self.page.goto(f"{self._address}/overview/timeline")
 
     def open_lineage(self) -> None:
-        """Open the graph of the pipeline's assets."""
         self.page.goto(f"{self._address}/locations/tidemark/asset-groups/{self._pipeline}")
         expect(self.in_graph("raw_events")).to_be_visible()
         expect(self.page.get_by_text("Loading")).to_have_count(0)
@@ -57,15 +56,12 @@ class DagsterUi:
         expect(self.page.get_by_text("Latest materialization", exact=True)).to_be_visible()
 
     def open_tab(self, name: str) -> None:
-        """Open a tab of an asset."""
         self.page.get_by_role("tab", name=name, exact=True).click()
 
     def fold(self, section: str) -> None:
-        """Folds a section of an asset's overview."""
         self.page.get_by_text(section, exact=True).first.click()
 
     def open_plots(self) -> None:
-        """Open the numbers of the asset over runs."""
         self.open_tab("Overview")
         self.page.get_by_role("button", name="Plots").click()
         expect(self.page.locator("canvas").first).to_be_visible()
@@ -79,22 +75,18 @@ class DagsterUi:
         return picture
 
     def close_picture(self) -> None:
-        """Closes it."""
         self.page.get_by_role("button", name="Close").click()
 
     def open_check(self, name: str) -> None:
-        """Open a check of the asset."""
         self.open_tab("Checks")
         self.page.get_by_text(name, exact=True).first.click()
         expect(self.page.get_by_text("Latest execution", exact=True)).to_be_visible()
 
     def open_automation(self, name: str) -> None:
-        """Open a sensor or schedule, from the list of all."""
         self.page.get_by_role("link", name="Automation").click()
         self.page.get_by_role("link", name=name).click()
 
     def switch_automation_off(self) -> None:
-        """Stops the open sensor or schedule."""
         switch = self.page.get_by_role("checkbox")
         expect(switch).to_be_checked()
         self.page.locator("label").filter(has=switch).click()
@@ -109,7 +101,6 @@ class DagsterUi:
         expect(self.page.get_by_text("Run of")).to_be_visible()
 
     def recompute_days(self, asset: str) -> None:
-        """Launches a backfill of all days of an asset."""
         self.open_asset(asset)
         self.page.get_by_role("button", name="Materialize").first.click()
         dialog = self.page.get_by_role("dialog")
@@ -118,7 +109,6 @@ class DagsterUi:
         expect(dialog).to_have_count(0)
 
     def wait_for_success(self) -> None:
-        """Waits until the open run has ended well."""
         ended = self.page.get_by_text("Success", exact=True).or_(self.page.get_by_text("Failure", exact=True)).first
         ended.wait_for(timeout=LONGEST_RUN.total_seconds() * 1_000)
         expect(ended).to_have_text("Success")

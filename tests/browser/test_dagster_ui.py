@@ -41,13 +41,11 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
 
 @pytest.fixture(scope="module")
 def complaints() -> list[str]:
-    """Return what the browser had to complain of."""
     return []
 
 
 @pytest.fixture(scope="module")
 def ui(places: Places, complaints: list[str]) -> Iterator[DagsterUi]:
-    """Dagster in a browser."""
     with dagster_ui(places) as address, browser_page() as page:
         listen(page, complaints)
         yield DagsterUi(page, address, "flights")

@@ -67,7 +67,6 @@ class Demo:
         return process(words, {**places, **self.environment}, self.log)
 
     def does(self, command: str, *options: str) -> str:
-        """Return what a command says that ends well."""
         with self.started(command, *options) as running:
             assert running.wait(DEADLINE_S) == 0, self.log.read_text()
         return self.log.read_text()

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.faults.killed import KILLED, Death, Gateway, rebuild_and_die
 from tests.runs.landing import START, assert_tables_equal_the_oracle, land
-from tests.runs.running import Made, assert_same, changed, elsewhere, go, pipeline, rebuild
+from tests.runs.running import Made, assert_as_new, assert_same, changed, go, pipeline, rebuild
 from tidemark.pipelines.runner import RunOptions
 
 ORDER = (
@@ -52,9 +52,7 @@ def test_a_rebuild_that_is_killed_again_and_again_ends_with_the_tables_of_a_new_
             run_more(made, instance, next(numbers))
         done = rebuild(made)
         assert done.exit_code == 0, done.output
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         for one in (made, fresh):
             run_more(one, instance, 999)
     assert_same(made, fresh)

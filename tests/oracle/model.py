@@ -69,13 +69,11 @@ class TimeRules:
     processing_time: bool = False
 
     def tolerance_of(self, source: str) -> int:
-        """Return the out-of-orderness of one source."""
         if isinstance(self.out_of_orderness_us, int):
             return self.out_of_orderness_us
         return self.out_of_orderness_us[source]
 
     def timeout_of(self, source: str) -> int:
-        """Return the idle timeout of one source."""
         timeout = self.idle[1] if self.idle else None
         if timeout is None:
             raise ValueError("idle: there is no timeout")
@@ -131,7 +129,6 @@ def refuse(wrong: bool, setting: str, why: str) -> None:
 
 
 def check_rules(rules: TimeRules, windows: Sequence[Window]) -> None:
-    """Refuse time rules that contradict each other."""
     refuse(rules.unit_us not in (1, 1_000, 1_000_000), "unit_us", "is a microsecond, millisecond or second")
     per_source = rules.out_of_orderness_us
     tolerances = [per_source] if isinstance(per_source, int) else list(per_source.values())
@@ -153,7 +150,6 @@ def check_rules(rules: TimeRules, windows: Sequence[Window]) -> None:
 
 
 def check_idle(rules: TimeRules, windows: Sequence[Window]) -> None:
-    """Refuse idle settings that cannot work."""
     if rules.idle is None:
         return
     kind, timeout = rules.idle

@@ -34,7 +34,6 @@ def run(items: Sequence[Record | Control], rules: TimeRules, windows: Sequence[W
 
 
 def check_items(items: Sequence[Record | Control]) -> None:
-    """Refuse a log that is not in order."""
     last = -1
     for item in items:
         if isinstance(item, Record):
@@ -74,7 +73,6 @@ class Referee:
     # ---- one item
 
     def play(self, item: Record | Control) -> None:
-        """Take one item of the log."""
         if isinstance(item, Control) and item.kind == "flush":
             self.flushed = True
             self.settle(everything=True)

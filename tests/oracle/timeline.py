@@ -165,7 +165,6 @@ class Timeline:
 
 
 def closes_windows(rules: TimeRules) -> bool:
-    """Return whether silence closes windows."""
     return rules.idle is not None and rules.idle[0] == "window_close"
 
 

@@ -62,13 +62,11 @@ class WindowKeeper:
     # ---- tests against W
 
     def is_past_end(self, end: int, watermark: int | None) -> bool:
-        """Return whether W has passed the end."""
         if watermark is None:
             return False
         return end < watermark if self.window.end_is_inside else end <= watermark
 
     def is_closed(self, key: Key, watermark: int | None) -> bool:
-        """Return whether W, or a flush, has closed the window."""
         return key in self.flushed or self.is_past_end(key[2] + self.window.allowed_lateness_us, watermark)
 
     def refusal(self, key: Key, missed: list[Interval], watermark: int | None) -> Placing:
@@ -99,7 +97,6 @@ class WindowKeeper:
         return placing
 
     def keep(self, record: Record, t: int) -> None:
-        """Remember an event that reached a window."""
         self.records[record.seq] = record
         self.times[record.seq] = t
 

@@ -10,7 +10,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, START, land
-from tests.runs.running import assert_same, elsewhere, go, rebuild, written
+from tests.runs.running import assert_as_new, assert_same, go, rebuild, written
 from tests.seeds import Dice
 from tidemark.assets.rebuild import shadow
 from tidemark.pipelines.runner import RunOptions
@@ -72,9 +72,7 @@ def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
         changed = written(tmp_path, "drawn", now)
         done = rebuild(changed)
         assert done.exit_code == 0, (before, now, done.output)
-        fresh = elsewhere(changed)
-        go(fresh, instance, RunOptions(max_events_per_batch=dice.choice((None, 23))))
-        assert_same(changed, fresh)
+        fresh = assert_as_new(changed, instance, RunOptions(max_events_per_batch=dice.choice((None, 23))))
         land(tmp_path / "in", 40, seed=dice.seed(2), prefix="b")
         end = RunOptions(end_of_input=dice.choice(("hold", "flush")))
         for one in (changed, fresh):

@@ -22,6 +22,8 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
@@ -168,7 +170,6 @@ def log_of(base: Path, name: str) -> list[dict[str, Any]]:
 
 
 def asked(made: Made, word: str, *words: str) -> Result:
-    """Return a command of a pipeline."""
     given = [word, str(made[0].path), "--warehouse", str(made[1].warehouse), *words]
     return CliRunner().invoke(main, given, catch_exceptions=False)
 
@@ -197,7 +198,6 @@ def without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
 
 
 def changed(made: Made, before: str, now: str) -> Made:
-    """Return the same pipeline after a change of its file."""
     file, settings = made
     text = file.path.read_text()
     assert text.count(before) == 1
@@ -273,6 +273,30 @@ def assert_same(made: Made, fresh: Made) -> None:
     names = public_tables(fresh)
     found, wanted = (rows_by_table(workspace_of(one), names, without=["_batch_id"]) for one in (made, fresh))
     assert_same_tables(found, wanted)
+
+
+def assert_as_new(made: Made, instance: DagsterInstance, options: RunOptions | None = None) -> Made:
+    """Compare a pipeline with a new one over the same input; return that one."""
+    fresh = elsewhere(made)
+    go(fresh, instance, options)
+    assert_same(made, fresh)
+    return fresh
+
+
+def dies(*_: object, **__: object) -> None:
+    raise OSError("dies here")
+
+
+def commit_dies(patched: pytest.MonkeyPatch, part: str) -> None:
+    """Let the commit die whose input has a part of this name."""
+    original = BatchLog.commit
+
+    def commit(log: BatchLog, plan: Plan, *given: Any, **named: Any) -> Commit:
+        if part in plan.input:
+            dies()
+        return original(log, plan, *given, **named)
+
+    patched.setattr(BatchLog, "commit", commit)
 
 
 def at_the_end(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:

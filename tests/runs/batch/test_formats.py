@@ -127,7 +127,6 @@ def test_a_warehouse_of_a_released_version_goes_on(spark: SparkSession, tmp_path
 
 
 def copied(file: SpecFile, name: str) -> Path:
-    """Return a copy of the warehouse of the fixture."""
     copy = file.path.parent / name
     shutil.copytree(file.path.parent / "warehouse", copy)
     return copy

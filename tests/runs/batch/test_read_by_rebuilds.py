@@ -16,7 +16,7 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, land
-from tests.runs.running import assert_same, changed, elsewhere, go, rebuild, written
+from tests.runs.running import assert_as_new, changed, go, rebuild, written
 from tidemark.assets import batch
 from tidemark.resources.delta.lake import Lake
 
@@ -95,9 +95,7 @@ def test_a_window_is_made_anew_from_the_columns_of_the_log_that_it_needs(
             done = rebuild(made, "--window", "minutes")
             assert done.exit_code == 0, done.output
         found = [*scans(spark, base, last)]
-        fresh = elsewhere(made)
-        go(fresh, instance)
-    assert_same(made, fresh)
+        assert_as_new(made, instance)
     of_log = [scan for scan in found if scan.table.startswith("raw_events/")]
     whole = [scan for scan in of_log if not scan.columns <= JUDGED | {"k"}]
     assert len(whole) == 1, "whole records are kept of open windows alone"

@@ -19,11 +19,11 @@ from tests.runs.running import (
     FLUSH,
     Made,
     asked,
+    assert_as_new,
     assert_same,
     backfill,
     changed,
     committed,
-    elsewhere,
     go,
     lines,
     pipeline,
@@ -52,9 +52,7 @@ def test_after_a_change_that_needs_the_past_the_tables_are_those_of_a_new_pipeli
         done = rebuild(made, "--reason", "half a minute is enough")
         assert done.exit_code == 0, done.output
         assert "meter: made anew from the 60 records of the log, as batch " in done.output
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec)
         land(tmp_path / "in_meter", 50, seed=4, prefix="b")
         go(made, instance)
@@ -198,9 +196,7 @@ def test_live_runs_go_on_while_the_log_is_judged_anew(
         monkeypatch.setattr(Shadow, "catch_up", then_a_live_run)
         assert rebuild(made).exit_code == 0
         monkeypatch.undo()
-        fresh = elsewhere(made)
-        go(fresh, instance)
-    assert_same(made, fresh)
+        assert_as_new(made, instance)
     status = asked(made, "status")
     assert status.exit_code == 0, status.output
     assert "by hand" not in status.output, "the counts of batches are those of the tables"
@@ -292,9 +288,7 @@ def test_the_change_feed_of_a_window_tells_the_rows_that_differ_and_upkeep_remov
         made = changed(made, "change_feed: true", "change_feed: true\n    having: n > 3")
         monkeypatch.setattr(Shadow, "discard", lambda _: None)
         assert rebuild(made).exit_code == 0
-        fresh = elsewhere(made)
-        go(fresh, instance)
-    assert_same(made, fresh)
+        assert_as_new(made, instance)
     now = committed(made, "windows/per_minute")
     assert 0 < len(now) < len(before)
     feed = pa.table(DeltaTable(folder).load_cdf(starting_version=version + 1).read_all()).to_pylist()
@@ -316,9 +310,7 @@ def test_columns_that_came_later_and_wider_types_are_in_the_tables_made_anew(
         made = changed(made, "v INT", "v BIGINT, extra STRING")
         made = changed(made, "group_by: [k]", "group_by: [k, extra]")
         assert rebuild(made).exit_code == 0
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         file = tmp_path / "in_meter" / "b.jsonl"
         line = {"id": "late", "at": "2026-01-02T00:30:00Z", "got": "2026-01-02T00:30:00Z", "v": 2**40, "extra": "x"}
         file.write_text(json.dumps(line) + "\n")

@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 from dagster import AssetKey, DagsterInstance, build_sensor_context
 
-from tests.runs.running import ON_INPUT, Made, assert_same, backfill, changed, elsewhere, go, workspace_of, written
+from tests.runs.running import (
+    ON_INPUT,
+    Made,
+    assert_as_new,
+    backfill,
+    changed,
+    go,
+    workspace_of,
+    written,
+)
 from tidemark.pipelines.definitions import build_definitions
 
 SPEC = """
@@ -151,9 +160,7 @@ def test_all_days_of_a_window_that_was_changed_make_it_anew_and_some_name_the_jo
         assert filled(instance) == ["2026-01-03", "2026-01-09"]
         assert filled(instance, AssetKey(["gaps", "windows", "monthly"])) == ["2025-12-08", "2026-01-07"]
         assert go(now, instance).batches == 0
-        fresh = elsewhere(now)
-        go(fresh, instance)
-    assert_same(now, fresh)
+        assert_as_new(now, instance)
     last = workspace_of(now).batches.last_commit()
     assert last is not None
     assert (last.plan.kind, last.reason) == ("rebuild", "all days in Dagster")

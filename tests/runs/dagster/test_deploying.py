@@ -54,7 +54,6 @@ def test_the_page_can_be_pasted_line_by_line_and_ends_with_dagster_at_work(tmp_p
 
 
 def serves(port: int) -> bool:
-    """Return whether Dagster's webserver is there."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/server_info") as answer:
             return bool(answer.status == 200)

@@ -58,12 +58,10 @@ def with_files(specs: Path) -> None:
 
 
 def located() -> Definitions:
-    """Return what Dagster loads."""
     return definitions.defs()
 
 
 def groups(made: Definitions) -> dict[str, set[str]]:
-    """Asset keys by group."""
     found: dict[str, set[str]] = {}
     for key in made.resolve_asset_graph().get_all_asset_keys():
         group = made.resolve_asset_graph().get(key).group_name

@@ -71,7 +71,6 @@ def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
 
 
 def failures(batch: Written, asset: str) -> dict[str, str]:
-    """Messages of the checks that fail, by name."""
     return {one.expectation.name: one.message for one in run_checks(batch.batch, asset) if not one.passed}
 
 

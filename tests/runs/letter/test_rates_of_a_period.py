@@ -55,7 +55,6 @@ def record(name: str, came: int, at: int, device: str) -> str:
 
 
 def result(instance: DagsterInstance, asset: str, check: str) -> AssetCheckEvaluation:
-    """Return the last result of a check."""
     key = AssetCheckKey(AssetKey(["rated", asset]), check)
     found = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key].event
     assert found is not None

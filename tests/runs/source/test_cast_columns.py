@@ -11,10 +11,10 @@ from pyspark.sql import SparkSession
 from tests.runs.running import (
     Made,
     asked,
+    assert_as_new,
     assert_same,
     changed,
     committed,
-    elsewhere,
     go,
     rebuild,
     workspace_of,
@@ -71,9 +71,7 @@ def test_values_are_cast_and_all_is_as_in_a_pipeline_that_had_the_types_from_the
         assert committed(made, "raw_events") == before, "readers stay at the last commit"
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         land(tmp_path, "b", 40)
         for one in (made, fresh):
             go(one, instance)

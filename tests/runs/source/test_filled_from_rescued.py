@@ -16,11 +16,11 @@ from pyspark.sql import SparkSession
 from tests.runs.running import (
     Made,
     asked,
+    assert_as_new,
     assert_same,
     at_the_end,
     changed,
     committed,
-    elsewhere,
     go,
     rebuild,
     workspace_of,
@@ -117,9 +117,7 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
         go(made, instance)
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         last = workspace_of(made).batches.last_commit("rebuild")
         assert last is not None
         assert rebuild(made).exit_code == 0
@@ -183,6 +181,4 @@ def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
         done = rebuild(now)
         assert done.exit_code == 0, done.output
         go(now, instance)
-        fresh = elsewhere(now)
-        go(fresh, instance)
-    assert_same(now, fresh)
+        assert_as_new(now, instance)

@@ -14,7 +14,19 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, arrivals
-from tests.runs.running import FLUSH, Made, asked, committed, go, public_tables, rebuild, workspace_of, written
+from tests.runs.running import (
+    FLUSH,
+    Made,
+    asked,
+    commit_dies,
+    committed,
+    dies,
+    go,
+    public_tables,
+    rebuild,
+    workspace_of,
+    written,
+)
 from tests.seeds import Dice
 from tidemark.assets import live
 from tidemark.assets.live import BATCH
@@ -24,7 +36,6 @@ from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import state_of
 from tidemark.pipelines.runner import RunOptions
-from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.settings import Settings
 from tidemark.timeops.errors import SpecError
 
@@ -173,7 +184,10 @@ def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
         land(tmp_path, 1, 2)
         for at in ("log_control", "batches"):
             with monkeypatch.context() as patched:
-                _dies(patched, at)
+                if at == "log_control":
+                    patched.setattr(switch, "end_tables", dies)
+                else:
+                    commit_dies(patched, "renamed_sources")
                 with pytest.raises(Exception, match="dies here"):
                     go(now, instance)
             assert "`tidemark run` goes on with it" in asked(now, "status").output
@@ -183,21 +197,6 @@ def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
         assert len({row["id"] for row in committed(now, "raw_events")}) == len(committed(now, "raw_events")) == 100
         with pytest.raises(SpecError, match="it would read again what `quick` has read: write `was: quick`"):
             go(made(tmp_path, "renamed", OLD), instance)
-
-
-def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
-    """Let a rename die right after it has written the item, or before its commit."""
-
-    def dies(*given: object, **_: object) -> None:
-        if at != "batches" or "renamed_sources" in given[1].input:  # type: ignore[attr-defined]
-            raise OSError("dies here")
-        original(*given, **_)  # type: ignore[arg-type]
-
-    original = BatchLog.commit
-    if at == "batches":
-        patched.setattr(BatchLog, "commit", dies)
-    else:
-        patched.setattr(switch, "end_tables", dies)
 
 
 @pytest.mark.long
@@ -267,7 +266,7 @@ def test_what_was_read_and_not_processed_keeps_its_name_until_it_is(
     land(tmp_path, 0, 1)
     with DagsterInstance.ephemeral() as instance:
         with monkeypatch.context() as patched:
-            patched.setattr(live, "adjust_time", _fails)
+            patched.setattr(live, "adjust_time", dies)
             with pytest.raises(Exception, match="dies here"):
                 go(made(tmp_path, "renamed", OLD), instance)
         assert len(committed(made(tmp_path, "renamed", OLD), "raw_events")) > 0
@@ -276,7 +275,3 @@ def test_what_was_read_and_not_processed_keeps_its_name_until_it_is(
         go(made(tmp_path, "renamed", OLD), instance)
         go(made(tmp_path, "renamed", NEW, was=True), instance)
         assert len(committed(made(tmp_path, "renamed", NEW, was=True), "raw_events")) == 50
-
-
-def _fails(_batch: object) -> None:
-    raise OSError("dies here")

@@ -66,7 +66,6 @@ def forget() -> None:
 
 
 def in_store(tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False) -> Made:
-    """Return a pipeline whose input and tables are in a store."""
     made = pipeline(tmp_path, "shop", policy, sparse=False, sessions=sessions)
     file, settings = changed(made, "path: in_shop", f"path: {store}/in_shop")
     return file, replace(settings, warehouse=place_of(f"{store}/warehouse"))

@@ -39,7 +39,6 @@ class Pipeline:
         self.spec.write_text(SPEC)
 
     def ends(self, word: str, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Return how a command ends."""
         return subprocess.run(
             [sys.executable, "-m", "tidemark.pipelines.cli", word, str(self.spec), *words],
             cwd=ROOT,

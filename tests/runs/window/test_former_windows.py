@@ -13,10 +13,12 @@ from tests.runs.running import (
     FLUSH,
     Made,
     asked,
+    assert_as_new,
     assert_same,
     changed,
+    commit_dies,
     committed,
-    elsewhere,
+    dies,
     go,
     rebuild,
     workspace_of,
@@ -25,7 +27,6 @@ from tests.runs.running import (
 from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import begin_without_records
 from tidemark.pipelines.runner import RunOptions
-from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
 
 NEW = {"visits": "calls", "revised": "minutes", "last_20_s": "lately", "quiet": "stillness"}
@@ -58,9 +59,7 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
         assert [change["meaning"] for change in planned["changes"]] == ["from here on"] * len(NEW)
         assert planned["changes"][0]["sentence"] == "`visits` is `calls` now"
         go(made, instance)  # without new input
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         assert asked(made, "plan").output.startswith("shifts: nothing changed since")
         land(tmp_path / "in", 60, seed=4, prefix="b")
         for one in (made, fresh):
@@ -93,22 +92,13 @@ def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
                     go(made, instance)
             assert committed(made, "dead_letters") == before, "readers stay at the last commit"
         go(made, instance)
-        fresh = elsewhere(made)
-        go(fresh, instance)
-    assert_same(made, fresh)
+        assert_as_new(made, instance)
 
 
 def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
     """Let a rename die right after it has written a table, or before its commit."""
     if at == "batches":
-        original = BatchLog.commit
-
-        def commit(log: BatchLog, plan: object, *given: object, **named: object) -> object:
-            if "renamed" in plan.input:  # type: ignore[attr-defined]
-                raise OSError("dies here")
-            return original(log, plan, *given, **named)  # type: ignore[arg-type]
-
-        patched.setattr(BatchLog, "commit", commit)
+        commit_dies(patched, "renamed")
         return
     begun = begin_without_records
     committed_here = Lake._committed
@@ -116,7 +106,7 @@ def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
     def after(lake: Lake, table: str, version: int) -> None:
         committed_here(lake, table, version)
         if table == at:
-            raise OSError("dies here")
+            dies()
 
     def begin(*given: object) -> object:
         patched.setattr(Lake, "_committed", after)
@@ -139,9 +129,7 @@ def test_a_window_that_is_renamed_and_changed_is_made_anew_under_its_new_name(
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
         assert "the spec asks for the past of calls" in done.output
-        fresh = elsewhere(made)
-        go(fresh, instance)
-    assert_same(made, fresh)
+        assert_as_new(made, instance)
     assert "by hand" not in asked(made, "status").output
     assert "nothing needs the past" in rebuild(made, "--to-spec").output
 
@@ -166,7 +154,7 @@ def test_a_window_that_is_gone_is_marked_keeps_its_table_until_it_is_dropped_and
         assert "windows/visits: the spec has no such window any more" in asked(made, "status").output
         assert "one of visits" in rebuild(made, "--drop", "visit").output
         with monkeypatch.context() as patched:
-            patched.setattr(switch, "remove_tree", _fails)
+            patched.setattr(switch, "remove_tree", dies)
             assert "dies here" in rebuild(made, "--drop", "visits").output
         assert folder.exists()
         done = rebuild(made, "--drop", "visits", "--reason", "nobody reads it")
@@ -183,10 +171,4 @@ def test_a_window_that_is_gone_is_marked_keeps_its_table_until_it_is_dropped_and
         assert committed(made, "windows/tens") == kept, "it is not dropped"
         back = changed(made, "windows:\n", f"windows:\n{tens}{line}")
         assert rebuild(back, "--window", "visits", "--window", "tens").exit_code == 0
-        fresh = elsewhere(back)
-        go(fresh, instance)
-    assert_same(back, fresh)
-
-
-def _fails(_place: object) -> None:
-    raise OSError("dies here")
+        assert_as_new(back, instance)

@@ -13,11 +13,11 @@ from tests.runs.running import (
     FLUSH,
     Made,
     asked,
+    assert_as_new,
     assert_same,
     changed,
     command,
     committed,
-    elsewhere,
     go,
     rebuild,
     workspace_of,
@@ -83,9 +83,7 @@ def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
         mine = {f"{folder}/{name}" for name in names for folder in ("windows", "history")}
         others = {name: version for name, version in before.items() if name.startswith(WRITTEN) and name not in mine}
         assert {name: versions(made)[name] for name in others} == others, "nothing else is written"
-        fresh = elsewhere(made)
-        go(fresh, instance)
-        assert_same(made, fresh)
+        fresh = assert_as_new(made, instance)
         land(tmp_path / "in", 60, seed=4, prefix="b")
         for one in (made, fresh):
             go(one, instance, FLUSH)
