@@ -23,7 +23,7 @@ from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions, RunReport, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.plans import Commit, Plan, this_process
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place
 from tidemark.resources.settings import Settings
@@ -283,6 +283,21 @@ def assert_as_new(made: Made, instance: DagsterInstance, options: RunOptions | N
     return fresh
 
 
+def begin_elsewhere(workspace: Workspace) -> Plan:
+    """Begin an ingestion, as another run of this process does."""
+    last = workspace.batches.last_commit()
+    return workspace.batches.begin(
+        "ingest",
+        this_process("another run"),
+        workspace.clock.now(),
+        after=last.batch_id if last else None,
+        first_seq=workspace.progress.log_end(),
+        end_seq=None,
+        input={},
+        fingerprint=workspace.spec.fingerprint(),
+    )
+
+
 def dies(*_: object, **__: object) -> None:
     raise OSError("dies here")
 
@@ -336,7 +351,7 @@ def assert_dagster_shows_the_rows_of_the_tables(instance: DagsterInstance, wareh
     """Row counts are of the tables and of their days; what the batches wrote adds up to them."""
     window = AssetKey([spec.name, "windows", "per_minute"])
     for name in ("raw_events", "ordered_events", "dead_letters"):
-        shown = _materializations(instance, AssetKey([spec.name, name]))
+        shown = materializations(instance, AssetKey([spec.name, name]))
         rows = len(table(warehouse, spec, name))
         assert shown[0]["dagster/row_count"].value == rows, name
         assert sum(one["rows_written"].value for one in shown) == rows, name
@@ -346,11 +361,11 @@ def assert_dagster_shows_the_rows_of_the_tables(instance: DagsterInstance, wareh
         assert event.asset_materialization is not None
         newest.setdefault(event.asset_materialization.partition, event.asset_materialization.metadata)
     assert {day: shown["dagster/partition_row_count"].value for day, shown in newest.items()} == days
-    last = _materializations(instance, window)[0]
+    last = materializations(instance, window)[0]
     assert last["dagster/row_count"].value == days.total()
 
 
-def _materializations(instance: DagsterInstance, asset: AssetKey) -> list[Mapping[str, MetadataValue[Any]]]:
+def materializations(instance: DagsterInstance, asset: AssetKey) -> list[Mapping[str, MetadataValue[Any]]]:
     """Metadata of the materializations of an asset, the newest first."""
     events = instance.fetch_materializations(asset, limit=100).records
     return [event.asset_materialization.metadata for event in events if event.asset_materialization is not None]

@@ -17,6 +17,7 @@ from tests.runs.running import (
     FLUSH,
     assert_dagster_shows_the_rows_of_the_tables,
     assert_the_report_tells_what_the_tables_hold,
+    begin_elsewhere,
     go,
     materialize_days,
     pipeline,
@@ -26,7 +27,6 @@ from tests.runs.running import (
 from tidemark.assets import batch as batch_at_work
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.batches.plans import this_process
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 
@@ -60,19 +60,8 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
 
         land(tmp_path / "in_adjusted", 5, seed=4, files=1, prefix="z")
         workspace = Workspace(file, settings.warehouse)
-        last = workspace.batches.last_commit()
-        assert last is not None
-        before = workspace.lake.version("raw_events")
-        other = workspace.batches.begin(
-            "ingest",
-            this_process("another run"),
-            workspace.clock.now(),
-            after=last.batch_id,
-            first_seq=400,
-            end_seq=None,
-            input={},
-            fingerprint=file.spec.fingerprint(),
-        )
+        before, other = workspace.lake.version("raw_events"), begin_elsewhere(workspace)
+        assert other.first_seq == 400
         with pytest.raises(BusyError, match="Another run is at work"):
             go(made, instance)
         assert workspace.lake.version("raw_events") == before

@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 
 from tests.clock import FixedClock
 from tests.runs.landing import land
-from tests.runs.running import pipeline, scheduled
+from tests.runs.running import begin_elsewhere, pipeline, scheduled
 from tidemark.assets import live
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.pending_work import look
@@ -316,16 +316,7 @@ def test_a_pipeline_at_work_elsewhere_is_tried_again_and_its_sensor_waits(
     with DagsterInstance.ephemeral() as instance:
         workspace = Workspace(file, settings.warehouse, lambda: spark)
         create_tables(workspace)
-        other = workspace.batches.begin(
-            "ingest",
-            this_process("another run"),
-            workspace.clock.now(),
-            after=None,
-            first_seq=0,
-            end_seq=None,
-            input={},
-            fingerprint=file.spec.fingerprint(),
-        )
+        other = begin_elsewhere(workspace)
         sensor = sensor_of(made)
         assert reason(sensor.tick(instance)).endswith("is at work on batch 0")
         job = build_definitions(settings, [file]).resolve_job_def("shared_live")

@@ -10,7 +10,7 @@ from dagster import AssetCheckKey, AssetKey, DagsterInstance, TableMetadataValue
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import expected, land, table, us
-from tests.runs.running import pipeline
+from tests.runs.running import materializations, pipeline
 from tidemark.assets.display.lateness import (
     BINS,
     MOVED_OR_KEPT,
@@ -86,10 +86,7 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     with DagsterInstance.ephemeral() as instance:
         [warned] = run_pipeline(file, settings, RunOptions(), instance=instance).alerts
         [run] = instance.get_runs()
-        event = instance.get_latest_materialization_event(AssetKey(["shown", "ordered_events"]))
-        assert event is not None
-        assert event.asset_materialization is not None
-        metadata = event.asset_materialization.metadata
+        metadata = materializations(instance, AssetKey(["shown", "ordered_events"]))[0]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key([CONSERVATION])[CONSERVATION].event
         assert found is not None
         assert found.dagster_event is not None
@@ -103,7 +100,7 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     far_ahead = f"record {number} has the event time 2099-01-01 00:00:00 UTC, 26661 days 12 hours ahead of the clock"
     assert far_ahead in warned
     assert re.fullmatch(r"\d+ days( \d+ hours?)? ahead of the wall clock", str(metadata["watermark_delay"].value))
-    columns = metadata["dagster/column_schema"].value.columns  # type: ignore[union-attr]
+    columns = metadata["dagster/column_schema"].value.columns
     assert {one.name for one in columns if one.description is None} == {"id", "at", "got", "k", "v"}
     assert {one.type for one in columns if one.name == "_adjusted_by"} == {"array<string>"}
     assert isinstance(check["counts"], TableMetadataValue)
@@ -113,7 +110,7 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     assert page.is_relative_to(Path(str(settings.warehouse), "shown", "_quality", "data_docs"))
     assert "records = ordered + held + dead letters" in page.read_text()
     numbers = [metadata[f"lateness_{name}_seconds"].value for name in ("p50", "p90", "p99", "max")]
-    assert numbers == sorted(numbers)  # type: ignore[type-var]
+    assert numbers == sorted(numbers)
     for picture in ("watermark_against_arrival", "lateness"):
         assert str(metadata[picture].value).startswith(f"![{picture}](data:image/png;base64,")
     assert metadata["held_events"].value == len(table(settings.warehouse, file.spec, "held_events"))

@@ -11,7 +11,7 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 from tests.runs.landing import START, assert_tables_equal_the_oracle, table, us
-from tests.runs.running import FLUSH, Made, backfill, changed, go, written
+from tests.runs.running import FLUSH, Made, backfill, changed, go, materializations, written
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import look
 from tidemark.assets.waiting_input import largest_times
@@ -89,9 +89,8 @@ def launch(file: SpecFile, settings: Settings, instance: DagsterInstance, most: 
     job = build_definitions(settings, [file]).resolve_job_def(job_name(file))
     asked = {"config": {"max_events_per_batch": most}} if most else {}
     assert job.execute_in_process(instance=instance, run_config={"resources": {BATCH: asked}}).success
-    [record] = instance.fetch_materializations(AssetKey([file.spec.name, "raw_events"]), limit=1).records
-    assert record.asset_materialization is not None
-    return {name: shown.value for name, shown in record.asset_materialization.metadata.items()}
+    last = materializations(instance, AssetKey([file.spec.name, "raw_events"]))[0]
+    return {name: shown.value for name, shown in last.items()}
 
 
 @pytest.mark.long

@@ -169,9 +169,9 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     (files / "later.csv").write_text("at,v\n" + line * 2)
     mended = {"typed.parquet", "missing.csv", "broken.csv.gz"}
     pq.write_table(row(4), files / "typed.parquet")
-    (files / "missing.csv").write_text("at,v\n" + line)
-    (files / "broken.csv.gz").write_bytes(gzip.compress(b"at,v\n" + line.encode()))
-    (files / "good.csv").write_text("at,v\n" + line.replace(",1", ",2"))
+    for name, value in (("missing.csv", 5), ("good.csv", 6)):
+        (files / name).write_text(f"at,v\n2026-01-01T00:00:00Z,{value}\n")
+    (files / "broken.csv.gz").write_bytes(gzip.compress(b"at,v\n2026-01-01T00:00:00Z,7\n"))
     damaged(files / "pages.parquet", page=0)  # in its place, damaged again: it is tried again
     again = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
     assert again.exit_code == 1

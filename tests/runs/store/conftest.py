@@ -1,13 +1,33 @@
-"""The object store of the tests."""
+"""An object store for the tests, and what this process is to forget of it."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.s3 import S3Server, s3_server
+from tidemark.resources.places import checks
 
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with s3_server(tmp_path_factory.mktemp("s3")) as found:
         yield found
+
+
+@pytest.fixture
+def store(
+    server: S3Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[str]:
+    """URL of a new bucket, which this process reaches; what it knows of stores is forgotten."""
+    for name, value in {**server.environment, "DAGSTER_HOME": str(tmp_path / "home")}.items():
+        monkeypatch.setenv(name, value)
+    forget()
+    yield server.make_bucket(f"b{abs(hash(request.node.nodeid))}")
+    server.tell(ignore_conditions=None, deny_writes=None)
+    forget()
+
+
+def forget() -> None:
+    checks.ensure_answers.cache_clear()
+    checks.ensure_put_if_absent.cache_clear()

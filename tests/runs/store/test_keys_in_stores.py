@@ -1,6 +1,5 @@
 """How URLs of stores are written, and keys that no library takes: each object is found, or held back alone."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -17,7 +16,6 @@ from tests.s3 import KEY, SECRET, S3Server
 from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.places import checks
 from tidemark.resources.sources.parquet_files import pieces_of, stretches_in_order
 from tidemark.timeops.spec import FilesSource
 
@@ -32,12 +30,8 @@ NOW = datetime(2099, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def bucket(server: S3Server, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    checks.ensure_answers.cache_clear()
-    yield server.make_bucket(f"k{abs(hash(request.node.name))}").removeprefix("s3://")
-    checks.ensure_answers.cache_clear()
+def bucket(store: str) -> str:
+    return store.removeprefix("s3://")
 
 
 def put(server: S3Server, bucket: str, *keys: str, body: bytes | None = None) -> None:

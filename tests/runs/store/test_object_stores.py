@@ -2,7 +2,6 @@
 
 import gzip
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -32,37 +31,19 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
+from tests.runs.store.conftest import forget
 from tests.s3 import KEY, READER, SECRET, S3Server
 from tidemark.assets import batch as batch_at_work
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.batches.committed import consistent, read
-from tidemark.resources.places import checks
 from tidemark.resources.places.credentials import delta_options
 from tidemark.resources.places.place import place_of
 from tidemark.resources.quality.data_docs import docs_folder
 
 PATIENCE_S = 60
 """Four times what a person may have to wait, as other tests run beside these."""
-
-
-@pytest.fixture
-def store(
-    server: S3Server, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
-    """URL of a new bucket, which this process reaches; what it knows of stores is forgotten."""
-    for name, value in {**server.environment, "DAGSTER_HOME": str(tmp_path / "home")}.items():
-        monkeypatch.setenv(name, value)
-    forget()
-    yield server.make_bucket(f"b{abs(hash(request.node.name))}")
-    server.tell(ignore_conditions=None, deny_writes=None)
-    forget()
-
-
-def forget() -> None:
-    checks.ensure_answers.cache_clear()
-    checks.ensure_put_if_absent.cache_clear()
 
 
 def in_store(tmp_path: Path, store: str, policy: str = "drop", *, sessions: bool = False) -> Made:

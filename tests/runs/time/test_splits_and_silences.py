@@ -14,6 +14,7 @@ from tests.runs.running import (
     Made,
     assert_the_report_tells_what_the_tables_hold,
     go,
+    materializations,
     materialize_days,
     pipeline,
     without_batch,
@@ -130,9 +131,8 @@ def test_splits_may_have_any_text_for_a_name(spark: SparkSession, tmp_path: Path
 def metrics(instance: DagsterInstance, pipeline: str) -> Counter[str]:
     """Return the numbers that the materializations of `ordered_events` show, summed over batches."""
     found: Counter[str] = Counter()
-    for record in instance.fetch_materializations(AssetKey([pipeline, "ordered_events"]), limit=100).records:
-        assert record.asset_materialization is not None
-        for name, shown in record.asset_materialization.metadata.items():
+    for metadata in materializations(instance, AssetKey([pipeline, "ordered_events"])):
+        for name, shown in metadata.items():
             if isinstance(shown, IntMetadataValue):
                 found[name] += shown.value or 0
     return found
