@@ -16,7 +16,7 @@ they are on few items, and compiled on many.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,9 +130,10 @@ class Items:
     tick: int | None = None
 
 
-@dataclass(frozen=True)
-class Fold:
+class Fold(NamedTuple):
     """The state that a segment starts from, and that the loop leaves in the same arrays.
+
+    Only what few items need takes all of it: a compiled call counts the references of each array.
 
     Attributes:
         timelines: TIMELINE.
@@ -179,13 +180,7 @@ def fold(items: Items, state: Fold) -> Found:
         items.slot,
         items.role,
         items.closes,
-        state.timelines,
-        state.slots,
-        state.reached,
-        state.grids,
-        state.instants,
-        state.rules[0],
-        state.log[0],
+        state,
         behind,
         rises,
         silences,
@@ -204,18 +199,13 @@ def _judge(
     slot: Array,
     role: Array,
     closes: Array,
-    timelines: Array,
-    slots: Array,
-    reached: Array,
-    grids: Array,
-    instants: Array,
-    rules: Any,
-    log: Any,
+    state: Fold,
     behind: Array,
     rises: Array,
     silences: Array,
 ) -> tuple[int, int]:
     """Run the loop; return how many rows of `behind` and of `rises` it wrote."""
+    timelines, slots, rules, log = state.timelines, state.slots, state.rules[0], state.log[0]
     n_behind, n_rises = 0, 0
     for i in range(len(clock)):
         is_tick = i == len(seq)
@@ -227,35 +217,18 @@ def _judge(
         k = timeline[i]
         one = timelines[k]
         if _is_due(one, rules, log):
-            n_rises = _bring_up_to_date(
-                k, i, False, clock, timelines, slots, reached, grids, instants, rules, log, rises, silences, n_rises
-            )
+            n_rises = _bring_up_to_date(k, i, False, clock, state, rises, silences, n_rises)
         if role[i] == JUDGED:
             n_behind = _judge_order(one, i, t[i], behind, n_behind)
         was_active = _note_activity(one, slots, slot[i] if rules["splits"] == 1 else 0, rules, log)
         if role[i] == JUDGED:
-            _note_closes(reached[k], closes[i])
+            _note_closes(state.reached[k], closes[i])
             own = slot[i] if rules["splits"] == 1 else 0
             n_rises = _move(one, k, i, seq[i], t[i], slots, own, was_active, rules, log, rises, n_rises)
     if log["clock"] != NONE:
         end = len(clock) - 1
         for k in range(len(timelines)):
-            n_rises = _bring_up_to_date(
-                k,
-                end,
-                end == len(seq),
-                clock,
-                timelines,
-                slots,
-                reached,
-                grids,
-                instants,
-                rules,
-                log,
-                rises,
-                silences,
-                n_rises,
-            )
+            n_rises = _bring_up_to_date(k, end, end == len(seq), clock, state, rises, silences, n_rises)
     return n_behind, n_rises
 
 
@@ -286,12 +259,12 @@ def _judge_order(one: Any, item: int, t: int, behind: Array, n_behind: int) -> i
 def _note_activity(one: Any, slots: Array, own: int, rules: Any, log: Any) -> bool:
     """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
     now = log["clock"]
-    one["last"] = now - _waited(rules["waited"], rules["since"], now)
+    one["last"] = now - waited(rules["waited"], rules["since"], now)
     if rules["splits"] == 0:
         return True
     split = slots[own]
     was_active = rules["idle"] != EXCLUDE_SPLIT or now < _idle_at(split, log["first"])
-    split["last"] = now - _waited(split["waited"], split["since"], now)
+    split["last"] = now - waited(split["waited"], split["since"], now)
     if not was_active:
         one["lowest"] = NONE
     return bool(was_active)
@@ -336,7 +309,7 @@ def _floor(value: int, step: int) -> int:
     return value // step * step
 
 
-def _waited(before: int, since: int, now: int) -> int:
+def waited(before: int, since: int, now: int) -> int:
     """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
     return before if since == NONE else before + now - since
 
@@ -364,88 +337,43 @@ def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, s
 
 
 def _bring_up_to_date(
-    k: int,
-    item: int,
-    is_tick: bool,
-    clock: Array,
-    timelines: Array,
-    slots: Array,
-    reached: Array,
-    grids: Array,
-    instants: Array,
-    rules: Any,
-    log: Any,
-    rises: Array,
-    silences: Array,
-    n_rises: int,
+    k: int, item: int, is_tick: bool, clock: Array, state: Fold, rises: Array, silences: Array, n_rises: int
 ) -> int:
     """Bring a timeline up to date as the clock comes to an item: publish what is due, apply idle rules."""
-    one, now = timelines[k], log["clock"]
+    one, rules, log = state.timelines[k], state.rules[0], state.log[0]
     before = one["computed"]
     if rules["every"] > 0 and log["period"] > one["period"]:
         # Shown is the watermark as it was after the last item before the period.
         if log["ended"] != NONE:
-            n_rises = _by_clock(
-                k,
-                log["ended"],
-                False,
-                item,
-                clock,
-                timelines,
-                slots,
-                reached,
-                grids,
-                instants,
-                rules,
-                log,
-                rises,
-                n_rises,
-            )
+            n_rises = _by_clock(k, log["ended"], False, item, clock, state, rises, n_rises)
         one["seen"], one["seen_by"], one["period"] = one["computed"], one["computed_by"], log["period"]
-    n_rises = _by_clock(
-        k, now, is_tick, item, clock, timelines, slots, reached, grids, instants, rules, log, rises, n_rises
-    )
+    n_rises = _by_clock(k, log["clock"], is_tick, item, clock, state, rises, n_rises)
     if rules["every"] == 0:
         one["seen"], one["seen_by"] = one["computed"], one["computed_by"]
     if rules["idle"] == WINDOW_CLOSE and one["computed"] > before:
         n_rises = _write_rise(rises, n_rises, item, k, one["computed"], NONE)
         rises[n_rises - 1]["by_clock"], rises[n_rises - 1]["last"] = one["computed"], one["last"]
-        for w in range(len(grids)):
-            silences[n_rises - 1, w] = reached[k, w]
+        silences[n_rises - 1] = state.reached[k]
     return n_rises
 
 
 def _by_clock(
-    k: int,
-    now: int,
-    is_tick: bool,
-    item: int,
-    clock: Array,
-    timelines: Array,
-    slots: Array,
-    reached: Array,
-    grids: Array,
-    instants: Array,
-    rules: Any,
-    log: Any,
-    rises: Array,
-    n_rises: int,
+    k: int, now: int, is_tick: bool, item: int, clock: Array, state: Fold, rises: Array, n_rises: int
 ) -> int:
     """Raise the computed watermark of a timeline to what the clock alone allows."""
-    one, idle = timelines[k], rules["idle"]
+    one, rules, log = state.timelines[k], state.rules[0], state.log[0]
+    idle = rules["idle"]
     if idle == ARRIVAL_CLOCK:
         _raise_by_clock(one, _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"]))
     elif idle == WINDOW_CLOSE and rules["since"] == NONE and one["last"] != NONE:
         # A record at the very instant of the timeout beats it, a tick does not.
         silent = now if is_tick else now - 1
         if silent - rules["waited"] >= one["last"] + rules["timeout"]:
-            _raise_by_clock(
-                one, _closed_by_clock(reached[k], silent - rules["timeout"], grids, instants, rules["unit"])
-            )
+            _raise_by_clock(one, _closed_by_clock(state, k, silent - rules["timeout"]))
     elif idle == EXCLUDE_SPLIT:
         while one["next_idle"] <= now:  # at the first item of the log by which a split is idle, and so on
             at = np.searchsorted(clock[: item + 1], one["next_idle"])
-            proposed = lowest(one, slots, min(clock[at], now) if at <= item else now, log)
+            proposed = lowest(one, state.slots, min(clock[at], now) if at <= item else now, log)
             if proposed > one["computed"]:
                 _raise_by_clock(one, proposed)
                 if at > item:  # a segment of no items
@@ -460,19 +388,16 @@ def _raise_by_clock(one: Any, proposed: int) -> None:
         one["computed"], one["computed_by"] = proposed, NONE
 
 
-def _closed_by_clock(highest: Array, limit: int, grids: Array, instants: Array, unit: int) -> int:
+def _closed_by_clock(state: Fold, k: int, limit: int) -> int:
     """Return the latest close time up to a limit of windows that hold events (M); NONE where there is none."""
     found = NONE
-    for w in range(len(grids)):
-        if highest[w] == NONE:
-            continue
-        on_grid = _last_close(grids[w], instants, limit)
-        if on_grid == NONE:  # only the close time itself
-            if highest[w] <= limit:
-                found = max(found, highest[w])
-        else:
-            found = max(found, min(highest[w], on_grid))
-    return found if found == NONE else _floor(found, unit)
+    for w in range(len(state.grids)):
+        highest, on_grid = state.reached[k, w], _last_close(state.grids[w], state.instants, limit)
+        if on_grid != NONE:
+            found = max(found, min(highest, on_grid))
+        elif highest <= limit:  # only the close time itself
+            found = max(found, highest)
+    return found if found == NONE else _floor(found, state.rules[0]["unit"])
 
 
 def _last_close(grid: Any, instants: Array, limit: int) -> int:
@@ -538,7 +463,7 @@ def _compiled() -> Callable[..., tuple[int, int]]:
     from numba.extending import register_jitable  # noqa: PLC0415
 
     of_items = (_is_due, _judge_order, _note_activity, _note_closes, _move)
-    parts = (_floor, _waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock)
+    parts = (_floor, waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock)
     of_windows = (_closed_by_clock, _last_close)
     of_splits = (_with_split, lowest, _idle_at)
     for part in (*of_items, *parts, *of_windows, *of_splits):

@@ -14,6 +14,7 @@ from tidemark.timeops.watermark.fold import (
     ARRIVAL_CLOCK,
     MIN_US,
     NONE,
+    RISE,
     WINDOW_CLOSE,
     Array,
     Fold,
@@ -75,19 +76,24 @@ class Rises:
         return at
 
     @cached_property
-    def _rises(self) -> tuple[Array, Array]:
-        """The rises by timeline, in each by item; and where those of each timeline begin."""
-        order = np.argsort(self.found.rises["timeline"], kind="stable")
-        begins = np.searchsorted(self.found.rises["timeline"][order], np.arange(len(self.start.timelines) + 1))
-        return order, begins
+    def _order(self) -> Array:
+        return np.argsort(self.found.rises["timeline"], kind="stable")
 
     @cached_property
     def _rows(self) -> Array:
-        return self.found.rises[self._rises[0]]
+        """The rises by timeline, in each by item; and a last row of no timeline, so that each place has one."""
+        rows = np.zeros(len(self._order) + 1, RISE)
+        np.take(self.found.rises, self._order, out=rows[:-1], mode="clip")  # by its default it would copy them first
+        return rows
 
     @cached_property
     def _silences(self) -> Array:
-        return self.found.silences[self._rises[0]] if len(self.found.silences) else self.found.silences
+        return self.found.silences[self._order] if len(self.found.silences) else self.found.silences
+
+    @cached_property
+    def _begins(self) -> Array:
+        """The place in `_rows` at which the rises of each timeline begin."""
+        return np.searchsorted(self._rows["timeline"][:-1], np.arange(len(self.start.timelines) + 1))
 
     @property
     def _idle(self) -> int:
@@ -118,12 +124,8 @@ class Rises:
         now = self._clock_at(place)
         period = np.where(now == NONE, NONE, now // self._every * self._every)
         ended = np.searchsorted(self.clock, period, "left") - 1
-        ended = (
-            np.where((ended >= 0) & (self.clock[np.maximum(ended, 0)] == NONE), -1, ended)
-            if len(self.clock)
-            else ended
-        )
-        found = self._computed(timeline, np.where(now == NONE, -1, ended))
+        ended = np.where(self._clock_at(ended) == NONE, -1, ended)
+        found = self._computed(timeline, ended)
         # The period began before the segment, and was published there.
         is_known = (ended < 0) & (period <= log["period"])
         known = before["seen"]
@@ -138,15 +140,12 @@ class Rises:
         if self._every > 0:
             return self.after(timeline, place)  # what a period shows, it shows from its first item on
         found, rows = self._computed(timeline, place - 1), self._rows
-        given = np.full(len(place), NONE)
         if self._idle == ARRIVAL_CLOCK:
             given = self._by_arrival(self._clock_at(place))
-        elif len(rows):
-            _, begins = self._rises
-            row = _bisect(rows["item"], begins[timeline], begins[timeline + 1], place)
-            at = np.minimum(row, len(rows) - 1)
-            is_own = (row < begins[timeline + 1]) & (rows["item"][at] == place)
-            given = np.where(is_own, rows["by_clock"][at], NONE)
+        else:
+            high = self._begins[timeline + 1]
+            row = _bisect(rows["item"], self._begins[timeline], high, place)
+            given = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
         return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
 
     def reaching(self, timeline: Array, wanted: Array) -> Reached:
@@ -170,15 +169,11 @@ class Rises:
 
     def _computed(self, timeline: Array, place: Array) -> Watermark:
         before = self.start.timelines[timeline]
-        rows, (_, begins) = self._rows, self._rises
-        low, high = begins[timeline], begins[timeline + 1]
+        rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = _bisect(rows["item"], low, high, place + 1)
-        is_own = following > low
-        last = np.maximum(following - 1, 0)
-        value, set_by = before["computed"].copy(), before["computed_by"].copy()
-        if len(rows):
-            value = np.where(is_own, rows["watermark"][last], value)
-            set_by = np.where(is_own, rows["set_by"][last], set_by)
+        is_own, last = following > low, np.maximum(following - 1, 0)
+        value = np.where(is_own, rows["watermark"][last], before["computed"])
+        set_by = np.where(is_own, rows["set_by"][last], before["computed_by"])
         given = self._given(timeline, place, following, high)
         return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
 
@@ -187,35 +182,25 @@ class Rises:
         if self._idle == ARRIVAL_CLOCK:
             return self._by_arrival(self._clock_at(place))
         given = np.full(len(timeline), NONE)
-        if self._idle != WINDOW_CLOSE or not len(self._rows):
-            return given
-        row = np.minimum(following, len(self._rows) - 1)
-        in_silence = (following < high) & (self._rows["by_clock"][row] != NONE) & (place >= 0)
-        if not in_silence.any():
-            return given
-        given[in_silence] = self._in_silence(row[in_silence], self._silent_at[place[in_silence]])
+        if self._idle == WINDOW_CLOSE:
+            in_silence = (following < high) & (self._rows["by_clock"][following] != NONE) & (place >= 0)
+            given[in_silence] = self._in_silence(following[in_silence], self._silent_at[place[in_silence]])
         return given
 
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
         """Return the first item at which the rules reach so much, and what first came so far."""
-        rows, (_, begins) = self._rows, self._rises
-        low, high = begins[timeline], begins[timeline + 1]
-        row = _bisect(rows["watermark"], low, high, wanted)
-        nowhere, is_row = len(self.clock), row < high
+        rows, high = self._rows, self._begins[timeline + 1]
+        row = _bisect(rows["watermark"], self._begins[timeline], high, wanted)
+        is_row = row < high
         before = self._computed(timeline, np.full(len(timeline), -1)).value
-        if len(rows):
-            at = np.minimum(row, len(rows) - 1)
-            place = np.where(is_row, rows["item"][at], nowhere)
-            by_clock = is_row & (rows["by_clock"][at] >= wanted)
-            reached = np.where(by_clock, rows["by_clock"][at], np.where(is_row, rows["watermark"][at], NONE))
-        else:
-            at, by_clock = row, np.zeros(len(row), bool)
-            place, reached = np.full(len(row), nowhere), np.full(len(row), NONE)
+        place = np.where(is_row, rows["item"][row], len(self.clock))
+        by_clock = is_row & (rows["by_clock"][row] >= wanted)
+        reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["watermark"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
-            begins_at = self._first_silent(at[by_clock], wanted[by_clock])
+            begins_at = self._first_silent(row[by_clock], wanted[by_clock])
             own = place[by_clock]
             found = np.minimum(np.searchsorted(self._silent_at, begins_at, "left"), own)
-            given = self._in_silence(at[by_clock], self._silent_at[found])
+            given = self._in_silence(row[by_clock], self._silent_at[found])
             reached[by_clock] = np.where(found < own, given, reached[by_clock])
             place[by_clock] = found
         elif self._idle == ARRIVAL_CLOCK:

@@ -4,8 +4,8 @@ Here: what is stored of a timeline, the rules of a spec as the loop takes them, 
 here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
 
@@ -89,24 +89,28 @@ class JudgedLog:
     """The loop's judgement of a segment of one log.
 
     Attributes:
-        behind: `_arrival_seq`, `watermark`, `set_by` and the index of the `timeline` of the items that are behind the
-            watermark they find.
-        rises: How the watermarks rose.
+        rises: How the watermarks rose, and which items are behind the watermark they find.
         names: The timelines, in the order of their index.
         state: STATE after the segment.
     """
 
-    behind: pa.Table
     rises: Rises
     names: pa.Array
     state: pa.Table
+
+    @property
+    def behind(self) -> pa.Table:
+        """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
+        found = self.rises.found.behind
+        seq = self.rises.items.seq[found["item"]]
+        return pa.table({SEQ: seq, "watermark": found["watermark"], "set_by": _nulled(found["set_by"])})
 
 
 def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) -> JudgedLog:
     """Judge a segment of one log.
 
     Args:
-        items: The items: `_arrival_seq`, `t`, `role`, and as far as the rules ask for them `clock`, `_timeline`,
+        items: The items: `_arrival_seq`, `t`, `clock`, `role`, and as far as the rules ask for them `_timeline`,
             `_source`, `_split`, `close0` and so on; in the order of the log.
         before: STATE before the segment.
         rules: The rules of time.
@@ -117,7 +121,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
     """
     names = _names(items, before)
     splits = _Splits.of(items, before, names, rules)
-    clock = _numbers(items[CLOCK_US]) if CLOCK_US in items.column_names else np.zeros(len(items), np.int64)
+    clock = _numbers(items[CLOCK_US])
     arrays = f.Items(
         seq=_numbers(items[SEQ]),
         t=_numbers(items[T_US]),
@@ -129,23 +133,14 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         tick=_tick(place, clock),
     )
     start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
-    state = replace(
-        start,
+    state = start._replace(
         timelines=start.timelines.copy(),
         slots=start.slots.copy(),
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
     found = f.fold(arrays, state)
-    behind = pa.table(
-        {
-            SEQ: arrays.seq[found.behind["item"]],
-            "watermark": found.behind["watermark"],
-            "set_by": _nulled(found.behind["set_by"]),
-            "timeline": arrays.timeline[found.behind["item"]],
-        }
-    )
-    return JudgedLog(behind, Rises(arrays, start, found), names, _state(state, names, splits, before, rules))
+    return JudgedLog(Rises(arrays, start, found), names, _state(state, names, splits, before, rules))
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
@@ -158,10 +153,7 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
 
-    Args:
-        state: STATE; the rows may be of different clocks.
-        rules: The rules of time.
-        place: Where they are in the log.
+    These may be of different clocks.
     """
     return judge(_NO_ITEMS, state, rules, place).state
 
@@ -170,19 +162,15 @@ def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, plac
     """Return the timelines from the place in the log on where other rules begin to hold.
 
     What the rules before did not ask for is counted from here on: silences, and the windows that a silence closes.
-    What was one split so far, as there was one source, is the split of that source.
-
-    Args:
-        state: STATE, at the end of what was processed; the rows may be of different clocks.
-        before: The rules up to here.
-        rules: The rules from here on.
-        place: Where they are in the log.
+    What was one split so far, as there was one source, is the split of that source. The rows of `state` may be of
+    different clocks.
     """
     known = settled(state, before, place)
     if not len(known) or place.before_us is None:
         return known
     if rules.follows_activity and not before.follows_activity:
-        now_us = place.before_us - _waited_by(rules.waits.any_waited_us, rules.waits.any_since_us, place.before_us)
+        own = _rules(rules)[0]
+        now_us = place.before_us - int(f.waited(own["waited"], own["since"], place.before_us))
         known = with_column(known, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(known)))
     if rules.closes_windows and not before.closes_windows:
         known = with_column(known, "max_close", pa.nulls(len(known), STATE.field("max_close").type))
@@ -193,7 +181,7 @@ def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, plac
         rows = known.select(["max_t", "last_clock"]).to_pylist()
         splits = [[{"source": source, "split": None, **row}] for row in rows]
         known = with_column(known, "splits", pa.array(splits, STATE.field("splits").type))
-    return with_out_of_orderness(known, rules, place)
+    return _with_out_of_orderness(known, rules, place)
 
 
 def with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
@@ -201,20 +189,11 @@ def with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
     return state.set_column(state.column_names.index(name), name, column)
 
 
-def _waited_by(waited_us: int, since_us: int | None, now_us: int) -> int:
-    return waited_us if since_us is None else waited_us + now_us - since_us
-
-
-def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
+def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """Return the timelines from the place in the log on where the out-of-orderness became another.
 
     A smaller one raises the computed watermarks. A larger one takes effect when the largest t has moved on, as a
     watermark never goes back.
-
-    Args:
-        state: STATE, at the end of what was processed.
-        rules: The rules with the new one.
-        place: Where they are in the log.
     """
     names = state[TIMELINE].combine_chunks()
     computed, set_by = _numbers(state["computed"]), _numbers(state["computed_set_by"])
@@ -226,14 +205,8 @@ def with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) ->
     else:
         max_t, tolerance = _numbers(state["max_t"]), _rules(rules)[0]["tolerance"]
         proposed = np.where(max_t == f.NONE, f.NONE, np.maximum(max_t - tolerance, f.MIN_US))
-    rose = proposed > computed
-    changed = {
-        "computed": _nulled(np.maximum(proposed, computed)),
-        "computed_set_by": _nulled(np.where(rose, f.NONE, set_by)),
-    }
-    for name, column in changed.items():
-        state = with_column(state, name, column)
-    return state
+    state = with_column(state, "computed", _nulled(np.maximum(proposed, computed)))
+    return with_column(state, "computed_set_by", _nulled(np.where(proposed > computed, f.NONE, set_by)))
 
 
 # From tables to arrays.
@@ -286,10 +259,8 @@ def _timeline_of(items: pa.Table, names: pa.Array) -> f.Array:
 
 
 def _closes(items: pa.Table, windows: int) -> f.Array:
-    if not windows:
-        return np.zeros((len(items), 0), np.int64)
-    if not len(items):
-        return np.zeros((0, windows), np.int64)
+    if not windows or not len(items):
+        return np.zeros((len(items), windows), np.int64)
     return np.column_stack([_numbers(items[f"{CLOSE}{w}"]) for w in range(windows)])
 
 
@@ -402,7 +373,7 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
         elif window.closes_on_grid and window.calendar is None:
             grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
         grid["first"], grid["end"] = begin, sum(map(len, instants))
-    return replace(state, grids=grids, instants=np.concatenate(instants))
+    return state._replace(grids=grids, instants=np.concatenate(instants))
 
 
 _FIRST_DAY, _LAST_DAY = date(1, 4, 1), date(9999, 10, 1)  # so that two months around them are in the calendar
@@ -453,7 +424,7 @@ class _Splits:
             none = np.zeros(len(names), np.int64)
             return cls(np.zeros(0, f.SLOT), pa.array([], pa.string()), pa.array([], pa.string()), none, none, nothing)
         own = _timeline_of(items, names)
-        inside = _numbers(items[ROLE]) != f.OUTSIDE if ROLE in items.column_names else np.zeros(0, bool)
+        inside = _numbers(items[ROLE]) != f.OUTSIDE
         known = pc.list_flatten(before["splits"]).combine_chunks()
         of_known = _codes(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
         listed = [one for _ in range(len(names)) for one in rules.listed_splits]
@@ -617,13 +588,12 @@ class Watermarks:
 
         Of several logs, which number their records each by itself, also `_timeline`.
         """
-        columns = [SEQ, "watermark", "set_by"]
         if len(self.logs) == 1:
-            return self.logs[0].behind.select(columns)
-        named = [
-            log.behind.select(columns).append_column(TIMELINE, log.names.take(log.behind["timeline"]))
-            for log in self.logs
-        ]
+            return self.logs[0].behind
+        named = []
+        for log in self.logs:
+            timeline = log.rises.items.timeline[log.rises.found.behind["item"]]
+            named.append(log.behind.append_column(TIMELINE, log.names.take(pa.array(timeline))))
         return pa.concat_tables(named)
 
     def first_seq_from(self, us: int) -> int | None:
@@ -638,17 +608,18 @@ class Watermarks:
 
     def after(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
         """Return the watermark after an item of the segment, or before all of them, by `_arrival_seq`."""
-        found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
-        for rows, log, own in self._by_log(timeline):
-            one = log.rises.after(own, log.rises.place_of(seq[rows]))
-            found.value[rows], found.set_by[rows] = one.value, one.set_by
-        return found
+        return self._at(timeline, seq, Rises.after)
 
     def before(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
         """Return the watermark that events of the segment find, by `_arrival_seq`."""
+        return self._at(timeline, seq, Rises.before)
+
+    def _at(
+        self, timeline: pa.ChunkedArray, seq: f.Array, ask: Callable[[Rises, f.Array, f.Array], Watermark]
+    ) -> Watermark:
         found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
         for rows, log, own in self._by_log(timeline):
-            one = log.rises.before(own, log.rises.place_of(seq[rows]))
+            one = ask(log.rises, own, log.rises.place_of(seq[rows]))
             found.value[rows], found.set_by[rows] = one.value, one.set_by
         return found
 
@@ -658,11 +629,11 @@ class Watermarks:
         for rows, log, own in self._by_log(timeline):
             place = log.rises.first_at(clock_us[rows])
             comes = place < len(log.rises.clock)
-            at, own_timeline = np.where(comes, place, 0), own
+            at = np.where(comes, place, 0)
             found[0][rows] = comes
             if comes.any():
-                found[1][rows] = log.rises.after(own_timeline, at - 1).value
-                found[2][rows] = log.rises.after(own_timeline, at).value
+                found[1][rows] = log.rises.after(own, at - 1).value
+                found[2][rows] = log.rises.after(own, at).value
         return found
 
     def reaching(self, timeline: pa.ChunkedArray, wanted_us: f.Array) -> Reached:
