@@ -65,6 +65,11 @@ def close_time(end_us: str, window: WindowSpec) -> str:
     return shifted(end_us, window.allowed_lateness_us + window.ends_inside_us)
 
 
+def open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: a window is not closed at a watermark; before the first none is."""
+    return f"coalesce({close_time(end_us, window)} > {watermark_us}, true)"
+
+
 def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
     """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap.
 

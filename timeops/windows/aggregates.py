@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, IntegralType, LongType
+from pyspark.sql.types import DoubleType, FloatType, IntegralType, LongType
 
 from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, guarded_sql
+from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, guarded_sql, type_of
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.membership import group_names
 
@@ -43,22 +43,16 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
     results = {name: guarded_sql(found, one.result) for name, one in cuts.items() if one.result is not None}
     if not results:
         return found
-    working = {of for name in results for of in cuts[name].sums}
-    others = [name for name in found.columns if name not in working]
-    last = others[len(others) - len(more) :] if more else []
-    first = [name for name in others if name not in aggregates and name not in last]
+    names = found.columns
+    first, last = names[: len(names) - len(sums) - len(more)], names[len(names) - len(more) :]
     own = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
     return found.selectExpr(*map(quoted, first), *own, *map(quoted, last))
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    """Return the window's aggregates over the rows that windows hold.
+    """Return the window's aggregates over rows with the columns of `membership.with_groups`, and `more` after them.
 
-    Args:
-        contents: The rows, with the group columns of `membership.with_groups`.
-        keys: Columns that distinguish the windows of a group.
-        window: The window.
-        more: Other aggregates, last in the frame.
+    `keys` are the columns that distinguish the windows of a group.
     """
     aggregates = {name: without_overflow(text, contents) for name, text in window.aggregates.items()}
     return with_aggregates(contents.groupBy(*keys, *group_names(window)), aggregates, *more)
@@ -97,12 +91,7 @@ class Partial:
 
 
 def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, Partial] | None:
-    """Return every aggregate in parts; None unless all of them can be.
-
-    Args:
-        aggregates: Spark SQL by the name of the result.
-        events: What they are computed of.
-    """
+    """Return every aggregate of events in parts, by the name of its result; None unless all of them can be."""
     found: dict[str, Partial] = {}
     for number, (name, text) in enumerate(aggregates.items()):
         partial = _partial(f"__tm_part{number}", without_minus_zeros(text, events), events)
@@ -118,7 +107,7 @@ def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
         return None
     function, argument = called
     if function in ("sum", "avg", "mean"):
-        kind = _type_of(argument, events)
+        kind = type_of(events, argument)
         if not isinstance(kind, _NUMBERS):
             return None
         if function == "sum" and isinstance(kind, LongType):
@@ -136,10 +125,6 @@ def _bare_call(text: str) -> tuple[str, str] | None:
     if not argument or argument[0].lower in ("distinct", "all"):
         return None
     return every[0].name, text[argument[0].start : argument[-1].end]
-
-
-def _type_of(argument: str, events: DataFrame) -> DataType:
-    return events.select(F.expr(argument)).schema[0].dataType
 
 
 def _count(name: str, argument: str) -> Partial:

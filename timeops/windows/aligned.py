@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
 from tidemark.timeops.events.adjustment import with_both_ends
-from tidemark.timeops.grid import close_time, end_after, ends_of, last_end_of, needed_from, start_of
+from tidemark.timeops.grid import end_after, ends_of, last_end_of, needed_from, open_to, start_of
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (
@@ -32,7 +32,6 @@ from tidemark.timeops.windows.membership import (
     FLUSHED_WINDOWS,
     MISSED,
     RANK,
-    START,
     Rank,
     flushed_between,
     group_names,
@@ -64,17 +63,14 @@ def sliced_results(
 ) -> DataFrame:
     """Return the aggregates of the windows that close in the segment, by `membership.BY_END` and `group_names`.
 
-    Args:
-        events: The segment's, with `__tm_flushed_windows` where there are flushed windows.
-        segment: The segment.
-        window: The window.
-        partials: What `partials_by_slice` returned.
+    `events` are the segment's, with `__tm_flushed_windows` where there are flushed windows; `partials` is what
+    `partials_by_slice` returned.
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
     passing = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
     first = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
-    in_all = f"coalesce({close_time(first, window)} > {W_BEFORE}, true)"
+    in_all = open_to(first, W_BEFORE, window)
     if FLUSHED_WINDOWS in passing.columns:
         last = last_end_of(T_FINAL, window)
         in_all += f" AND NOT {flushed_between(first, last)}"
@@ -137,15 +133,10 @@ class AlignedWindows:
     merges: ClassVar[bool] = False
     needs_others: ClassVar[bool] = False
     needs_after_flush: ClassVar[bool] = False
-    reach_us: ClassVar[int] = 0
 
     def start_of(self, end_us: str) -> str:
         """Return the start of the window with this end."""
         return start_of(end_us, self.window)
-
-    def with_start(self, rows: DataFrame) -> DataFrame:
-        """Add `__tm_start` to rows with `__tm_end`."""
-        return rows.withColumn(START, F.expr(self.start_of(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the windows that each event is in, and the windows that it missed: membership.place."""
@@ -170,17 +161,17 @@ class AlignedWindows:
         return segment.materialize(found)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Add `__tm_start` and `_watermark`, just after the item that closed the window."""
-        return self.with_start(with_first_watermarks(results, segment.adjusted, self.window, are_few=segment.are_few))
+        """Add `_watermark`, just after the item that closed the window."""
+        return with_first_watermarks(results, segment.adjusted, self.window, are_few=segment.are_few)
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""
         events = told_of(segment.fresh_and_known, segment.flushed_windows, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         known = with_both_ends(placed, segment.adjusted)
-        is_open = f"coalesce({close_time(END, self.window)} > {W_START}, true)"
         own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
-        return with_groups(known.where(is_open), self.window).withColumn(RANK, F.expr(own))
+        still_open = known.where(open_to(END, W_START, self.window))
+        return with_groups(still_open, self.window).withColumn(RANK, F.expr(own))
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events for which every window had closed when they came."""
@@ -189,8 +180,8 @@ class AlignedWindows:
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: some window that holds the event's time is not closed after the segment."""
-        closes_at = close_time(last_end_of(T_FINAL, self.window), self.window)
-        is_open = f"{closes_at} IS NOT NULL AND coalesce({closes_at} > {W_END}, true)"
+        last = last_end_of(T_FINAL, self.window)
+        is_open = f"{last} IS NOT NULL AND {open_to(last, W_END, self.window)}"
         return with_end_once(events, segment.adjusted).withColumn(into, F.expr(is_open))
 
     def needed_from(self, watermark_us: int) -> int:
@@ -203,5 +194,4 @@ class AlignedWindows:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
         passing = events.where(f"NOT {left_out(events, self.window)}")
         passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
-        is_open = f"coalesce({close_time(END, self.window)} > {W_BEFORE}, true)"
-        return passing.where(f"{END} IS NOT NULL AND {is_open}")
+        return passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")

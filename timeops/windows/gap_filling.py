@@ -58,29 +58,20 @@ LAST_END = "__tm_last_end"
 """BIGINT: the same of the last."""
 
 _REACH_BEFORE, _REACH_AFTER = "__tm_reach_before", "__tm_reach_after"
-_BEHIND, _UPTO, _HELD = (
-    "__tm_after",
-    "__tm_upto",
-    "__tm_held",
-)  # of the ends of windows: from, to, and how many hold events
+# Of the ends of windows: from, to, and how many hold events.
+_BEHIND, _UPTO, _HELD = "__tm_after", "__tm_upto", "__tm_held"
 _IS_ASKED = "__tm_is_asked"
 _BEFORE_ALL = -1  # before every _arrival_seq of a segment
-REACHED_W = (
-    "__tm_reached_w"  # BIGINT: the watermark just after the item at which a row was owed; null for no such item
-)
+REACHED_W = "__tm_reached_w"
+"""BIGINT: the watermark just after the item at which a row was owed; null for no such item."""
 _OWED = "rows for windows with no event, more than its `empty_max`"
 
 
 def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return the events that reach a window.
+    """Return the accepted events of a segment that reach a window on a grid.
 
-    Args:
-        events: Accepted events of a segment.
-        window: The window, on a grid.
-
-    Returns:
-        The events with the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the
-        windows that each reaches: the ones that it is in and that had not closed.
+    They have the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the windows
+    that each reaches: the ones that it is in and that had not closed.
     """
     earliest = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
     still_open = end_after(shifted(W_BEFORE, -window.allowed_lateness_us - window.ends_inside_us), window)
@@ -90,15 +81,9 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return the groups of events that reach a window.
+    """Return the groups of accepted events that reach a window on a grid, each once.
 
-    Args:
-        events: Accepted events of a segment.
-        window: The window, on a grid.
-
-    Returns:
-        `_timeline`, the group columns of `membership.group_names`, `__tm_first_end`, `__tm_last_end`; each group
-        once.
+    The columns are `_timeline`, `membership.group_names`, `__tm_first_end` and `__tm_last_end`.
     """
     return once(reaching(events, window), window)
 
@@ -120,10 +105,7 @@ def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> D
 def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows with `empty` that a flush closes: each group has a row up to the timeline's last.
 
-    Args:
-        seen: `seen_groups` after the segment.
-        adjusted: The segment.
-        window: The window.
+    `seen` is `seen_groups` after the segment.
     """
     reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
     known = with_end(seen.join(reach, TIMELINE), adjusted)
@@ -137,12 +119,8 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
 def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
     """Return the rows of windows with no event that a segment brings.
 
-    Args:
-        found: Those of the windows that close in it and hold events, by `membership.BY_END` and `group_names`, with
-            the aggregates.
-        segment: The segment.
-        window: The window.
-        only: Windows that are asked for, and any number may be empty; None for all, and `empty_max` may be.
+    `found` are the rows of the windows that close in it and hold events, by `membership.BY_END` and `group_names`,
+    with the aggregates. Of the windows in `only` any number may be empty; without it `empty_max` may be.
 
     Returns:
         Rows of the columns of `found`, and `__tm_reached_w`, see `given_watermark`. Computing them fails where a

@@ -37,9 +37,6 @@ class WindowKind(Protocol):
     def start_of(self, end_us: str) -> str:
         """Return SQL of the start of the window with this end; of a session, that of one event."""
 
-    def with_start(self, rows: DataFrame) -> DataFrame:
-        """Add `__tm_start` to rows by `keys`, unless it is one of them."""
-
     def place(self, events: DataFrame) -> DataFrame:
         """Add to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
@@ -60,7 +57,7 @@ class WindowKind(Protocol):
         """Return the aggregates of the same, one row per window and group."""
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
-        """Add to results of closed windows `__tm_start`, and `_watermark` BIGINT: after the item that closed each.
+        """Add to results of closed windows `_watermark` BIGINT: just after the item that closed each.
 
         It is null where no item did: a flush.
         """
@@ -95,10 +92,6 @@ class WindowKind(Protocol):
     def needs_after_flush(self) -> bool:
         """True if events are still needed when a flush has closed all windows, in case the log is reopened."""
 
-    @property
-    def reach_us(self) -> int:
-        """How long after its time an event keeps a window from its end for certain."""
-
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it."""
 
@@ -116,5 +109,9 @@ def kind_of(window: WindowSpec) -> WindowKind:
 
 
 def needed_for_certain_from(watermark_us: int, window: WindowSpec) -> int:
-    """Return an instant, microseconds: from there on an event of a session or sliding window is in an open one."""
-    return watermark_us - kind_of(window).reach_us - window.allowed_lateness_us
+    """Return an instant, microseconds: from there on an event of a session or sliding window is in an open one.
+
+    A session of a longest duration may end sooner than a gap after an event, but not before its last one.
+    """
+    reach_us = window.reach_us if window.max_duration is None else 0
+    return watermark_us - reach_us - window.allowed_lateness_us

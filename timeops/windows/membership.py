@@ -109,13 +109,7 @@ def flushed_between(first_us: str, last_us: str) -> str:
 
 
 def closed_to(events: DataFrame, end_us: str, window: WindowSpec) -> str:
-    """Return SQL of a BOOLEAN, never null: when the event came, the watermark or a flush had closed this window.
-
-    Args:
-        events: The events, as of `place`.
-        end_us: SQL of the end of the window.
-        window: The window of the spec.
-    """
+    """Return SQL of a BOOLEAN, never null: when an event came, as of `place`, the window with this end had closed."""
     by_watermark = f"coalesce({close_time(end_us, window)} <= {W_BEFORE}, false)"
     return f"({by_watermark} OR {flushed_at(events, end_us)})"
 
@@ -127,7 +121,7 @@ def place(events: DataFrame, ends_us: str, window: WindowSpec) -> DataFrame:
         events: Events with `__tm_w_before` (microseconds; null: on time for certain), and where the pipeline was
             reopened with `__tm_flushed_windows`.
         ends_us: SQL of an ARRAY<BIGINT>: the ends of the windows that hold its time.
-        window: The window.
+        window: Its filter, and when it closes.
 
     Returns:
         `events` with `__tm_filtered` BOOLEAN (the window leaves the event out), `__tm_ends` and `__tm_missed`

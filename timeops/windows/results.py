@@ -43,10 +43,7 @@ _NEEDED = "__tm_needed"
 def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | None = None) -> DataFrame:
     """Return the results of windows in a segment of the log: of windows that close, and revisions of others.
 
-    Args:
-        segment: The segment.
-        window: The window.
-        only: The windows with no event that are asked for; see `gap_filling.empty_rows`.
+    `only` are the windows with no event that are asked for; see `gap_filling.empty_rows`.
 
     Returns:
         One row per revision of each window and group that holds an event, or with `empty` is owed a row without, and
@@ -67,7 +64,7 @@ def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFr
     if window.empty:
         owed = empty_rows(found, segment, window, only)
         found = segment.materialize(found.unionByName(owed, allowMissingColumns=True))
-    rows = _shaped(_final(kind.dated(found, segment), window), segment, window)
+    rows = _shaped(_final(found, segment, kind), segment, window)
     return rows if window.having is None else rows.where(passes_having(rows, window.having))
 
 
@@ -76,11 +73,11 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     window = kind.window
     causes = [F.array_sort(F.collect_set(CAUSE)).alias(LATE_EVENTS)] if window.history else []
     keys = (*kind.keys, REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
-    results = kind.with_start(results_of(revised_contents(segment, kind), keys, window, *causes))
+    results = _with_start(results_of(revised_contents(segment, kind), keys, window, *causes), kind)
     if window.empty:
         results = segment.materialize(results)
         final = results.where(IS_FINAL).drop(START, REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK, LATE_EVENTS)
-        owed = _final(kind.dated(empty_rows(final, segment, window, only), segment), window)
+        owed = _final(empty_rows(final, segment, window, only), segment, kind)
         no_cause = {LATE_EVENTS: F.array().cast("array<bigint>")} if window.history else {}
         results = results.unionByName(owed.withColumns({IS_TAKEN_BACK: F.lit(False), **no_cause}))
     more = [LATE_EVENTS] if window.history else []
@@ -92,8 +89,13 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     return rows.drop(IS_TAKEN_BACK)
 
 
-def _final(dated: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return dated results as the only ones of their windows."""
+def _with_start(rows: DataFrame, kind: WindowKind) -> DataFrame:
+    return rows if START in kind.keys else rows.withColumn(START, F.expr(kind.start_of(END)))
+
+
+def _final(results: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataFrame:
+    """Return results of closed windows, dated, as the only ones of their windows."""
+    window, dated = kind.window, _with_start(kind.dated(results, segment), kind)
     if window.empty:
         dated = dated.withColumn(WATERMARK, given_watermark(window)).drop(REACHED_W)
     return dated.withColumns({REVISION: F.lit(0), IS_FINAL: F.lit(True)})
@@ -139,10 +141,6 @@ def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: 
 
 def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     """Return the accepted events of a segment for which every window had closed when they came.
-
-    Args:
-        segment: The segment; only where windows merge its known events matter.
-        window: The window.
 
     Returns:
         The events with `__tm_missed` (ends), `__tm_w_before`, `__tm_w_set_by`, and `__tm_lateness_us`: the least
@@ -202,7 +200,7 @@ def flushed_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | Non
         found = flushed_of_groups(seen_after(segment, window), adjusted, window)
     else:
         kind = kind_of(window)
-        found = of_contents(kind.with_start(kind.closed_contents(segment)), adjusted, window)
+        found = of_contents(_with_start(kind.closed_contents(segment), kind), adjusted, window)
     if segment.flushed_windows is None or earlier is None:
         return found
     keys = [TIMELINE, *group_names(window), START, END]

@@ -298,11 +298,8 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Ta
 def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the changes that the results of a segment make.
 
-    Args:
-        results: What `results.window_results` returned, with `_late_events`.
-        known: The last revisions of earlier segments that may be replaced, without `_late_events`, and without
-            aggregates that are new in the spec.
-        window: The window.
+    `results` are of `results.window_results`, with `_late_events`. `known` are the last revisions of earlier
+    segments that may be replaced, without `_late_events`, and without aggregates that are new in the spec.
 
     Returns:
         For each result a row `insert`, where its window and group had none, or `update_postimage`, with its

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -35,19 +34,13 @@ from tidemark.timeops.columns import (
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.grid import close_time
+from tidemark.timeops.grid import close_time, open_to
 from tidemark.timeops.materialize import Materialize, as_it_is, from_driver
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.watermark.fold import NONE, Array
-from tidemark.timeops.windows.membership import (
-    END,
-    FLUSHED_WINDOWS,
-    FRESH,
-    START,
-    group_names,
-    with_groups,
-)
+from tidemark.timeops.windows.membership import END, FLUSHED_WINDOWS, FRESH, START, group_names, with_groups
 
 REACHED = "__tm_reached"  # the watermark that first came to a value, at an item that may raise it further
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
@@ -56,12 +49,7 @@ _CLOSES_AT = "__tm_closes_at"
 
 
 def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Look up when windows closed.
-
-    Args:
-        wanted: `_timeline`, `__tm_end` of windows, and what else names them; each once.
-        adjusted: The segment.
-        window: The window.
+    """Look up when windows closed: `_timeline`, `__tm_end`, and what else names them; each once.
 
     Returns:
         `wanted` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
@@ -69,7 +57,7 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     """
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.reaching(rows[TIMELINE], _numbers(rows[_CLOSES_AT]))
+        found = adjusted.watermarks.reaching(rows[TIMELINE], integers(rows[_CLOSES_AT]))
         return {WATERMARK: found.watermark, REACHED: found.reached}
 
     closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
@@ -88,11 +76,9 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
 
 
 def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Look up the watermark just after items.
+    """Look up the watermark just after items: `_timeline` and `__tm_after_seq`, each once.
 
-    Args:
-        wanted: `_timeline` and `__tm_after_seq`, each once: an item of the segment, or the one before its first.
-        adjusted: The segment.
+    An item is of the segment, or the one before its first.
 
     Returns:
         `wanted` with `_watermark` BIGINT, null where there is none yet, and `__tm_w_set_by`, null where no event
@@ -100,7 +86,7 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     """
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.after(rows[TIMELINE], _numbers(rows[AFTER_SEQ]))
+        found = adjusted.watermarks.after(rows[TIMELINE], integers(rows[AFTER_SEQ]))
         return {WATERMARK: found.value, W_SET_BY: found.set_by}
 
     return _answered(wanted, adjusted, answer, (WATERMARK, W_SET_BY))
@@ -110,16 +96,12 @@ def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.before(rows[TIMELINE], _numbers(rows[SEQ]))
+        found = adjusted.watermarks.before(rows[TIMELINE], integers(rows[SEQ]))
         return {W_BEFORE: found.value, W_SET_BY: found.set_by}
 
     asked = events.drop(W_BEFORE, W_SET_BY)
     found = _answered(asked.select(TIMELINE, SEQ), adjusted, answer, (W_BEFORE, W_SET_BY))
     return asked.join(found, [TIMELINE, SEQ])
-
-
-def _numbers(column: pa.ChunkedArray) -> Array:
-    return np.array(column.to_numpy(), np.int64)
 
 
 def _answered(
@@ -147,11 +129,8 @@ def columns_of(window: WindowSpec) -> list[str]:
 def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that a flush at the end of a segment closes, each once.
 
-    Args:
-        contents: Events of the windows that close in the segment, one row per window that holds them, with
-            `__tm_start`, `__tm_end` and the group columns.
-        adjusted: The segment.
-        window: The window.
+    `contents` are events of the windows that close in it, one row per window that holds them, with `__tm_start`,
+    `__tm_end` and the group columns.
     """
     keys = [TIMELINE, *group_names(window), START, END]
     once = contents.groupBy(*keys).agg(F.max(SEQ).alias(LAST_SEQ) if SEQ in contents.columns else no_seq())
@@ -165,13 +144,7 @@ def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFra
 
 
 def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
-    """Return events with `membership.FLUSHED_WINDOWS`, empty where their group has none; unchanged without any.
-
-    Args:
-        events: Events with `_timeline`.
-        flushed_windows: The windows that earlier flushes closed; None for none.
-        window: The window.
-    """
+    """Return events with `membership.FLUSHED_WINDOWS`, empty where their group has none; unchanged without any."""
     if flushed_windows is None:
         return events
     groups = group_names(window)
@@ -247,9 +220,8 @@ class WindowSegment:
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
         """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
         known = with_both_ends(rows, self.adjusted)
-        closes_at = close_time(END, window)
-        by_now = "true" if self.flushed else f"{closes_at} <= {W_END}"
-        return known.where(f"coalesce({closes_at} > {W_START}, true) AND {by_now}").drop(W_START, W_END)
+        by_now = "true" if self.flushed else f"{close_time(END, window)} <= {W_END}"
+        return known.where(f"{open_to(END, W_START, window)} AND {by_now}").drop(W_START, W_END)
 
 
 def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -267,11 +239,8 @@ def as_events(
 ) -> DataFrame:
     """Return the final results of a window as accepted events.
 
-    Args:
-        results: Rows that `results.window_results` returned, or of the table that holds them.
-        window: The window that they are of.
-        windows: All windows of the spec.
-        over: The spec's `time.over`.
+    `results` are rows of `results.window_results`, or of the table that holds them; `windows` and `over` all windows
+    and `time.over` of the spec.
 
     Returns:
         `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__tm_timestamp`, and a null

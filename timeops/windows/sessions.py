@@ -18,7 +18,7 @@ they are on few events, and compiled on many.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -90,8 +90,7 @@ BOUNDS = np.dtype([("session", "i8"), ("first", "i8"), ("last", "i8"), ("made_by
 where they came in order and that is enough, or where the bounds last."""
 
 
-@dataclass(frozen=True)
-class Came:
+class Came(NamedTuple):
     """Events that take part, in the order in which they came.
 
     Attributes:
@@ -143,11 +142,7 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
     small = count < fold.COMPILED_FROM
     n_bounds = (_find if small else _compiled())(
         np.argsort(came.t, kind="stable").astype(np.int32),
-        came.group.astype(np.int32),
-        came.t,
-        came.watermark,
-        came.is_known,
-        came.clock,
+        came._replace(group=came.group.astype(np.int32)),
         own,
         np.searchsorted(own["group"], np.arange(groups + 1)),
         rules[0],
@@ -166,11 +161,7 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
 
 def _find(
     by_time: Array,
-    group: Array,
-    t: Array,
-    watermark: Array,
-    is_known: Array,
-    clock: Array,
+    came: Came,
     closed: Array,
     closed_from: Array,
     rules: Any,
@@ -180,6 +171,7 @@ def _find(
     bounds: Array,
 ) -> int:
     """Run the loop over chains; return how many rows of `bounds` it wrote."""
+    group, t = came.group, came.t
     order = _by_group(by_time, group, len(closed_from))
     n_bounds, begin = 0, 0
     while begin < len(order):
@@ -188,12 +180,10 @@ def _find(
         own = closed[closed_from[g] : closed_from[g + 1]]
         if rules["longest"] != NEVER:
             if _may_meet(own, t[chain[0]], t[chain[-1]]):
-                _refuse_cuts(np.sort(chain), t, is_known, own, rules, session, first, last)
+                _refuse_cuts(np.sort(chain), came, own, rules, session, first, last)
             _cut(chain, t, rules, session, first, last)
-        elif _may_meet(own, t[chain[0]], t[chain[-1]]) or _needs_order(chain, t, watermark, rules):
-            n_bounds = _take(
-                np.sort(chain), t, watermark, is_known, clock, own, rules, session, first, last, bounds, n_bounds
-            )
+        elif _may_meet(own, t[chain[0]], t[chain[-1]]) or _needs_order(chain, came, rules):
+            n_bounds = _take(np.sort(chain), came, own, rules, session, first, last, bounds, n_bounds)
         else:
             for e in chain:
                 session[e] = chain[0]
@@ -229,24 +219,22 @@ def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
     return len(closed) > 0 and bool(((earliest <= closed["start"]) & (closed["start"] <= latest)).any())
 
 
-def _needs_order(chain: Array, t: Array, watermark: Array, rules: Any) -> bool:
+def _needs_order(chain: Array, came: Came, rules: Any) -> bool:
     """Return whether the order in which the events of a chain came matters to what is asked."""
     if rules["revises"] == 1 and rules["early"] > 0:
         return True
     if rules["keeps"] == 0:
         return False
     for e in chain:
-        if watermark[e] != NONE and (rules["revises"] == 1 or t[e] + rules["lateness"] < watermark[e]):
+        w = came.watermark[e]
+        if w != NONE and (rules["revises"] == 1 or came.t[e] + rules["lateness"] < w):
             return True
     return False
 
 
 def _take(
-    came: Array,
-    t: Array,
-    watermark: Array,
-    is_known: Array,
-    clock: Array,
+    chain: Array,
+    came: Came,
     closed: Array,
     rules: Any,
     session: Array,
@@ -256,11 +244,12 @@ def _take(
     n_bounds: int,
 ) -> int:
     """Take the events of a chain as they came, each beside the sessions that are open then (F)."""
+    t, is_known = came.t, came.is_known
     gap, to_close, before = rules["gap"], rules["gap"] + rules["lateness"], n_bounds
-    spans = np.empty(len(came), SPAN)  # in order of time; those from `low` on are open
+    spans = np.empty(len(chain), SPAN)  # in order of time; those from `low` on are open
     low, high = 0, 0
-    for e in came:
-        w = watermark[e] if rules["keeps"] == 1 else NONE
+    for e in chain:
+        w = came.watermark[e] if rules["keeps"] == 1 else NONE
         while low < high and spans[low]["last"] + to_close < w:
             low += 1
         at, end = _near(spans, low, high, t[e], gap)
@@ -275,20 +264,20 @@ def _take(
             session[e] = spans[at]["root"]
         else:
             if rules["revises"] == 1 and not is_known[e]:
-                n_bounds = _note_changed(spans[at:end], e, w, clock, rules, bounds, n_bounds)
+                n_bounds = _note_changed(spans[at:end], e, w, came.clock, rules, bounds, n_bounds)
             high = _put(spans, at, end, high, e, session)
             session[e] = spans[at]["root"]
             spans[at]["first"], spans[at]["last"], spans[at]["made_by"] = start, until, e
     n_bounds = _settle(spans[:high], rules, first, last, bounds, n_bounds)
-    _follow(came, session)
+    _follow(chain, session)
     for b in range(before, n_bounds):
         bounds[b]["session"] = session[bounds[b]["session"]]
     return n_bounds
 
 
-def _follow(came: Array, session: Array) -> None:
+def _follow(chain: Array, session: Array) -> None:
     """Name the sessions of events by those into which they were merged."""
-    for e in came:
+    for e in chain:
         while session[e] >= 0 and session[session[e]] != session[e]:
             session[e] = session[session[e]]
 
@@ -367,11 +356,12 @@ def _cut(chain: Array, t: Array, rules: Any, session: Array, first: Array, last:
 
 
 def _refuse_cuts(
-    came: Array, t: Array, is_known: Array, closed: Array, rules: Any, session: Array, first: Array, last: Array
+    chain: Array, came: Came, closed: Array, rules: Any, session: Array, first: Array, last: Array
 ) -> None:
     """Refuse, as they came, the events that make a session which a flush has closed, or cut one off."""
-    times, count = np.empty(len(came) + 1, np.int64), 0
-    for e in came:
+    t, is_known = came.t, came.is_known
+    times, count = np.empty(len(chain) + 1, np.int64), 0
+    for e in chain:
         at = np.searchsorted(times[:count], t[e])
         for s in range(count, at, -1):
             times[s] = times[s - 1]
@@ -457,18 +447,9 @@ class Sessions:
     needs_others: ClassVar[bool] = True
     needs_after_flush: ClassVar[bool] = False
 
-    @property
-    def reach_us(self) -> int:
-        """A session of a longest duration may end sooner than a gap after an event, but not before its last one."""
-        return self.window.gap_us if self.window.max_duration is None else 0
-
     def start_of(self, end_us: str) -> str:
         """Return the start of the session of one event with this end."""
         return shifted(end_us, -self.window.gap_us)
-
-    def with_start(self, rows: DataFrame) -> DataFrame:
-        """Return the rows of sessions, which have their start."""
-        return rows
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
@@ -597,10 +578,10 @@ class Sessions:
         closed_by_flush = np.zeros(0, CLOSED)
         if segment.flushed_windows is not None:
             is_event = np.asarray(rows[FRESH].is_valid())
-            ends = (group[~is_event], *(integers(rows[name])[~is_event] for name in (T_FINAL, W_BEFORE)))
-            closed_by_flush = np.zeros(len(ends[0]), CLOSED)
-            for name, values in zip(CLOSED.names or (), ends, strict=True):
-                closed_by_flush[name] = values
+            closed_by_flush = np.zeros(int((~is_event).sum()), CLOSED)
+            closed_by_flush["group"] = group[~is_event]
+            closed_by_flush["start"] = integers(rows[T_FINAL])[~is_event]
+            closed_by_flush["end"] = integers(rows[W_BEFORE])[~is_event]
             rows, group = rows.filter(pa.array(is_event)), group[is_event]
         if SEQ in keys:
             seq = integers(rows[SEQ])

@@ -28,6 +28,7 @@ from tidemark.timeops.columns import (
     with_sql,
 )
 from tidemark.timeops.events.adjustment import with_both_ends
+from tidemark.timeops.grid import open_to
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (
@@ -40,7 +41,6 @@ from tidemark.timeops.windows.membership import (
     MISSED,
     NO_ENDS,
     RANK,
-    START,
     Rank,
     closed_to,
     flushed_at,
@@ -74,18 +74,9 @@ class SlidingWindows:
         """True unless results are revised: an event is kept with the names of the windows that need it."""
         return not self.window.revises
 
-    @property
-    def reach_us(self) -> int:
-        """An event is in windows until it is a size old."""
-        return self.window.size_us
-
     def start_of(self, end_us: str) -> str:
         """Return the start of the window of an instant."""
         return shifted(end_us, -self.window.size_us)
-
-    def with_start(self, rows: DataFrame) -> DataFrame:
-        """Add `__tm_start` to rows with `__tm_end`, the instant."""
-        return rows.withColumn(START, F.expr(self.start_of(END)))
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
@@ -120,8 +111,8 @@ class SlidingWindows:
         return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """Add `__tm_start` to the results, which have been dated."""
-        return self.with_start(results)
+        """Return the results, which have been dated."""
+        return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the instants that had not closed before the segment, a row per instant.
@@ -134,7 +125,7 @@ class SlidingWindows:
         first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
         by_instant = made.groupBy(TIMELINE, *group_names(self.window), END).agg(first)
         instants = with_both_ends(by_instant, segment.adjusted)
-        is_open = _open_to(END, W_START, self.window)
+        is_open = open_to(END, W_START, self.window)
         found = _with_cell(instants.where(is_open), self.window)
         held = _held_at(found, passing, self.window, _MADE, W_START, W_END)
         held = held.withColumn(RANK, F.expr(f"greatest({own}, {_MADE}.moment)"))
@@ -148,7 +139,7 @@ class SlidingWindows:
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
-        is_open = _open_to(shifted(T_FINAL, self.window.size_us), W_END, self.window)
+        is_open = open_to(shifted(T_FINAL, self.window.size_us), W_END, self.window)
         if self.needs_others:
             events = told_of(events, segment.flushed_windows, self.window)
             is_open = f"{_is_in_one(events, self.window)} AND {is_open}"
@@ -167,7 +158,7 @@ class SlidingWindows:
 def _is_in_one(events: DataFrame, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
     last = shifted(T_FINAL, window.size_us - 1)
-    is_in = f"{takes_part(events, window)} AND {_open_to(last, W_BEFORE, window)}"
+    is_in = f"{takes_part(events, window)} AND {open_to(last, W_BEFORE, window)}"
     if FLUSHED_WINDOWS in events.columns:  # events that came before the flush stay in what it left open
         is_in += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {last} AND {SEQ} > __tm_f.seq)"
     return f"({is_in})"
@@ -181,7 +172,7 @@ def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
     changes = f"explode(array({T_FINAL}, {shifted(T_FINAL, window.size_us)})) AS {END}"
     flushed = [FLUSHED_WINDOWS] if FLUSHED_WINDOWS in passing.columns else []
     made = passing.selectExpr(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes)
-    is_open = f"{_open_to(END, W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
+    is_open = f"{open_to(END, W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
     return made.where(is_open).drop(*flushed)
 
 
@@ -196,11 +187,6 @@ def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more:
     end, t = f"at.{END}", f"event.{T_FINAL}"
     same = same_in("at", "event", [TIMELINE, *group_names(window), _CELL])
     inside = f"{t} <= {end} AND {t} > {shifted(end, -window.size_us)}"
-    came = _open_to(end, f"event.{W_BEFORE}", window)
+    came = open_to(end, f"event.{W_BEFORE}", window)
     joined = instants.alias("at").join(near.alias("event"), same & F.expr(f"{inside} AND {came}"))
     return joined.selectExpr("event.*", end, *[f"at.{name}" for name in more]).drop(_CELL)
-
-
-def _open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
-    """Return SQL of a BOOLEAN: the window of an instant is not closed at a watermark; before the first none is."""
-    return f"coalesce({shifted(end_us, window.allowed_lateness_us)} >= {watermark_us}, true)"
