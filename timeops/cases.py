@@ -6,8 +6,8 @@ by its Spark type. Not here: file access, running a case, rows and tables (pipel
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from decimal import Decimal
 from itertools import accumulate
@@ -86,10 +86,6 @@ def read_value(value: object, kind: DataType) -> Any:
     if isinstance(kind, MapType):
         entries = _of(Mapping, value, "a mapping")
         return {str(key): _at(str(key), item, kind.valueType) for key, item in entries.items()}
-    return _scalar(value, kind)
-
-
-def _scalar(value: object, kind: DataType) -> Any:
     for kinds, read in _READERS:
         if isinstance(kind, kinds):
             return read(value)
@@ -134,10 +130,15 @@ def is_written_as_text(kind: DataType) -> bool:
 
 
 def _at(step: str | int, value: object, kind: DataType) -> Any:
+    return _within((step,), lambda part: read_value(part, kind), value)
+
+
+def _within(at: Path, read: Callable[[object], Any], value: object) -> Any:
+    """Read a part, so that a problem in it is reported at its place."""
     try:
-        return read_value(value, kind)
+        return read(value)
     except ProblemsError as error:
-        raise ProblemsError(Problem(p.found, p.expected, p.remedy, (step, *p.at)) for p in error.problems) from None
+        raise ProblemsError(replace(problem, at=at + problem.at) for problem in error.problems) from None
 
 
 def _of(wanted: Any, value: object, expected: str, *, remedy: str = "") -> Any:
@@ -163,10 +164,6 @@ def _misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
     return ProblemsError([Problem(f"found {show(value)}", expected=expected, remedy=remedy)])
 
 
-def _text(value: object) -> Any:
-    return _of(str, value, "text", remedy="put the value in quotes")
-
-
 def _instant(value: object) -> Any:
     """Return an aware UTC datetime; windows may also begin or end where Python's calendar does not reach."""
     year = re.match(r"([+-]?\d{4,6})(?=-)", value) if isinstance(value, str) else None
@@ -182,7 +179,7 @@ def _float(value: object) -> float:
 
 
 _READERS: tuple[tuple[Any, Callable[[object], Any]], ...] = (
-    (StringType, _text),
+    (StringType, lambda value: _of(str, value, "text", remedy="put the value in quotes")),
     (BooleanType, lambda value: _of(bool, value, "true or false")),
     (TimestampType, _instant),
     (TimestampNTZType, lambda v: _parsed(datetime.fromisoformat, v, "a local time such as 2026-01-31T12:00:00")),
@@ -243,15 +240,6 @@ def _watermarks(value: object) -> dict[str, datetime | str]:
     if not isinstance(value, Mapping):
         raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of timelines to watermarks")])
     return {str(timeline): _within((timeline,), _watermark, mark) for timeline, mark in value.items()}
-
-
-def _within(at: Path, read: Any, value: object) -> Any:
-    """Read a part, so that a problem in it is reported at its place."""
-    try:
-        return read(value)
-    except ProblemsError as error:
-        problems = [Problem(p.found, p.expected, p.remedy, at + p.at) for p in error.problems]
-        raise ProblemsError(problems) from None
 
 
 def _expected(value: object) -> Expected:
@@ -316,14 +304,9 @@ class Case(SpecModel):
     @property
     def segments(self) -> tuple[Step, ...]:
         """The steps; a case without steps has one, its records."""
-        steps = self.steps or (Step(records=self.records or ()),)
-        last = steps[-1].model_copy(
-            update={
-                "expect": self.expect or steps[-1].expect,
-                "end_of_input": self.end_of_input or steps[-1].end_of_input,
-            }
-        )
-        return (*steps[:-1], last)
+        *others, last = self.steps or (Step(records=self.records or ()),)
+        own = {"expect": self.expect or last.expect, "end_of_input": self.end_of_input or last.end_of_input}
+        return (*others, last.model_copy(update=own))
 
     @property
     def ticks(self) -> tuple[tuple[int, datetime], ...]:
@@ -333,10 +316,8 @@ class Case(SpecModel):
 
     def places(self) -> Iterator[tuple[Path, Row]]:
         """Return each record with the keys that lead to it from the case."""
-        if self.steps is None:
-            yield from ((("records", i), record) for i, record in enumerate(self.records or ()))
-            return
-        for s, step in enumerate(self.steps):
+        yield from ((("records", i), record) for i, record in enumerate(self.records or ()))
+        for s, step in enumerate(self.steps or ()):
             yield from ((("steps", s, "records", i), record) for i, record in enumerate(step.records))
 
     def expectations(self) -> Iterator[tuple[Path, Expected]]:
@@ -352,11 +333,7 @@ class _File(SpecModel):
     cases: tuple[Case, ...] = Field(description="a list of cases")
 
 
-_MODELS: Mapping[Path, type[BaseModel]] = {
-    (): _File,
-    ("cases",): Case,
-    ("cases", "steps"): Step,
-}
+_MODELS: Mapping[Path, type[BaseModel]] = {(): _File, ("cases",): Case, ("cases", "steps"): Step}
 
 
 @dataclass(frozen=True)
@@ -415,7 +392,7 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
             yield Problem(f"found a second case called {show(case.name)}", "distinct names", at=(*at, "name"))
         seen.add(case.name)
         for problem in (*_record_problems(case, spec), *_tick_problems(case, spec), *_table_problems(case, spec)):
-            yield Problem(problem.found, problem.expected, problem.remedy, at + problem.at)
+            yield replace(problem, at=at + problem.at)
 
 
 def payload_names(source: Source) -> list[str]:
@@ -471,17 +448,12 @@ def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
 
 
 def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
-    windows = {WINDOWS + window.name for window in spec.windows}
+    windows = sorted({WINDOWS + window.name for window in spec.windows})
+    one_of_them = f"one of {', '.join(windows)}" if windows else "none: the spec has no windows"
     for at, expected in case.expectations():
         for table in expected.tables:
             if table.startswith(WINDOWS) and table not in windows:
-                yield _unknown_window(table, windows, (*at, table))
+                yield Problem(f"the spec has no `{table}`", one_of_them, did_you_mean(table, windows), (*at, table))
             elif table in (ORDERED, HELD) and not spec.outputs.ordered_events:
                 found = f"the spec writes no `{table}`: outputs.ordered_events is false"
                 yield Problem(found, remedy="leave it out", at=(*at, table))
-
-
-def _unknown_window(table: str, windows: Iterable[str], at: Path) -> Problem:
-    known = sorted(windows)
-    expected = f"one of {', '.join(known)}" if known else "none: the spec has no windows"
-    return Problem(f"the spec has no `{table}`", expected, did_you_mean(table, known), at)

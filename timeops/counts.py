@@ -12,11 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.engine import Outcome
-from tidemark.timeops.events.adjustment import (
-    KEPT,
-    MOVED_BY,
-    Adjusted,
-)
+from tidemark.timeops.events.adjustment import KEPT, MOVED_BY, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
@@ -229,7 +225,8 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
         kind, fails = kind_of(window), unfit(accepted, window)
         of_window = None if kind.merges else outcome.before.flushed_windows.get(window.name)  # else the loop says it
         may_miss = of_window is not None or (some_are_kept and not kind.merges)
-        if fails is None and window.where is None and not may_miss and not _has_gaps(window):
+        has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
+        if fails is None and window.where is None and not may_miss and not has_gaps:
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
@@ -241,11 +238,6 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
             found |= {Reason.BAD_EXPRESSION: own, "filtered": f"{found['filtered']} AND NOT {own}"}
         counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
     return placed, counts
-
-
-def _has_gaps(window: WindowSpec) -> bool:
-    """Return whether an event may lie between its windows."""
-    return window.kind == "hopping" and window.end_step_us > window.size_us
 
 
 def _of_window(names: dict[str, str]) -> dict[str, str]:

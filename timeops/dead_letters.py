@@ -55,13 +55,7 @@ _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of i
 
 
 def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -> DataFrame:
-    """Return the dead letters of the stages `ingest` and `time`.
-
-    Args:
-        refused: `Adjusted.refused`.
-        payload: Names of the payload columns.
-        rules: The rules of time, for the sentences.
-    """
+    """Return the dead letters of the stages `ingest` and `time`, of `Adjusted.refused`."""
     ingest = f"{REASON} IN ({literals(AT_INGESTION)})"
     is_behind = f"{REASON} = '{Reason.OUT_OF_ORDER}'"
     return refused.selectExpr(
@@ -81,13 +75,7 @@ def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -
 
 
 def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame:
-    """Return the dead letters `window_closed` of one window.
-
-    Args:
-        late: Rows of `results.late_for_windows`.
-        payload: Names of the payload columns.
-        window: The window.
-    """
+    """Return the dead letters `window_closed` of one window, of rows of `results.late_for_windows`."""
     kind, columns = kind_of(window), late.columns
     start = MISSED_FROM if MISSED_FROM in columns else kind.start_of("__tm_e")
     span = f"struct(timestamp_micros({start}) AS start, timestamp_micros(__tm_e) AS `end`)"
@@ -115,13 +103,7 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
 
 
 def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
-    """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None where none can.
-
-    Args:
-        events: Accepted events.
-        payload: Names of the payload columns.
-        window: The window.
-    """
+    """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None if none can."""
     fails = unfit(events, window)
     if fails is None:
         return None
@@ -151,12 +133,7 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
 
 
 def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
-    """Return the same for a window over another one: for results on which it fails, which have no place in the log.
-
-    Args:
-        results: Rows of `segment.as_events`.
-        window: The window.
-    """
+    """Return the same for a window over another one: rows of `segment.as_events`, which have no place in the log."""
     payload = [name for name in results.columns if not is_reserved(name)]
     nowhere = {SEQ: "bigint", POSITION: "bigint", ARRIVAL: "timestamp", EVENT_TIME: "timestamp"}
     nowhere |= dict.fromkeys((SOURCE, SPLIT, FILE, MALFORMED), "string")

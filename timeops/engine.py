@@ -175,18 +175,12 @@ class Outcome:
     ) -> DataFrame:
         """Return the `window_results` of the segment, computed once where other windows go over them.
 
-        Args:
-            window: The window.
-            only: The windows with no event that are asked for; by default all.
-            materialize: For the frames in between; by default that of the segment.
+        `materialize` is for the frames in between; by default it is that of the segment.
         """
         if window.name not in self._results:
-            segment = WindowSegment(
-                self.segment_of(window),
-                known=self.known_to(window),
-                flushed_windows=self.before.flushed_windows.get(window.name),
+            segment = replace(
+                self._segment(window, is_known=True),
                 seen=self.before.seen_groups.get(window.name),
-                flushed=self.flushed,
                 placed=self._placed_in(window),
                 materialize=materialize or self.execution.materialize,
                 are_few=self.execution.are_few,
@@ -201,7 +195,8 @@ class Outcome:
     def _placed_in(self, window: WindowSpec) -> PlacedInSessions | None:
         """Return what the driver finds of the segment's events, for results, late events and open windows."""
         if window.name not in self._placed:
-            self._placed[window.name] = kind_of(window).placed(self._beside_others(window))
+            kind = kind_of(window)
+            self._placed[window.name] = kind.placed(self._segment(window, is_known=kind.merges))
         return self._placed[window.name]
 
     @cached_property
@@ -217,8 +212,8 @@ class Outcome:
 
     def late_for(self, window: WindowSpec) -> DataFrame:
         """Return the accepted events that come when all their windows have closed, see `late_for_windows`."""
-        segment = replace(self._beside_others(window), placed=self._placed_in(window))
-        return late_for_windows(segment, window)
+        segment = self._segment(window, is_known=kind_of(window).merges)
+        return late_for_windows(replace(segment, placed=self._placed_in(window)), window)
 
     def late_for_sessions(self) -> dict[str, int]:
         """Count the events of `late_for` by window, for windows that merge: a loop has placed their events."""
@@ -226,11 +221,11 @@ class Outcome:
         placed = {window.name: self._placed_in(window) for window in merging}
         return {name: own.late for name, own in placed.items() if own is not None}
 
-    def _beside_others(self, window: WindowSpec) -> WindowSegment:
-        """Return the segment with the known events only where windows merge, as these may have to be loaded."""
+    def _segment(self, window: WindowSpec, *, is_known: bool) -> WindowSegment:
+        """Return the segment, with the known events only where they are asked for, as they may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
-            known=self.known_to(window) if kind_of(window).merges else None,
+            known=self.known_to(window) if is_known else None,
             flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
@@ -264,31 +259,22 @@ class Outcome:
             windows: Windows that share a frame, see `sharing`.
             known: Those of earlier segments that they may need; None for none.
         """
-        segment = WindowSegment(self.segment_of(windows[0]), known=known)
+        first = windows[0]
+        segment = WindowSegment(self.segment_of(first), known=known)
         needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
-        segments = [
-            replace(
-                segment,
-                flushed_windows=self.before.flushed_windows.get(window.name),
-                placed=self._placed_in(window),
-            )
-            for window in needing
-        ]
-        named = kind_of(windows[0]).needs_others
-        events = segment.events_as_they_came if windows[0].revises else segment.events
-        return still_needed(events, list(zip(needing, segments, strict=True)), named=named)
+        segments = []
+        for window in needing:
+            flushed_windows = self.before.flushed_windows.get(window.name)
+            own = replace(segment, flushed_windows=flushed_windows, placed=self._placed_in(window))
+            segments.append((window, own))
+        events = segment.events_as_they_came if first.revises else segment.events
+        return still_needed(events, segments, named=kind_of(first).needs_others)
 
     def flushed_after(self, window: WindowSpec) -> DataFrame | None:
         """Return the windows that stay closed after the segment since a flush closed them; None without a flush."""
-        segment = WindowSegment(
-            self.segment_of(window),
-            known=self.known_to(window) if self.flushed else None,
-            flushed_windows=self.before.flushed_windows.get(window.name),
-            seen=self.before.seen_groups.get(window.name),
-            flushed=self.flushed,
-            placed=self._placed_in(window) if self.flushed else None,
-        )
-        return flushed_after(segment, window)
+        segment = self._segment(window, is_known=self.flushed)
+        seen, placed = self.before.seen_groups.get(window.name), self._placed_in(window) if self.flushed else None
+        return flushed_after(replace(segment, seen=seen, placed=placed), window)
 
     def seen_after(self, window: WindowSpec) -> DataFrame:
         """Return the groups that a window with `empty` has seen up to the end of the segment."""
@@ -326,15 +312,7 @@ class Outcome:
 
 
 def advance(segment: Segment, state: State, rules: TimeRules) -> Outcome:
-    """Judge a segment of the log.
-
-    Args:
-        segment: The segment.
-        state: The state before its first record.
-        rules: The rules of the spec.
-
-    Returns:
-        The outcome of the segment, and the state after it.
+    """Judge a segment of the log, from the state before its first record.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.

@@ -49,12 +49,7 @@ TAKEN = {
 
 
 def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> DataFrame:
-    """Return the events with all that a record of the log has.
-
-    Args:
-        events: A DataFrame; see `frames.adjust` for the columns that have a meaning.
-        time: The rules that the events are judged by.
-        arrival_time: Spark SQL that says when an event arrived.
+    """Return the events with all that a record of the log has; see `adjust` for the columns that have a meaning.
 
     Raises:
         SpecError: `arrival_time` is wrong, or does not fit the columns.

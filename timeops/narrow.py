@@ -82,13 +82,9 @@ def to_join(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:
-    """Add to rows the other columns of what was found for them.
+    """Add to rows the other columns of what was found for them: at most one row for each combination of keys.
 
-    Args:
-        rows: The rows.
-        found: At most one row for each combination of `keys`.
-        keys: Columns of both; null is equal to null.
-        how: `inner` leaves the rows out for which nothing was found, `left` leaves them without it.
+    Null is equal to null. `inner` leaves the rows out for which nothing was found, `left` leaves them without it.
     """
     names = [name for name in found.column_names if name not in keys]
     if len(found) > BROADCAST and list(keys) == [SEQ] and _is_dense(found):

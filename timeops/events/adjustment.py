@@ -387,14 +387,10 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
 
     Neither rule knows a timeline or a watermark.
 
-    Args:
-        events: Rows of `extract`.
-        time: The spec's `time` section.
-
     Returns:
-        `events` with `__tm_reason` set to `early` or `late_arrival` where an event is refused, `__tm_t` moved where
-        one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the tolerance was too
-        small.
+        `events`, rows of `extract`, with `__tm_reason` set to `early` or `late_arrival` where an event is refused,
+        `__tm_t` moved where one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the
+        tolerance was too small.
     """
     arrival, ahead = f"unix_micros({ARRIVAL})", f"(unix_micros({EVENT_TIME}) - unix_micros({ARRIVAL}))"
     rules: list[_OfArrival] = []
@@ -453,12 +449,7 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     """Split accepted events, those held before included, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
-    held, and the end of input releases everything.
-
-    Args:
-        accepted: Held events and newly accepted ones, with `_timestamp`, `_timeline`, `_adjusted_by`.
-        adjusted: The segment.
-        flushed: The end of input was reached and the spec (or the operator) flushes.
+    held, and a flushing end of input releases everything.
     """
     # Under another policy there is none: a search is not needed.
     passed = f" WHEN array_contains({ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"

@@ -40,10 +40,6 @@ _TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_r
 def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
     """Add event time, unit, timeline and, where there is none, the reason.
 
-    Args:
-        items: Records of the arrival log.
-        rules: The rules of time.
-
     Returns:
         `items` with `_event_time` TIMESTAMP (null without one), `__tm_t` (cut down to the unit, H), `_timeline`
         STRING, and `__tm_reason`: `malformed`, `no_arrival_time`, `bad_expression`, `bad_timestamp`,
