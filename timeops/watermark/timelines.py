@@ -63,6 +63,16 @@ the idle clock of each split. Waiting is not idleness: an idle clock is the cloc
 some source, of a split its own, was not to be read; so a wait changes no stored row."""
 
 
+_FIELDS = {
+    "max_t": "max_t",
+    "watermark": "seen",
+    "watermark_set_by": "seen_by",
+    "computed": "computed",
+    "computed_set_by": "computed_by",
+}
+"""By column of STATE the field of fold.TIMELINE."""
+
+
 @dataclass(frozen=True)
 class LogPlace:
     """Where a segment is in its log; microseconds, None before the first timed record.
@@ -297,14 +307,7 @@ def _reached(before: pa.Table, names: pa.Array, windows: int) -> f.Array:
 def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Array:
     found = np.zeros(len(names), f.TIMELINE)
     known = len(before)
-    for field, column in (
-        ("max_t", "max_t"),
-        ("seen", "watermark"),
-        ("seen_by", "watermark_set_by"),
-        ("computed", "computed"),
-        ("computed_by", "computed_set_by"),
-        ("last", "last_clock"),
-    ):
+    for column, field in (*_FIELDS.items(), ("last_clock", "last")):
         found[field] = f.NONE
         found[field][:known] = _numbers(before[column])
     found["period"], found["lowest"] = f.NONE, f.NONE
@@ -484,11 +487,8 @@ def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
 
 def _slots(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
     """Return the SLOT of splits that have had no event."""
-    by_split: dict[tuple[str, str | None], tuple[int, ...]] = {}
     each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
-    for one in each:
-        if one not in by_split:
-            by_split[one] = _slot(*one, rules)
+    by_split = {one: _slot(*one, rules) for one in set(each)}
     return np.array([by_split[one] for one in each], f.SLOT)
 
 
@@ -524,11 +524,7 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
     fresh = len(names) - known
     columns: dict[str, pa.Array] = {
         TIMELINE: names,
-        "max_t": _nulled(timelines["max_t"]),
-        "watermark": _nulled(timelines["seen"]),
-        "watermark_set_by": _nulled(timelines["seen_by"]),
-        "computed": _nulled(timelines["computed"]),
-        "computed_set_by": _nulled(timelines["computed_by"]),
+        **{column: _nulled(timelines[field]) for column, field in _FIELDS.items()},
         "clock": _nulled(np.full(len(names), state.log[0]["clock"])),
     }
     if rules.follows_activity:
