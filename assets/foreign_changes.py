@@ -4,10 +4,7 @@ Here: the decision of an operator as a batch of its own. Not here: how such chan
 (resources/delta/undoing.py).
 """
 
-from collections.abc import Sequence
-
-from tidemark.assets.planning import at_work
-from tidemark.resources.batches.plans import this_process
+from tidemark.assets.planning import at_work, begin
 from tidemark.resources.delta.undoing import Change, foreign_changes, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
@@ -26,16 +23,8 @@ def _base(workspace: Workspace) -> dict[str, int]:
 def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: bool) -> list[Change]:
     """Keep the changes of others, or take them back, and note that in `batches`.
 
-    Also takes back what an unfinished batch has written; the next run does that batch anew.
-
-    Args:
-        workspace: The pipeline.
-        reason: Why; kept in `batches`.
-        run_id: The id of the run or command that decides.
-        keep: Keep the tables as they are now; otherwise restore them to the last commit.
-
-    Returns:
-        The changes that were decided on.
+    Also takes back what an unfinished batch has written; the next run does that batch anew. Unless `keep`, tables are
+    restored to the last commit.
 
     Raises:
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.
@@ -49,16 +38,9 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
             remedy="Make the change first, while no run is at work.",
         )
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
-    plan = workspace.batches.begin(
-        "change",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=last.batch_id if last else None,
-        first_seq=end,
-        end_seq=end,
-        input={"decision": "kept" if keep else "taken back", "changes": _as_json(found)},
-        fingerprint=last.plan.fingerprint if last else workspace.spec.fingerprint(),
-    )
+    given = {"decision": "kept" if keep else "taken back", "changes": [*map(_as_json, found)]}
+    fingerprint = last.plan.fingerprint if last else None
+    plan = begin(workspace, run_id, "change", given, after=last, seqs=(end, end), fingerprint=fingerprint)
     with at_work(workspace, plan):
         versions = {
             table: keep_foreign(workspace.lake, table, version, plan.attempt)
@@ -70,13 +52,7 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
     return found
 
 
-def _as_json(found: Sequence[Change]) -> list[dict[str, object]]:
-    return [
-        {
-            "table": change.table,
-            "version": change.entry.version,
-            "operation": change.entry.operation,
-            "rows_deleted": change.entry.deleted,
-        }
-        for change in found
-    ]
+def _as_json(change: Change) -> dict[str, object]:
+    entry = change.entry
+    said = {"version": entry.version, "operation": entry.operation, "rows_deleted": entry.deleted}
+    return {"table": change.table, **said}

@@ -9,11 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.resources.batches.plans import BatchInput, Plan, this_process
-from tidemark.resources.batches.position import (
-    plan_end,
-    waits_in,
-)
+from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, this_process
+from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
@@ -48,6 +45,31 @@ class LogSegment:
     def is_empty(self) -> bool:
         """Return whether there is nothing to do."""
         return self.first_seq == self.end_seq and not self.flushes and self.tick_us is None
+
+
+def begin(
+    workspace: Workspace,
+    run_id: str,
+    kind: Kind,
+    given: Mapping[str, Any],
+    *,
+    after: Commit | None,
+    seqs: tuple[int, int | None],
+    fingerprint: str | None = None,
+    number: int | None = None,
+) -> Plan:
+    """Take on a batch, as `BatchLog.begin` does; by default the fingerprint is that of the spec."""
+    return workspace.batches.begin(
+        kind,
+        this_process(run_id),
+        workspace.clock.now(),
+        after=after.batch_id if after else None,
+        first_seq=seqs[0],
+        end_seq=seqs[1],
+        input=given,
+        fingerprint=fingerprint or workspace.spec.fingerprint(),
+        number=number,
+    )
 
 
 @contextmanager
@@ -128,8 +150,7 @@ def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = N
 def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
     given = BatchInput.of(plan)
-    waits, why = waits_in(plan), given.reopen
-    return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, reopens=why, waits=waits)
+    return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, given.reopen, waits_in(plan))
 
 
 def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
@@ -195,16 +216,8 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
             "Another run has read more input meanwhile, so a tick would come too early. Nothing was changed.",
             remedy="Run again.",
         )
-    plan = workspace.batches.begin(
-        "process",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=last.batch_id if last else None,
-        first_seq=segment.first_seq,
-        end_seq=segment.end_seq,
-        input=input_of(workspace, segment),
-        fingerprint=workspace.spec.fingerprint(),
-    )
+    seqs = (segment.first_seq, segment.end_seq)
+    plan = begin(workspace, run_id, "process", input_of(workspace, segment), after=last, seqs=seqs)
     with workspace.batches.keeping_lease(plan, workspace.clock):
         workspace.prepare(plan)
     return plan
