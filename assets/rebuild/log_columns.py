@@ -13,10 +13,11 @@ from functools import reduce
 from operator import or_
 
 import numpy as np
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import excluded, without
 from tidemark.assets.planning import at_work
 from tidemark.assets.schemas import as_declared, log_schema, payload_of, value_as
@@ -147,8 +148,9 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
     """Return what is to be filled, and say it; None where it is nothing."""
     if not keeps_unknown(workspace):
         return None
-    kept = _kept(workspace, first_seq)
-    filled = _filled(workspace, _records(workspace, [(c.SEQ, ">=", first_seq)]), kept)
+    since: Filters = [(c.SEQ, ">=", first_seq)]
+    kept = _kept(workspace, since)
+    filled = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), kept)
     found = _counted(filled, kept) if kept else {}
     if not found.get("any"):
         return None
@@ -156,32 +158,25 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
     for number, (_, field) in enumerate(kept):
         fits, has = found[f"{_FITS}{number}"], found[f"{_HAS}{number}"]
         counts |= {f"filled.{field.name}": fits, f"not_filled.{field.name}": has - fits}
-        wrong = (
-            f"; {has - fits:,} are no {field.dataType.simpleString().upper()} and stay there" if has > fits else ""
-        )
+        kind = field.dataType.simpleString().upper()
+        wrong = f"; {has - fits:,} are no {kind} and stay there" if has > fits else ""
         workspace.tell(f"{field.name}: {fits:,} values of records before are taken from {RESCUED}{wrong}")
     return _ToFill(kept, [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])], counts)
 
 
 def _commit(workspace: Workspace, plan: Plan, found: _ToFill | None) -> None:
-    """Write the records with their values, and commit the batch."""
     counts, versions = dict[str, int](), dict[str, int]()
     if found is not None:
-        rows = _filled(workspace, _records(workspace, found.span), found.kept)
+        rows = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=found.span), found.kept)
         rows = rows.select([f"`{name}`" for name in workspace.lake.columns(tables.RAW_EVENTS)])
-        expect, attempt = workspace.ready(tables.RAW_EVENTS, plan), plan.attempt
-        done = workspace.lake.replace(tables.RAW_EVENTS, rows, where=found.span, attempt=attempt, expect=expect)
+        done = BatchWriter(workspace, plan).replace(tables.RAW_EVENTS, rows, where=found.span, are_few=False)
         counts, versions = {**found.counts}, {tables.RAW_EVENTS: done.version}
     workspace.batches.commit(plan, counts, versions, workspace.clock.now())
 
 
-def _records(workspace: Workspace, part: Filters) -> DataFrame:
-    return workspace.read_base(tables.RAW_EVENTS, filters=part)
-
-
-def _kept(workspace: Workspace, first_seq: int) -> Kept:
+def _kept(workspace: Workspace, since: Filters) -> Kept:
     """Return the columns that have values in `_rescued`."""
-    records = _records(workspace, [(c.SEQ, ">=", first_seq)]).where(F.col(RESCUED).isNotNull())
+    records = workspace.read_base(tables.RAW_EVENTS, filters=since).where(F.col(RESCUED).isNotNull())
     keys = records.select(c.SOURCE, F.explode(F.json_object_keys(RESCUED)).alias("key")).distinct().collect()
     by_source: dict[str, set[str]] = {}
     names = workspace.source_names
@@ -207,9 +202,7 @@ def _filled(workspace: Workspace, records: DataFrame, kept: Kept) -> DataFrame:
 
 def _counted(filled: DataFrame, kept: Kept) -> dict[str, int]:
     flags = [f"{flag}{number}" for number in range(len(kept)) for flag in (_HAS, _FITS)]
-    fits: Column = F.lit(False)
-    for number in range(len(kept)):
-        fits |= F.col(f"{_FITS}{number}")
+    fits = reduce(or_, (F.col(f"{_FITS}{number}") for number in range(len(kept))))
     own = F.when(fits, F.col(c.SEQ))
     asked = [F.min(own).alias("first"), F.max(own).alias("last"), F.count_if(fits).alias("any")]
     [row] = filled.agg(*asked, *[F.count_if(flag).alias(flag) for flag in flags]).collect()

@@ -61,7 +61,6 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
 
 
 def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:
-    """Return the kind of control item that a decision asks for, and the numbers of its records."""
     out, end = excluded(workspace), workspace.progress.log_end()
     if decision.where is not None:
         numbers = numbers_where(

@@ -22,7 +22,7 @@ from tidemark.assets.checks import CHECKS, check_rows
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.judging import batch_at_work
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, recorded, waiters_of
-from tidemark.assets.planning import LogSegment, at_work, input_of
+from tidemark.assets.planning import LogSegment, at_work, begin, input_of
 from tidemark.assets.rebuild.log_columns import (
     ensure_all_fit,
     fill_all_from_rescued,
@@ -36,7 +36,7 @@ from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import BatchInput, Commit, Plan, RebuildInput, this_process
+from tidemark.resources.batches.plans import BatchInput, Commit, Plan, RebuildInput
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.delta.columns import delta_columns, differences, fit
 from tidemark.resources.delta.lake import Lake
@@ -115,7 +115,6 @@ def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
 
 _SPARE = 8
 """How many numbers are reserved beyond the present need of the log: for the live runs until the switch."""
-# Keys of the input of a plan that reserves numbers: the rebuild that they are for, and the spec of live runs then.
 _PAUSE_S = 1.0
 Done = TypeVar("Done")
 
@@ -318,33 +317,29 @@ class Shadow:
             LakeError: A check failed.
             BusyError: Live runs have processed so much that there are no numbers left.
         """
-        progress = _Progress(self.workspace)
+        workspace, begun_at, first = self.workspace, self.workspace.clock.now(), None
         while left := self._left():
-            progress.of(left)
+            begin_seq, end = left[0].segment.first_seq, left[-1].segment.end_seq
+            first = begin_seq if first is None else first
+            workspace.tell(f"judging {end - begin_seq:,} records of the log anew")
             if not is_last:
                 if not self.windows:
-                    begin = partial(self._reserve, _SPARE)
-                    fill_from_rescued(self.workspace, left[0].segment.first_seq, begin)
+                    fill_from_rescued(workspace, begin_seq, partial(self._reserve, _SPARE))
                 self.keep_numbers()
             for piece in left:
                 ensure_not_stopped()
                 self._judge(piece)
-                progress.done(piece)
+                at, took_s = piece.segment.end_seq, (workspace.clock.now() - begun_at).total_seconds()
+                done, rest = at - first, end - at
+                about = f"; about {max(round(took_s / done * rest / 60), 1)} min left" if done and rest else ""
+                workspace.tell(f"{at:,} of {end:,} records judged anew{about}")
 
     def _judge(self, piece: Piece) -> None:
         beside, segment = self.tables, piece.segment
         last = beside.batches.last_commit()
-        plan = beside.batches.begin(
-            "process",
-            this_process(self.run_id),
-            beside.clock.now(),
-            after=last.batch_id if last else None,
-            first_seq=segment.first_seq,
-            end_seq=segment.end_seq,
-            input=input_of(beside, segment, piece.replayed),
-            fingerprint=beside.spec.fingerprint(),
-            number=self._number_after(last),
-        )
+        given, number = input_of(beside, segment, piece.replayed), self._number_after(last)
+        seqs = (segment.first_seq, segment.end_seq)
+        plan = begin(beside, self.run_id, "process", given, after=last, seqs=seqs, number=number)
         with at_work(beside, plan):
             beside.prepare(plan)
             batch = batch_at_work(beside, plan)
@@ -358,7 +353,6 @@ class Shadow:
             beside.batches.commit(plan, counts, versions, beside.clock.now())
 
     def _number_after(self, last: Commit | None) -> int:
-        """Return the next of the reserved numbers."""
         after = last.batch_id if last else 0
         found = next((max(first, after + 1) for first, final in self.numbers if final > after), None)
         if found is None:
@@ -373,24 +367,12 @@ def begin_without_records(
 ) -> Plan:
     """Take on a batch of kind `rebuild` that judges no record.
 
-    Args:
-        workspace: The pipeline.
-        run_id: The id of the run or command.
-        given: The input of its plan.
-        fingerprint: By default that of the last batch, so that the next one applies all that the spec has changed.
+    The fingerprint is by default that of the last batch, so that the next one applies all that the spec has changed.
     """
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     assert last is not None  # something was processed, or there is a table of a window
-    return workspace.batches.begin(
-        "rebuild",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=last.batch_id,
-        first_seq=end,
-        end_seq=end,
-        input=given.to_json(),
-        fingerprint=fingerprint or last.plan.fingerprint,
-    )
+    fingerprint = fingerprint or last.plan.fingerprint
+    return begin(workspace, run_id, "rebuild", given.to_json(), after=last, seqs=(end, end), fingerprint=fingerprint)
 
 
 def _last_rebuild(workspace: Workspace) -> Commit | None:
@@ -475,28 +457,3 @@ def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:
             waits = True
         ensure_not_stopped()
         time.sleep(_PAUSE_S)
-
-
-class _Progress:
-    """The progress of a rebuild, as it is reported."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace, self._begun = workspace, workspace.clock.now()
-        self._first, self._end = 0, 0
-        self._is_first = True
-
-    def of(self, left: Sequence[Piece]) -> None:
-        """Say what is to do."""
-        self._end = left[-1].segment.end_seq
-        if self._is_first:
-            self._first, self._is_first = left[0].segment.first_seq, False
-        records = self._end - left[0].segment.first_seq
-        self._workspace.tell(f"judging {records:,} records of the log anew")
-
-    def done(self, piece: Piece) -> None:
-        """Say what is done, and how long the rest may take."""
-        end = piece.segment.end_seq
-        took_s = (self._workspace.clock.now() - self._begun).total_seconds()
-        done, left = end - self._first, self._end - end
-        rest = f"; about {max(round(took_s / done * left / 60), 1)} min left" if done and left else ""
-        self._workspace.tell(f"{end:,} of {self._end:,} records judged anew{rest}")

@@ -22,9 +22,10 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, recorded, write_items
-from tidemark.assets.planning import at_work
+from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
@@ -38,11 +39,12 @@ from tidemark.assets.schemas import end_tables, fit_tables, payload_of
 from tidemark.assets.spec_changes import renamed, sources_renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan, RebuildInput, this_process
+from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Filters, Version
 from tidemark.resources.places.place import remove_tree
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.reasons import Stage
@@ -71,9 +73,6 @@ def rebuild(
         windows: Make only these windows anew, and the windows over them.
         items: Control items that take records out of the log, or back into it.
 
-    Returns:
-        The commit.
-
     Raises:
         LakeError: There is no log to judge, or a check failed.
         SpecError: The spec does not go with the log.
@@ -98,12 +97,8 @@ def rebuild(
 def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
 
-    Args:
-        shadow: The rebuild.
-        filled: The end of the log up to which columns are filled from `_rescued`; None where none are.
-
-    Returns:
-        None where the log is another one than when the rebuild began, or has records that are not filled.
+    Returns None where the log is another one than when the rebuild began, or has records that are not `filled` from
+    `_rescued`.
 
     Raises:
         BusyError: A run is at work.
@@ -111,7 +106,7 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
     """
     workspace = shadow.workspace
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
-    if last is None or shadow.is_superseded:
+    if shadow.is_superseded:
         raise LakeError(
             "Another rebuild has begun, or live runs go by another spec since this one began.",
             expected="one spec until a rebuild ends",
@@ -128,17 +123,7 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
     else:
         clocks = log_clocks(shadow.tables) if items_of(shadow.tables) else None
         given = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
-    plan = workspace.batches.begin(
-        "rebuild",
-        this_process(shadow.run_id),
-        workspace.clock.now(),
-        after=last.batch_id,
-        first_seq=0,
-        end_seq=end,
-        input=given.to_json(),
-        fingerprint=workspace.spec.fingerprint(),
-    )
-    return plan, broken
+    return begin(workspace, shadow.run_id, "rebuild", given.to_json(), after=last, seqs=(0, end)), broken
 
 
 def _has_log(workspace: Workspace, table: str) -> bool:
@@ -150,7 +135,6 @@ def _has_log(workspace: Workspace, table: str) -> bool:
 
 
 def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
-    """Switch all tables to what the rebuild has made."""
     workspace, beside = shadow.workspace, shadow.tables
     made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
@@ -197,50 +181,34 @@ def _made(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
 
 
 def _create_missing(shadow: Shadow, plan: Plan, made: Mapping[str, Version]) -> None:
-    """Create the tables that are not there, with the columns that they are to have."""
     lake, feeds = shadow.workspace.lake, _feeds(shadow)
+    lost = RebuildInput.of(plan).lost_tables or ()
     for table, version in made.items():
-        if table in (RebuildInput.of(plan).lost_tables or ()):
+        if table in lost:
             lake.make_anew(table)
         if not lake.exists(table):
-            lake.create(table, _schema_of(version), change_feed=table in feeds)
+            schema = StructType.fromJson(json.loads(version.schema.to_json()))
+            lake.create(table, schema, change_feed=table in feeds)
 
 
 def _feeds(shadow: Shadow) -> set[str]:
-    """Return the tables that have a change feed."""
     return {tables.window_table(window.name) for window in shadow.workspace.spec.windows if window.change_feed}
 
 
 def _take_all(shadow: Shadow, plan: Plan, made: Mapping[str, Version], broken: Collection[str]) -> dict[str, int]:
     """Let tables take over what the rebuild has made; return the versions of the broken ones."""
-    feeds, found = _feeds(shadow), {}
+    lake, feeds, found = shadow.workspace.lake, _feeds(shadow), {}
     for table, version in made.items():
-        written = _take_over(shadow, table, version, plan, compares=table in feeds and table not in broken)
+        expect = lake.newest(table, 0)
+        # With a change feed only the rows that differ are changed, if the columns are the same.
+        if table in feeds and table not in broken and lake.opened.seen(table).schema == version.schema:
+            rows = shadow.tables.lake.read(table, version.number)
+            written = lake.replace(table, rows, where=(), attempt=plan.attempt, expect=expect)
+        else:
+            written = lake.take_over(table, version, attempt=plan.attempt, expect=expect)
         if table in broken:
-            found[table] = written
+            found[table] = written.version
     return found
-
-
-def _schema_of(version: Version) -> StructType:
-    return StructType.fromJson(json.loads(version.schema.to_json()))
-
-
-def _take_over(shadow: Shadow, table: str, made: Version, plan: Plan, *, compares: bool) -> int:
-    """Replace a table by what the rebuild has made of it; return its version.
-
-    Args:
-        shadow: The rebuild.
-        table: The table.
-        made: What the rebuild has made.
-        plan: The batch.
-        compares: Change only the rows that differ, if the columns are the same: the change feed has no others.
-    """
-    lake = shadow.workspace.lake
-    expect = lake.newest(table, 0)
-    if compares and lake.opened.seen(table).schema == made.schema:
-        rows = shadow.tables.lake.read(table, made.number)
-        return lake.replace(table, rows, where=(), attempt=plan.attempt, expect=expect).version
-    return lake.take_over(table, made, attempt=plan.attempt, expect=expect).version
 
 
 def item_of(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
@@ -283,11 +251,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     """Let windows and sources that the spec calls otherwise go on under the new names, if there are any.
 
     Of windows the tables go on. What is stored of sources stays as it is: an item of `log_control` says what they are
-    called from here on, before anything is read under the new name.
-
-    Args:
-        workspace: The pipeline; its tables have been created, and take the spec.
-        run_id: The id of the run or command.
+    called from here on, before anything is read under the new name. All tables have been created, and take the spec.
 
     Raises:
         BusyError: Another run is at work.
@@ -330,23 +294,15 @@ def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple
                 yield table(old), table(new)
 
 
-def _named(name: Column, names: Mapping[str, str]) -> Column:
-    found = name
-    for new, old in names.items():
-        found = F.when(name == old, F.lit(new)).otherwise(found)
-    return found
-
-
 def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
     """Name the windows anew for which events of sessions and sliding windows are kept."""
-    mark = tables.open_in_column(payload_of(workspace).names)
+    mark, now = tables.open_in_column(payload_of(workspace).names), {old: new for new, old in names.items()}
     of_events = [window for window in workspace.spec.event_windows if window.name in names]
     for table in dict.fromkeys(tables.needed_table(window) for window in of_events):
         if has_marks(table) and workspace.lake.row_count(table, workspace.base_of(table)):
             rows = live_events(workspace, table)
-            rows = rows.withColumn(mark, F.transform(mark, lambda name: _named(name, names)))
-            expect = workspace.ready(table, plan)
-            workspace.lake.replace(table, rows, where=(), attempt=plan.attempt, expect=expect, are_few=True)
+            rows = rows.withColumn(mark, F.transform(mark, lambda name: c.named(name, now)))
+            BatchWriter(workspace, plan).replace(table, rows, where=(), are_few=True)
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
@@ -360,9 +316,9 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
     for new, old in names.items():
         for before, behind in _IN_SENTENCES:
             detail = F.regexp_replace(detail, f"(?s)^({before}){old}({behind})", f"$1{new}$2")
-    renamed_letters = letters.withColumns({"window_name": _named(F.col("window_name"), names), "detail": detail})
-    expect = workspace.ready(tables.DEAD_LETTERS, plan)
-    workspace.lake.replace(tables.DEAD_LETTERS, renamed_letters, where=theirs, attempt=plan.attempt, expect=expect)
+    window = c.named("window_name", {old: new for new, old in names.items()})
+    renamed_letters = letters.withColumns({"window_name": window, "detail": detail})
+    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs, are_few=False)
 
 
 def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]:
@@ -398,16 +354,12 @@ def drop_windows(workspace: Workspace, run_id: str, names: Sequence[str], reason
             )
         if name not in ended and not any(workspace.lake.exists(table(name)) for table in _OF_WINDOW):
             there = f"one of {', '.join(ended)}" if ended else "a window that was taken out of the spec"
-            raise SpecError(
-                f"{workspace.spec.name} has no table of a window `{name}`",
-                expected=there,
-                remedy=did_you_mean(name, ended),
-            )
+            found = f"{workspace.spec.name} has no table of a window `{name}`"
+            raise SpecError(found, expected=there, remedy=did_you_mean(name, ended))
     gone = [table(name) for name in names for table in _OF_WINDOW]
     plan = when_free(workspace, partial(begin_without_records, workspace, run_id, RebuildInput(dropped=[*names])))
     with at_work(workspace, plan):
-        now = workspace.clock.now()
-        committed = workspace.batches.commit(plan, {}, {}, now, reason=reason, dropped=gone)
+        committed = workspace.batches.commit(plan, {}, {}, workspace.clock.now(), reason=reason, dropped=gone)
     for table in gone:
         remove_tree(workspace.lake.path(table))
     return committed

@@ -12,19 +12,19 @@ import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import ensure_rebuildable, recorded_specs, renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import (
-    Plan,
-    RebuildInput,
-)
+from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -76,8 +76,7 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
         (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
     of_windows: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
-    expect = workspace.ready(tables.DEAD_LETTERS, plan)
-    workspace.lake.replace(tables.DEAD_LETTERS, letters, where=of_windows, attempt=plan.attempt, expect=expect)
+    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=of_windows, are_few=False)
 
 
 def _former_names(shadow: Shadow) -> list[str]:
@@ -92,8 +91,7 @@ def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]
     there = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
     rows = there.join(here, c.SEQ, "left_anti") if others else there
-    expect, where = workspace.ready(table, plan), None if others else ()
-    workspace.lake.replace(table, rows, where=where, attempt=plan.attempt, expect=expect)
+    BatchWriter(workspace, plan).replace(table, rows, where=None if others else (), are_few=False)
 
 
 def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
@@ -107,15 +105,13 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
         frame.withColumn(mark, F.array_intersect(mark, F.array(*map(F.lit, those)))).where(F.size(mark) > 0)
         for frame, those in sides
     ]
-    both = kept[0] if len(kept) == 1 else kept[0].unionByName(kept[1])
+    both = reduce(DataFrame.unionByName, kept)
     rest = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
     each = both.groupBy(c.SEQ).agg(
         F.first(F.struct(*rest)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
     )
-    stamp = F.lit(plan.batch_id).cast("bigint").alias(c.BATCH)
-    merged = each.select("__tm_event.*", c.SEQ, mark, stamp)
-    expect = workspace.ready(table, plan)
-    workspace.lake.replace(table, merged, where=(), attempt=plan.attempt, expect=expect)
+    merged = each.select("__tm_event.*", c.SEQ, mark)
+    BatchWriter(workspace, plan).replace(table, merged, where=(), are_few=False)
 
 
 def corrections(shadow: Shadow) -> Mapping[str, int]:
