@@ -14,14 +14,13 @@ from datetime import timedelta
 
 from tidemark.assets.batch import BatchWriter
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
+from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.columns import ARRIVAL, FILE, POSITION, SEQ, SOURCE
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.reasons import Reason, Stage
@@ -60,9 +59,7 @@ class Rate:
 
     def beyond(self, share: float) -> int:
         """Return how many more were refused than a share of them."""
-        allowed = int(
-            self.records * share + 1e-9
-        )  # a share is a decimal fraction, and its product may be a hair below
+        allowed = int(self.records * share + 1e-9)  # the product with a decimal fraction may be a hair below
         return max(self.refused - allowed, 0)
 
 
@@ -77,7 +74,7 @@ def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
     rates = [Rate("", lost, records_in(plan) + sum(records_in(one.plan) for one in done))]
     if not lost:
         return rates
-    spec, first = workspace.spec, _first_counted(batch, done)
+    spec, first = workspace.spec, _first_counted(plan, done)
     of_log: Filters = [(c.SEQ, ">=", first.first_seq), (c.SEQ, "<", plan_end(plan))]
     parts: list[Rate] = []
     if len(spec.sources) > 1:
@@ -91,21 +88,14 @@ def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
     return rates + sorted(parts, key=lambda one: (-one.percent, -one.refused, one.of))
 
 
-@dataclass(frozen=True)
-class _First:
-    batch_id: int
-    first_seq: int
-
-
-def _first_counted(batch: BatchWriter, done: Sequence[Commit]) -> _First:
-    """Return the start of the part of the period that is counted in the tables."""
-    plan, records = batch.plan, records_in(batch.plan)
-    first = _First(plan.batch_id, plan.first_seq)
+def _first_counted(plan: Plan, done: Sequence[Commit]) -> Plan:
+    """Return the first batch of the period that is counted in the tables."""
+    first, records = plan, records_in(plan)
     for one in reversed(done):
         records += records_in(one.plan)
         if records > _MOST_RECORDS:
             break
-        first = _First(one.batch_id, one.plan.first_seq)
+        first = one.plan
     return first
 
 
@@ -168,33 +158,25 @@ FRESHNESS = Expectation(
 
 def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
-    asked = {
-        tables.ORDERED_EVENTS: {
-            FAR_AHEAD: has_event_time(spec.sources, spec.time),
-            CLOCK_AHEAD: True,
-            FRESHNESS: spec.alerts.freshness is not None,
-        },
-        tables.DEAD_LETTERS: {
-            DEAD_LETTER_RATE: spec.alerts.dead_letter_rate is not None,
-            BAD_EXPRESSIONS: True,
-        },
+    ahead = (FAR_AHEAD,) if has_event_time(spec.sources, spec.time) else ()
+    freshness = (FRESHNESS,) if spec.alerts.freshness is not None else ()
+    rate = (DEAD_LETTER_RATE,) if spec.alerts.dead_letter_rate is not None else ()
+    return {
+        tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *freshness),
+        tables.DEAD_LETTERS: (*rate, BAD_EXPRESSIONS),
     }
-    return {asset: tuple(alert for alert, wanted in alerts.items() if wanted) for asset, alerts in asked.items()}
 
 
 def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     """Compare a batch with what an alert allows: first with what is an error, then with what is a warning."""
-    measures = {
-        DEAD_LETTER_RATE.name: _refused,
-        BAD_EXPRESSIONS.name: _failing,
-        FRESHNESS.name: _age,
-        FAR_AHEAD.name: _ahead,
-        CLOCK_AHEAD.name: _clock_ahead,
-    }
-    measure = measures[expectation.name]
+    with_levels = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age}
+    warnings = {BAD_EXPRESSIONS.name: _failing, FAR_AHEAD.name: _ahead, CLOCK_AHEAD.name: _clock_ahead}
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
-        met = measure(batch, level)
+        if expectation.name in with_levels:
+            met = with_levels[expectation.name](batch, level)
+        else:
+            met = warnings[expectation.name](batch) if level == "warn" else None
         if met is None:
             continue
         done = replace(check(expectation, met.measured, note=met.note), numbers=met.numbers)
@@ -235,19 +217,17 @@ def _refused(batch: BatchWriter, level: str) -> _Met | None:
     return _Met((beyond,), numbers, f"{found[0].in_words}; {allowed}")
 
 
-def _failing(batch: BatchWriter, level: str) -> _Met | None:
+def _failing(batch: BatchWriter) -> _Met:
     """Warn of the records on which the event time fails, or of the window's aggregates where most do."""
     workspace, plan = batch.workspace, batch.plan
-    if level == "error":
-        return None
     counts, records = workspace.progress.counts_of(plan.batch_id), records_in(plan)
     failing = counts.of_windows(Reason.BAD_EXPRESSION, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
     failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
     what, n = max(failing.items(), key=lambda one: one[1])
-    allowed = int(records * MOST_FAILING + 1e-9)  # a share is a decimal fraction, and its product may be a hair below
     said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
-    beyond = Measured("records on which an expression failed beyond the limit", 0, max(n - allowed, 0), said)
+    too_many = Rate("", n, records).beyond(MOST_FAILING)
+    beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, said)
     return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})
 
 
@@ -264,11 +244,9 @@ def _age(batch: BatchWriter, level: str) -> _Met | None:
     return _Met((beyond,), {"seconds_behind": behind.total_seconds()})
 
 
-def _ahead(batch: BatchWriter, level: str) -> _Met | None:
+def _ahead(batch: BatchWriter) -> _Met:
     """Warn of the event of the batch that was furthest ahead, else of the watermark if it still is."""
     workspace, plan = batch.workspace, batch.plan
-    if level == "error":
-        return None
     counts, after = workspace.progress.counts_of(plan.batch_id), workspace.progress.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
         ahead = timedelta(microseconds=counts[FURTHEST_US])
@@ -282,23 +260,21 @@ def _ahead(batch: BatchWriter, level: str) -> _Met | None:
     return _far(batch, ahead, f"the watermark is {_utc(after.watermark_us)}{since}", seq=seq)
 
 
-def _clock_ahead(batch: BatchWriter, level: str) -> _Met | None:
+def _clock_ahead(batch: BatchWriter) -> _Met:
     """Warn if the clock after the batch is ahead of the wall clock, with the record that set it."""
-    workspace, plan = batch.workspace, batch.plan
-    if level == "error":
-        return None
-    clock_us = workspace.progress.position_after(plan.batch_id).clock_us
+    workspace = batch.workspace
+    clock_us = workspace.progress.position_after(batch.plan.batch_id).clock_us
     ahead = timedelta(0) if clock_us is None else -workspace.clock.since(clock_us)
     if clock_us is None or ahead <= workspace.spec.alerts.far_ahead:
         return _far(batch, ahead, "", than="this machine")
-    columns = [SEQ, SOURCE, FILE, POSITION]
-    came = [(ARRIVAL, "=", instant_of(clock_us))]
-    rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(SEQ).slice(0, 1).to_pylist()
-    what = "".join(f"record {r[SEQ]} (source {r[SOURCE]}, {r[FILE]}, record {r[POSITION]} of it) " for r in rows)
-    seq = rows[0][SEQ] if rows else None
-    return _far(
-        batch, ahead, f"{what or 'the log '}has the arrival time {_utc(clock_us)}", than="this machine", seq=seq
-    )
+    columns = [c.SEQ, c.SOURCE, c.FILE, c.POSITION]
+    came = [(c.ARRIVAL, "=", instant_of(clock_us))]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(c.SEQ).slice(0, 1)
+    who, seq = "the log", None
+    for row in rows.to_pylist():
+        seq = row[c.SEQ]
+        who = f"record {seq} (source {row[c.SOURCE]}, {row[c.FILE]}, record {row[c.POSITION]} of it)"
+    return _far(batch, ahead, f"{who} has the arrival time {_utc(clock_us)}", than="this machine", seq=seq)
 
 
 def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock", seq: int | None = None) -> _Met:

@@ -27,13 +27,7 @@ from tidemark.timeops.spec import Spec
 
 
 def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[AssetChecksDefinition]:
-    """Return the checks of a pipeline's live assets.
-
-    Args:
-        spec: The pipeline.
-        run: Opens its tables and its batch.
-        data_docs: Address at which the pages of all pipelines' checks are served; may be empty.
-    """
+    """Return the checks of a pipeline's live assets; `data_docs` is the address of all checks' pages, or empty."""
     asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
     return [_checks_of(spec, run, data_docs, name, all_of) for name, all_of in asked]
 
@@ -42,7 +36,7 @@ def _checks_of(
     spec: Spec, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
 ) -> AssetChecksDefinition:
     asset = key(spec, name)
-    specs = [_spec_of(expectation, asset.path) for expectation in all_of]
+    specs = [AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
 
     @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster
@@ -51,11 +45,11 @@ def _checks_of(
     ) -> Iterator[AssetCheckResult]:
         batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
-            for expectation in all_of:
-                yield _passed_idle(expectation, asset.path)
+            idle = "This run had no batch to check."
+            for one in all_of:
+                yield AssetCheckResult(asset_key=asset, check_name=one.name, passed=True, description=idle)
             return
         workspace, plan = batch.workspace, batch.plan
-        accepted = batch.accepted_because is not None
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
             done = run_checks(batch, name)
@@ -66,31 +60,20 @@ def _checks_of(
         for checked in done:
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
-            yield _result(checked, asset.path, about, accepted=accepted)
+            blocks = checked.expectation.blocking and batch.accepted_because is None
+            yield AssetCheckResult(
+                asset_key=asset,
+                check_name=checked.expectation.name,
+                passed=checked.passed,
+                severity=AssetCheckSeverity.ERROR if blocks or checked.is_error else AssetCheckSeverity.WARN,
+                description=checked.message,
+                metadata=about | _details(checked),
+            )
 
     return checks
 
 
-def _spec_of(expectation: Expectation, asset: Sequence[str]) -> AssetCheckSpec:
-    return AssetCheckSpec(
-        name=expectation.name, asset=list(asset), description=expectation.holds, blocking=expectation.blocking
-    )
-
-
-def _result(checked: Checked, asset: Sequence[str], about: show.Metadata, *, accepted: bool) -> AssetCheckResult:
-    blocks = checked.expectation.blocking and not accepted
-    return AssetCheckResult(
-        asset_key=list(asset),
-        check_name=checked.expectation.name,
-        passed=checked.passed,
-        severity=AssetCheckSeverity.ERROR if blocks or checked.is_error else AssetCheckSeverity.WARN,
-        description=checked.message,
-        metadata=about | _details(checked),
-    )
-
-
 def _details(checked: Checked) -> show.Metadata:
-    """Return what was counted, and rows that break the expectation."""
     found: show.Metadata = {name: MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
         apart = sum(abs(one.found - one.expected) for one in checked.measured)
@@ -108,9 +91,3 @@ def _link(page: Place, pipeline: Place, address: str) -> MetadataValue[str]:
         return MetadataValue.path(str(page))
     within = relative(page, docs_folder(pipeline))
     return MetadataValue.url(f"{address}/{pipeline.name}/{within}")
-
-
-def _passed_idle(expectation: Expectation, asset: Sequence[str]) -> AssetCheckResult:
-    return AssetCheckResult(
-        asset_key=list(asset), check_name=expectation.name, passed=True, description="This run had no batch to check."
-    )

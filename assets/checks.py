@@ -9,7 +9,6 @@ that it reads.
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -27,6 +26,7 @@ from tidemark.assets.recount.window_checks import (
     WINDOW_RECOUNT,
     asked_of,
     check_windows,
+    some_rows,
 )
 from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline
@@ -34,8 +34,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
-from tidemark.resources.spark.frames import readable
+from tidemark.resources.quality.checks import Checked, Expectation, Measured, Rows, check, some_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.materialize import from_driver
@@ -117,12 +116,9 @@ def check_rows(batch: Batch, asset: str) -> list[Checked]:
     """Do the same as `run_checks`, without the checks that alerts ask for."""
     if not set(CHECKS[asset]).intersection(expectations(batch.workspace.spec)[asset]):
         return []
-    run = {
-        tables.ORDERED_EVENTS: _check_releases,
-        "window_results": check_windows,
-        tables.DEAD_LETTERS: _check_dead_letters,
-    }
-    return run[asset](batch)
+    if asset == "window_results":
+        return check_windows(batch)
+    return _check_releases(batch) if asset == tables.ORDERED_EVENTS else _check_dead_letters(batch)
 
 
 def _check_releases(batch: Batch) -> list[Checked]:
@@ -131,13 +127,12 @@ def _check_releases(batch: Batch) -> list[Checked]:
             check(ORDER, [some_of(0, 0, _RELEASED, are=_OUT_OF_ORDER)]),
             check(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
         ]
-    looked = _releases(batch)
-    names = ("broken", "above_watermark")
-    found = _one_row(looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]))
+    looked, names = _releases(batch), ("broken", "above_watermark")
+    [found] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
 
     def rows(name: str) -> Rows:
         shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
-        return _sample(looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown))
+        return some_rows([looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown)])
 
     order = some_of(found["all"], found["broken"], _RELEASED, are=_OUT_OF_ORDER)
     above = some_of(found["all"], found["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
@@ -166,12 +161,13 @@ def _releases(batch: Batch) -> DataFrame:
     """Return the releases of the batch: whether each breaks the order, and whether it is above the watermark."""
     workspace, plan = batch.workspace, batch.plan
     rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
-    before, after = _timelines_around(batch)
-    behind = (
-        "true"
-        if workspace.progress.position_after(plan.batch_id).final
-        else "coalesce(unix_micros(at) < watermark, false)"
-    )
+    position = workspace.progress.position_after(plan.batch_id)
+    before = from_driver(workspace.spark, batch.timelines)
+    if workspace.keeps_timelines:
+        after = batch.written(tables.TIMELINES)
+    else:
+        after = from_driver(workspace.spark, one_timeline(position))
+    behind = "true" if position.final else "coalesce(unix_micros(at) < watermark, false)"
     of_line = "PARTITION BY _timeline " if workspace.spec.time.over else ""
     line = "_timeline, " if workspace.spec.time.over else ""  # a key less to sort by, where there is but one
     return workspace.spark.sql(
@@ -199,57 +195,41 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
     )
 
 
-def _timelines_around(batch: Batch) -> tuple[DataFrame, DataFrame]:
-    """Return the state of the timelines before a batch and after it, as the tables have it."""
-    workspace = batch.workspace
-    before = from_driver(workspace.spark, batch.timelines)
-    if workspace.keeps_timelines:
-        return before, batch.written(tables.TIMELINES)
-    after = one_timeline(workspace.progress.position_after(batch.plan.batch_id))
-    return before, from_driver(workspace.spark, after)
-
-
 def _check_dead_letters(batch: Batch) -> list[Checked]:
     workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
     # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
-    counted = (
-        dead_letters.groupBy("stage", "window_name", "reason")
-        .agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent"))
-        .collect()
-    )
-    by_reason = {row["reason"]: row["n"] for row in counted if row["stage"] != Stage.WINDOW}
-    of_windows: Counter[str] = Counter()
+    each = dead_letters.groupBy("stage", "window_name", "reason")
+    counted = each.agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent")).collect()
+    by_reason, of_windows = dict[str, int](), Counter[str]()
     for row in counted:
         if row["stage"] == Stage.WINDOW:
             of_windows[row["window_name"]] += row["n"]
+        else:
+            by_reason[row["reason"]] = row["n"]
     inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     consistent = check(
         CONSISTENT_DEAD_LETTERS,
         [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
-        lambda: _sample(dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)),
+        lambda: some_rows([dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)]),
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
     before = from_driver(workspace.spark, batch.timelines)
     fresh, refused = recount_of_batch(batch, dead_letters, before), sum(by_reason.values())
-    accounts = [*_accounts(batch, fresh["records"], refused), *_window_accounts(batch, refused, of_windows)]
+    in_log, records = fresh["records"], _records_of(batch)
+    of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
+    accounts = [Measured("records of the log", records, in_log, of_log)]
+    if workspace.spec.outputs.ordered_events:
+        accounts += _released_accounts(batch, refused)
+    accounts += _window_accounts(batch, refused, of_windows)
     return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]
 
 
-def _accounts(batch: Batch, in_log: int, refused: int) -> list[Measured]:
-    """Count what came in, and what the tables of events hold of it."""
-    records = _records_of(batch)
-    of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
-    accounts = [Measured("records of the log", records, in_log, of_log)]
-    return accounts + (_released_accounts(batch, refused) if batch.workspace.spec.outputs.ordered_events else [])
-
-
 def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:
-    """Count what came to each window of events, and what became of it."""
     workspace, records, accounts = batch.workspace, _records_of(batch), list[Measured]()
     counts = workspace.progress.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
@@ -280,18 +260,6 @@ def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
     records, kept, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
     said = f"{kept:,} records ordered, held or refused; expected {records:,}, all of the batch"
-    said_held = (
-        f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
-    )
-    return [
-        Measured("records ordered, held or refused", records, kept, said),
-        Measured("events held before, now ordered or held", held_before, stayed, said_held),
-    ]
-
-
-def _one_row(frame: DataFrame) -> dict[str, Any]:
-    return frame.collect()[0].asDict()
-
-
-def _sample(frame: DataFrame) -> Rows:
-    return [row.asDict(recursive=True) for row in readable(frame.limit(SAMPLE_ROWS)).collect()]
+    account = Measured("records ordered, held or refused", records, kept, said)
+    said = f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
+    return [account, Measured("events held before, now ordered or held", held_before, stayed, said)]

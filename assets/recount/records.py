@@ -11,6 +11,7 @@ from dataclasses import asdict
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -51,14 +52,14 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
         fresh: The numbers of `recount_of_batch`.
     """
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
-    found = {reason: written.get(reason, 0) for reason in _JUDGED} | {"without a time": untimed}
-    wanted = {reason: fresh[reason] for reason in _JUDGED} | {"without a time": fresh["untimed"]}
-    each = [
-        Measured(what, wanted[what], n, f"{n:,} dead letters {what}; expected {wanted[what]:,}, by the recount")
-        for what, n in found.items()
+    each = [(reason.value, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
+    found = [
+        Measured(what, wanted, n, f"{n:,} dead letters {what}; expected {wanted:,}, by the recount")
+        for what, wanted, n in (*each, ("without a time", fresh["untimed"], untimed))
     ]
-    said = f"{fresh['mistaken']:,} records mistaken for duplicates, or not known as such; expected none"
-    return [*each, Measured("mistaken for duplicates, or not known as such", 0, fresh["mistaken"], said)]
+    what = "mistaken for duplicates, or not known as such"
+    said = f"{fresh['mistaken']:,} records {what}; expected none"
+    return [*found, Measured(what, 0, fresh["mistaken"], said)]
 
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
@@ -93,15 +94,13 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
 
 def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
     by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by, source.time_zone)
-    since_us = waits.since_us if source.name in waits.sources else None
+    since_us = dict.fromkeys(waits.sources, waits.since_us)
     alone = {one for one in (*waits.sources, *waits.waited_us) if isinstance(one, tuple) and one[0] == source.name}
     return SourceRules(
         **{**asdict(source), "timestamp_by": by},
         waited_us=waits.waited_us.get(source.name, 0),
-        waits_since_us=since_us,
-        waits_of_splits={
-            one[1]: (waits.waited_us.get(one, 0), waits.since_us if one in waits.sources else None) for one in alone
-        },
+        waits_since_us=since_us.get(source.name),
+        waits_of_splits={one[1]: (waits.waited_us.get(one, 0), since_us.get(one)) for one in alone},
     )
 
 
@@ -133,7 +132,7 @@ def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) ->
     Returns:
         True only if it holds. False also if the rows are too scattered for this pass.
     """
-    ends: list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = []
+    ends: list[NDArray[np.int64]] = []
     runs = 0
     for piece in rows:
         numbered = piece.filter(pc.is_valid(piece[c.RELEASE_SEQ]))
@@ -157,10 +156,8 @@ def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) ->
     return bool(firsts[0, 0] == start and _follows(lasts[:, :-1], firsts[:, 1:]).all())
 
 
-def _follows(
-    before: np.ndarray[tuple[int, ...], np.dtype[np.int64]], row: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _follows(before: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each row whether it has the next number, and a later time or the same and a later arrival."""
     comes_later = (row[1] > before[1]) | ((row[1] == before[1]) & (row[2] > before[2]))
-    found: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = (row[0] == before[0] + 1) & comes_later
+    found: NDArray[np.bool_] = (row[0] == before[0] + 1) & comes_later
     return found

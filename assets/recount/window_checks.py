@@ -75,12 +75,8 @@ def check_windows(batch: Batch) -> list[Checked]:
     asked = asked_of(workspace.spec)
     looks = looks_at(batch)
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
-    unsure = [one for one in written if not stand_once(workspace.lake, *one)]
-    found = [
-        _none_of(
-            [_doubled(workspace, *one) for one in unsure], ONE_FINAL_ROW, "windows and groups with several final rows"
-        )
-    ]
+    doubled = [_doubled(workspace, *one) for one in written if not stand_once(workspace.lake, *one)]
+    found = [_none_of(doubled, ONE_FINAL_ROW, "windows and groups with several final rows")]
     if DENSE_REVISIONS in asked:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
@@ -112,16 +108,16 @@ def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, over
         *([f"left out, as the order of summation may change it: {', '.join(left_out)}"] if left_out else []),
         *([f"not compared, as `_source` or `_split` is named: {', '.join(never)}"] if never else []),
     ]
-    recount = check(WINDOW_RECOUNT, [wrong], lambda: _some([one.wrong() for one in frames]), note="; ".join(said))
+    recount = check(WINDOW_RECOUNT, [wrong], lambda: some_rows([one.wrong() for one in frames]), note="; ".join(said))
     if not overflow:
         return [recount]
-    too_large = Measured(
-        "sums and averages that are null as they do not fit", 0, sum(row["too_large"] for row in rows)
-    )
-    return [recount, check(SUM_OVERFLOW, [too_large], lambda: _some([one.too_large() for one in frames]))]
+    nulls = sum(row["too_large"] for row in rows)
+    too_large = Measured("sums and averages that are null as they do not fit", 0, nulls)
+    return [recount, check(SUM_OVERFLOW, [too_large], lambda: some_rows([one.too_large() for one in frames]))]
 
 
-def _some(frames: Sequence[DataFrame]) -> Rows:
+def some_rows(frames: Sequence[DataFrame]) -> Rows:
+    """Return some of the rows of frames, as a sample."""
     shown = readable(reduce(DataFrame.unionByName, frames).limit(SAMPLE_ROWS))
     return [row.asDict(recursive=True) for row in shown.collect()]
 

@@ -60,10 +60,7 @@ from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.membership import END, START, group_names
 
 # Their value, or the value of their parts, may depend on the order of rows by an unknown amount.
-_UNBOUNDED = re.compile(
-    r"hll_\w+|approx_percentile|percentile_approx"
-    r"|corr|covar_\w+|regr_\w+|skewness|kurtosis"
-)
+_UNBOUNDED = re.compile(r"hll_\w+|approx_percentile|percentile_approx|corr|covar_\w+|regr_\w+|skewness|kurtosis")
 
 _RELATIVE = 1e-12  # other rounding of sums, such as of a quotient of two
 
@@ -132,15 +129,11 @@ def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     """Return whether an expression adds up numbers that have no rounding error: integers, decimals, durations."""
     if one.function not in (*SUMS, *MEANS):
         return False
-    kind = argument_type(one, events)
-    return isinstance(kind, (DecimalType, AnsiIntervalType)) or (
-        isinstance(kind, IntegralType) and one.function in SUMS
-    )
+    exact = (DecimalType, AnsiIntervalType, *([IntegralType] if one.function in SUMS else []))
+    return isinstance(argument_type(one, events), exact)
 
 
 # Comparisons are texts of SQL: as columns of PySpark they were a tenth of the messages of a small batch to the JVM.
-
-
 Rule = Callable[[Sequence[str], DataType], str]
 """A BOOLEAN, never null, of compared values that are not arrays, structs or maps."""
 
@@ -386,9 +379,8 @@ class Compared:
         Its column `left_out` MAP<STRING, BIGINT> has for each aggregate how many results may depend on the order of
         summation.
         """
-        left_out = [
-            f"{literal(name)}, count_if({self.in_both} AND NOT {known})" for name, known in self.is_known.items()
-        ]
+        known = self.is_known.items()
+        left_out = [f"{literal(name)}, count_if({self.in_both} AND NOT {one})" for name, one in known]
         return self.both.selectExpr(
             f"{literal(self.window.name)} AS window_name",
             f"count_if({self.in_both}) AS compared",
@@ -437,8 +429,10 @@ def compared(batch: Batch, window: WindowSpec, look: Look) -> Compared:
     written = rows.where(f"_is_final AND array_contains({_listed(spans)}, {own})")
     old = written.selectExpr(*map(quoted, [*names, *window.aggregates]), f"true AS {_HERE}")
     both = old.alias("old").join(again.alias("again"), c.same_in("old", "again", names), "full")
-    is_known = {name: _is_known(name, moved[name], rows) for name in window.aggregates}
-    differs = [f"({known} AND NOT {_is_same(name, moved[name], rows)})" for name, known in is_known.items()]
+    is_known, differs = dict[str, str](), list[str]()
+    for name in window.aggregates:
+        is_known[name], same = _is_known_and_same(name, moved[name], rows)
+        differs.append(f"({is_known[name]} AND NOT {same})")
     sure = f"NOT coalesce(again.{_UNSURE}, false)"
     is_old, is_again = f"old.{_HERE} IS NOT NULL", f"again.{_HERE} IS NOT NULL"
     in_both = f"({is_old} AND {is_again} AND {sure})"
@@ -515,7 +509,6 @@ def _passes(found: DataFrame, window: WindowSpec, moved: Mapping[str, Moved]) ->
 
 
 def _moved(name: str, number: int) -> str:
-    """Name of an aggregate with one of its sums moved."""
     return f"__tm_moved{number}_{name}"
 
 
@@ -552,17 +545,13 @@ def _is_in(window: WindowSpec) -> str:
     return f"{begins} AND {ends} AND NOT coalesce({had_closed}, false)"
 
 
-def _is_known(name: str, moved: Moved, rows: DataFrame) -> str:
-    """Return SQL of a BOOLEAN, never null: every order of summation has the same, as far as `is_same` asks."""
-    if moved is None:
-        return "false"
-    others = [f"again.{quoted(_moved(name, i))}" for i in range(len(moved))]
-    return is_sure(f"again.{quoted(name)}", others, rows.schema[name].dataType)
+def _is_known_and_same(name: str, moved: Moved, rows: DataFrame) -> tuple[str, str]:
+    """Return SQL of two BOOLEAN, never null, about an aggregate.
 
-
-def _is_same(name: str, moved: Moved, rows: DataFrame) -> str:
-    """Return SQL of a BOOLEAN, never null: the aggregate is as it was written."""
+    Every order of summation has the same, as far as `is_same` asks; it is as it was written.
+    """
     if moved is None:
-        return "true"
+        return "false", "true"
+    again, kind = f"again.{quoted(name)}", rows.schema[name].dataType
     others = [f"again.{quoted(_moved(name, i))}" for i in range(len(moved))]
-    return is_same(f"old.{quoted(name)}", f"again.{quoted(name)}", others, rows.schema[name].dataType)
+    return is_sure(again, others, kind), is_same(f"old.{quoted(name)}", again, others, kind)
