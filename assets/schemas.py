@@ -31,7 +31,7 @@ from tidemark.timeops.events.event_time import with_instant
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.materialize import Execution, Materialize
+from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
@@ -103,18 +103,14 @@ def _payload_of_spec(workspace: Workspace) -> StructType:
         for field in payload.fields:
             first, of = known.setdefault(field.name.lower(), (field, source.name))
             if first != field:
-                raise _two_columns(first, of, field, source.name)
+                one, other = (f"`{it.name}` {it.dataType.simpleString().upper()}" for it in (first, field))
+                raise SpecError(
+                    f"Sources `{of}` and `{source.name}` have columns {one} and {other}.",
+                    expected="one spelling and one type for a column that several sources have",
+                    remedy="change a `schema`, or choose another name for one of them with `rename`",
+                )
     rescued = [StructField(RESCUED, StringType())] if any(source.keep_unknown for source in sources) else []
     return StructType([*[field for field, _ in known.values()], *rescued])
-
-
-def _two_columns(one: StructField, of: str, other: StructField, of_other: str) -> SpecError:
-    return SpecError(
-        f"Sources `{of}` and `{of_other}` have columns `{one.name}` {one.dataType.simpleString().upper()} and "
-        f"`{other.name}` {other.dataType.simpleString().upper()}.",
-        expected="one spelling and one type for a column that several sources have",
-        remedy="change a `schema`, or choose another name for one of them with `rename`",
-    )
 
 
 def log_schema(payload: StructType) -> StructType:
@@ -235,9 +231,8 @@ def create_tables(workspace: Workspace) -> None:
     schemas = table_schemas(workspace)
     own = {*workspace.tables, tables.BATCHES}
     for table, schema in tables.CONTROL_SCHEMAS.items():
-        if table not in own:
-            continue
-        workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
+        if table in own:
+            workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
         if table not in own or (workspace.lake.exists(table) and old_columns(workspace.lake, table)):
@@ -291,8 +286,8 @@ def end_tables(workspace: Workspace) -> None:
 
 def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:
     """Return the error for columns whose type a permitted change alters, or whose spec no batch has recorded."""
-    windows = {tables.window_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
-    windows |= {tables.history_table(one.name): number for number, one in enumerate(workspace.spec.windows)}
+    of_window = (tables.window_table, tables.history_table)
+    windows = {table(one.name): n for n, one in enumerate(workspace.spec.windows) for table in of_window}
     of_sources = {name for source in workspace.spec.sources for name in payload_schema(workspace.spark, source).names}
     problems = []
     for column in error.columns:
@@ -326,9 +321,9 @@ def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
 
 def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     ensure_zones(workspace)
-    ensure_schemas(workspace)
+    _ensure_schemas(workspace)
     of_spec = _payload_of_spec(workspace)
-    ensure_expressions(workspace, small_frame(workspace.spark, [], log_schema(of_spec)), open_columns(of_spec))
+    _ensure_expressions(workspace, small_frame(workspace.spark, [], log_schema(of_spec)), open_columns(of_spec))
     payload = payload_of(workspace)
     log = small_frame(workspace.spark, [], log_schema(payload))
     rules = workspace.rules
@@ -345,15 +340,14 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     execution = Execution(emptied, keeps_records=True)
     segment = Segment(log, LogPlace(), execution)
     judged = time_adjustment(segment, STATE.empty_table(), rules, watermarks=Watermarks(()))
-    adjusted = _emptied(judged, emptied)
-    released = adjusted.accepted.withColumn(c.WATERMARK, c.to_instant(c.W_BEFORE)).withColumn(
-        c.RELEASE_SEQ, adjusted.accepted[c.SEQ]
-    )
+    # Without the expressions of these columns, which Spark would plan with at every step.
+    adjusted = replace(judged, accepted=emptied(judged.accepted), refused=emptied(judged.refused))
+    known = {c.WATERMARK: c.to_instant(c.W_BEFORE), c.RELEASE_SEQ: F.col(c.SEQ)}
+    released = adjusted.accepted.withColumns(known)
+    letters = time_letters(adjusted.refused, payload.names, adjusted.rules).schema.add(_BATCH_FIELD)
     found = {
         tables.RAW_EVENTS: log.schema,
-        tables.DEAD_LETTERS: time_letters(adjusted.refused, payload.names, adjusted.rules)
-        .schema.add(_BATCH_FIELD)
-        .add("replayed_at", TimestampType()),
+        tables.DEAD_LETTERS: letters.add("replayed_at", TimestampType()),
     }
     if workspace.spec.outputs.ordered_events:
         found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
@@ -362,7 +356,6 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
 
 
 def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType) -> dict[str, StructType]:
-    """Return the schemas of what is kept between batches."""
     found: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
@@ -379,7 +372,6 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
 
 
 def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
-    """Return the schemas of the results of windows."""
     found: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
@@ -401,21 +393,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     return found
 
 
-def _emptied(adjusted: Adjusted, emptied: Materialize) -> Adjusted:
-    """Return frames of the same columns without their expressions, which Spark would plan with at every step."""
-    return replace(
-        adjusted,
-        accepted=emptied(adjusted.accepted),
-        refused=emptied(adjusted.refused),
-    )
-
-
-def ensure_schemas(workspace: Workspace) -> None:
-    """Check that the schema of each source can be read.
-
-    Raises:
-        SpecError: One cannot.
-    """
+def _ensure_schemas(workspace: Workspace) -> None:
     problems = []
     for number, source in enumerate(workspace.spec.sources):
         try:
@@ -427,19 +405,11 @@ def ensure_schemas(workspace: Workspace) -> None:
         raise workspace.file.error(problems)
 
 
-def ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
-    """Check that every expression of the spec fits the columns that it may name.
-
-    Raises:
-        SpecError: One does not; all that do not are named.
-    """
+def _ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
+    """Check that every expression of the spec fits the columns that it may name; name all that do not."""
     sources = [log.select(*map(quoted, payload_schema(workspace.spark, one).names)) for one in workspace.spec.sources]
-    events = log.select(
-        *[
-            F.lit(None).cast(_OF_EVENTS[name]).alias(name) if name in _OF_EVENTS else F.col(quoted(name))
-            for name in of_events
-        ]
-    )
+    typed = {name: F.lit(None).cast(kind).alias(name) for name, kind in _OF_EVENTS.items()}
+    events = log.select(*[typed.get(name, F.col(quoted(name))) for name in of_events])
     problems = expression_problems(workspace.spec, Columns(sources, log.drop(*_NOT_OF_THE_LOG), events))
     if problems:
         raise workspace.file.error(problems)

@@ -26,7 +26,7 @@ from tidemark.timeops.spec.changes import (
     with_new_names,
 )
 
-EXPECTED = (
+_HELD = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
     "rows of two meanings in one table"
 )
@@ -70,8 +70,7 @@ def ensure_one_file(workspace: Workspace) -> None:
     Raises:
         SpecError: Another file of its name has read the last input and is still there.
     """
-    other = other_file(workspace)
-    if other is not None:
+    if other := other_file(workspace):
         raise SpecError(
             f"{workspace.file.path} and {other} are both called {workspace.spec.name}, and the tables in "
             f"{workspace.lake.root} are those of the second",
@@ -113,29 +112,29 @@ def _is_another(other: Path, workspace: Workspace) -> bool:
 
 def changes_of_spec(workspace: Workspace) -> list[Change]:
     """Return the differences between the spec and the one that last processed the log; needs no Spark."""
-    has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
-    specs = recorded_specs(workspace) if has_items else []
+    specs = _specs_if_any(workspace)
     return _changes(workspace, specs[-1]) if specs else []
 
 
 def _changes(workspace: Workspace, before: Mapping[str, Any]) -> list[Change]:
-    """Return the differences of the spec from one that the log was processed with."""
-    former = names_of_sources(_every_spec(workspace))
-    return changes_between(before, json.loads(workspace.spec.canonical_json()), former)
+    return changes_between(before, json.loads(workspace.spec.canonical_json()), _former_names(workspace))
 
 
 def sources_renamed(workspace: Workspace) -> dict[str, str]:
     """Return the sources that the log was last processed with under other names: the old name by the new one."""
-    has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
-    before = recorded_specs(workspace) if has_items else []
+    before = [] if workspace.is_prepared else _specs_if_any(workspace)
     return renamed_sources(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def renamed(workspace: Workspace) -> dict[str, str]:
     """Return the old names of renamed windows by the new ones, as of the spec that last processed the log."""
-    has_items = workspace.exists and not workspace.is_prepared and workspace.lake.exists(tables.LOG_CONTROL)
-    before = recorded_specs(workspace) if has_items else []
+    before = [] if workspace.is_prepared else _specs_if_any(workspace)
     return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
+
+
+def _specs_if_any(workspace: Workspace) -> list[Mapping[str, Any]]:
+    has_items = workspace.exists and workspace.lake.exists(tables.LOG_CONTROL)
+    return recorded_specs(workspace) if has_items else []
 
 
 def spec_before(workspace: Workspace) -> Spec | None:
@@ -153,7 +152,10 @@ def check_spec(workspace: Workspace) -> bool:
     before, now = recorded_specs(workspace), json.loads(workspace.spec.canonical_json())
     if not before or before[-1] == now:
         return not before
-    _refuse(_changes(workspace, before[-1]), workspace.file, workspace.lake.root)
+    changes = _changes(workspace, before[-1])
+    undecided = [one for one in changes if one.needs_decision]
+    if undecided:
+        raise _changed(undecided, workspace, _HELD, way_on(changes, workspace.file))
     return True
 
 
@@ -166,7 +168,7 @@ def ensure_rebuildable(workspace: Workspace) -> None:
     changes = changes_of_spec(workspace)
     refused = [one for one in changes if one.meaning is Meaning.REFUSED]
     if refused:
-        raise _changed(refused, workspace.file, workspace.lake.root, "changes that the log goes with", _OTHER_NAME)
+        raise _changed(refused, workspace, "changes that the log goes with", _OTHER_NAME)
 
 
 def ensure_windows_rebuildable(workspace: Workspace, windows: Collection[str]) -> None:
@@ -179,7 +181,7 @@ def ensure_windows_rebuildable(workspace: Workspace, windows: Collection[str]) -
     others = [one for one in undecided if not one.windows or not set(one.windows) <= set(windows)]
     if others:
         expected = f"changes of {', '.join(f'`{name}`' for name in windows)} alone"
-        raise _changed(others, workspace.file, workspace.lake.root, expected, way_on(undecided, workspace.file))
+        raise _changed(others, workspace, expected, way_on(undecided, workspace.file))
     if workspace.spec.closes_by_silence:
         raise SpecError(
             f"{workspace.file.name}: silence closes windows (`idle`), so all of them say what a silent timeline is",
@@ -216,7 +218,7 @@ def _refuse_two_meanings(workspace: Workspace) -> None:
 def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
     """Return the specs that the log was processed with, in their order; sources have the names of the last one."""
     specs = [json.loads(row["argument"]) for row in recorded(workspace, SPEC)]
-    names = names_of_sources(_every_spec(workspace))
+    names = _former_names(workspace)
     if not names:
         return specs
     there = [[str(one["name"]) for one in spec["sources"]] for spec in specs]
@@ -224,9 +226,9 @@ def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
     return [with_new_names(spec, own, "sources") for spec, own in zip(specs, new_of, strict=True)]
 
 
-def _every_spec(workspace: Workspace) -> list[Mapping[str, Any]]:
-    """Return these specs, and those before a rebuild."""
-    return [json.loads(argument) for argument in workspace.spec_items]
+def _former_names(workspace: Workspace) -> dict[str, str]:
+    """Return the names that sources have now by their former ones, as of all specs, also from before a rebuild."""
+    return names_of_sources([json.loads(argument) for argument in workspace.spec_items])
 
 
 def line_of(change: Change, file: SpecFile) -> str:
@@ -259,20 +261,8 @@ def _windows_alone(changes: Sequence[Change]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(window for one in undecided for window in one.windows))
 
 
-def _refuse(changes: Sequence[Change], file: SpecFile, where: object) -> None:
-    """Check that tables that were made for one spec can go on with another.
-
-    Raises:
-        SpecError: They cannot; it names each key that prevents it, with its line, and how it changed.
-    """
-    refused = [one for one in changes if one.needs_decision]
-    if not refused:
-        return
-    raise _changed(refused, file, where, EXPECTED, way_on(changes, file))
-
-
-def _changed(changes: Sequence[Change], file: SpecFile, where: object, expected: str, remedy: str) -> SpecError:
-    """Return the error that names changes."""
+def _changed(changes: Sequence[Change], workspace: Workspace, expected: str, remedy: str) -> SpecError:
+    file = workspace.file
     rows = [line_of(one, file) for one in changes]
-    found = "\n  ".join([f"{file.name} changed since the tables in {where} were made:", *rows])
+    found = "\n  ".join([f"{file.name} changed since the tables in {workspace.lake.root} were made:", *rows])
     return SpecError(found, expected=expected, remedy=remedy)

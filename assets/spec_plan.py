@@ -3,18 +3,16 @@
 Here: the facts. Not here: what a change means (timeops/spec/changes.py), what is printed (pipelines/).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from tidemark.assets.preview import Preview, Work, of_rebuild, of_run, preview
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.assets.unknown_columns import never_taken
-from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
-from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.changes import Change, Meaning
 
 
@@ -62,12 +60,8 @@ class SpecPlan:
         return tuple(dict.fromkeys(name for change in asked for name in change.windows))
 
 
-def plan_of(workspace: Workspace, *, computes: bool = True) -> SpecPlan:
+def plan_of(workspace: Workspace) -> SpecPlan:
     """Find what the spec means for the tables that are there. Nothing is written.
-
-    Args:
-        workspace: The pipeline; where something is to be computed, with Spark.
-        computes: Find what would be different.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns; another file of its name made the tables.
@@ -77,14 +71,20 @@ def plan_of(workspace: Workspace, *, computes: bool = True) -> SpecPlan:
     workspace.ensure_whole()
     changes = tuple(changes_of_spec(workspace))
     last = workspace.batches.last_commit() if workspace.exists else None
-    found, fault = _waiting(workspace)
+    found, fault = None, ""
+    try:
+        found = waiting_input(workspace)
+    except TidemarkError as error:
+        fault = str(error)
     has_past = last is not None and workspace.progress.processed_end() > 0
     asked = [change for change in changes if change.asks_for_the_past] if has_past else []
     refused = any(change.meaning is Meaning.REFUSED for change in changes)
     differs = None
-    if computes and asked and not refused:
-        windows, letters = _compared(workspace, asked)
-        differs = preview(workspace, windows, letters=letters)
+    if asked and not refused:
+        names = {name for change in asked for name in change.of_windows}
+        of_all = not all(change.of_windows for change in asked)  # then dead letters may change too
+        windows = [window for window in workspace.spec.windows if of_all or window.name in names]
+        differs = preview(workspace, windows, letters=of_all)
     return SpecPlan(
         name=workspace.spec.name,
         folder=workspace.folder,
@@ -97,20 +97,3 @@ def plan_of(workspace: Workspace, *, computes: bool = True) -> SpecPlan:
         differs=differs,
         never_taken=tuple(never_taken(workspace)),
     )
-
-
-def _waiting(workspace: Workspace) -> tuple[Waiting | None, str]:
-    """Return what the sources have; why they cannot be looked at."""
-    try:
-        return waiting_input(workspace), ""
-    except TidemarkError as error:
-        return None, str(error)
-
-
-def _compared(workspace: Workspace, changes: Sequence[Change]) -> tuple[Sequence[WindowSpec], bool]:
-    """Return the windows whose rows a rebuild might change, and whether it might change dead letters."""
-    windows = workspace.spec.windows
-    if any(not change.of_windows for change in changes):
-        return windows, True
-    names = {name for change in changes for name in change.of_windows}
-    return [window for window in windows if window.name in names], False
