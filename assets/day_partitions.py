@@ -23,7 +23,7 @@ _AT_ONCE = 1_000
 
 def days_of(spec: Spec, window: str) -> DynamicPartitionsDefinition:
     """Return the partitions of a window: each has its own, as one may have results of a day and another none."""
-    return DynamicPartitionsDefinition(name=f"{spec.name}/{tables.window_table(window)}")
+    return DynamicPartitionsDefinition(name=_name(spec, window))
 
 
 def shown_days(instance: DagsterInstance, spec: Spec, window: str) -> Sequence[str]:
@@ -41,15 +41,16 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
     try:
         _remove(instance, name, after)  # to come again after the new ones
     finally:
-        _add(instance, name, sorted([*new, *after]))
+        again = sorted([*new, *after])
+        for at in range(0, len(again), _AT_ONCE):
+            instance.add_dynamic_partitions(name, again[at : at + _AT_ONCE])
 
 
 def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collection[str] | None = None) -> None:
     """Let Dagster show the days with results as of the last commit, and no other; by default of all windows."""
     for window in (one for one in workspace.spec.windows if only is None or one.name in only):
-        held = _held(workspace, window.name)
-        name = _name(workspace.spec, window.name)
-        _remove(instance, name, [day for day in instance.get_dynamic_partitions(name) if day not in held])
+        held, shown = _held(workspace, window.name), shown_days(instance, workspace.spec, window.name)
+        _remove(instance, _name(workspace.spec, window.name), [day for day in shown if day not in held])
         show_days(instance, workspace.spec, window.name, held)
 
 
@@ -80,7 +81,7 @@ def ensure_day(key: str) -> None:
 
 
 def _name(spec: Spec, window: str) -> str:
-    return str(days_of(spec, window).name)
+    return f"{spec.name}/{tables.window_table(window)}"
 
 
 def _held(workspace: Workspace, window: str) -> set[str]:
@@ -94,11 +95,6 @@ def _may_be_shown(spec: Spec, day: str) -> bool:
     """Return whether a day can be computed anew, and is not left out by the spec."""
     start = spec.partitions.start
     return is_plain_day(day) and (start is None or date.fromisoformat(day) >= start)
-
-
-def _add(instance: DagsterInstance, name: str, days: Sequence[str]) -> None:
-    for at in range(0, len(days), _AT_ONCE):
-        instance.add_dynamic_partitions(name, days[at : at + _AT_ONCE])
 
 
 def _remove(instance: DagsterInstance, name: str, days: Iterable[str]) -> None:

@@ -36,12 +36,7 @@ def held_back_check(spec: Spec) -> AssetCheckSpec:
 
 
 def held_back_result(spec: Spec, sentences: Sequence[str]) -> AssetCheckResult:
-    """Return its result in a run.
-
-    Args:
-        spec: The pipeline.
-        sentences: What cannot be taken, a sentence or two for each.
-    """
+    """Return its result in a run, from a sentence or two for each input that cannot be taken."""
     more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
     said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
     return AssetCheckResult(

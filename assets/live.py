@@ -28,7 +28,6 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.metadata import of_time_adjustment
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.judging import clock_of_tick, why_never
@@ -163,34 +162,33 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
         yield held_back_result(spec, done.found.held_back if done else held_back_now(workspace))
-        has_read = done is not None and bool(done.records or done.found.copies or done.corrections)
-        if not has_read and _next(workspace, tidemark_batch).is_empty:
+        read = done or Ingested(Waiting())
+        found = read.found
+        if not (read.records or found.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
             context.log.info("nothing new")
             return
-        found = done.found if done else Waiting()
         numbers = {
-            "new_records": done.records if done else 0,
-            **({"before_start_at": done.before_start} if done and spec.time.start_at else {}),
-            "files_read": done.files if done else 0,
-            **({"versions_read": done.versions if done else 0} if spec.reads_tables else {}),
-            **({"offsets_read": done.offsets if done else 0} if spec.reads_kafka else {}),
+            "new_records": read.records,
+            **({"before_start_at": read.before_start} if done and spec.time.start_at else {}),
+            "files_read": read.files,
+            **({"versions_read": read.versions} if spec.reads_tables else {}),
+            **({"offsets_read": read.offsets} if spec.reads_kafka else {}),
             "files_waiting": len(found.waiting),
             **({"files_ahead": found.ahead} if done and spec.is_aligned else {}),
             "files_held_back": len(found.errors),
             "files_read_before": len(found.copies),
         }
+        said = {
+            "read_before": (found.read_before, "file"),
+            "corrections": (read.corrections, "version"),
+            "new_columns": (read.first_met, "source"),
+        }
         yield MaterializeResult(
             metadata={
-                **show.rows_written(done.records if done else 0),
+                **show.rows_written(read.records),
                 **show.table_rows(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
-                **({"read_before": show.sentences(found.read_before, of="file")} if found.copies else {}),
-                **(
-                    {"corrections": show.sentences(done.corrections, of="version")}
-                    if done and done.corrections
-                    else {}
-                ),
-                **({"new_columns": show.sentences(done.first_met, of="source")} if done and done.first_met else {}),
+                **{name: show.sentences(each, of=of) for name, (each, of) in said.items() if each},
             }
         )
 
@@ -207,8 +205,7 @@ def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSett
         context.log.info("aligned sources are judged by what was processed: that comes before new input is read")
         return None
     done = ingest(workspace, context.run.run_id, reread=asked.reread, end_of_input=asked.end_of_input)
-    found = done.found
-    errors = (error.found for error in found.errors)
+    found, errors = done.found, (error.found for error in done.found.errors)
     for sentence in (*errors, *found.read_before, *found.passed_over, *done.first_met, *done.corrections):
         context.log.warning(printable(sentence))
     return done
@@ -257,8 +254,7 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         import_ahead()
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with batch.stage():
-            done = adjust_time(batch)
-            about = of_time_adjustment(batch, done)
+            about = show.of_time_adjustment(batch, adjust_time(batch))
         yield MaterializeResult(metadata=about)
 
     return ordered_events

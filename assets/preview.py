@@ -6,7 +6,7 @@ piece after piece, and compared with the tables. Nothing is written. Not here: w
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -24,7 +24,7 @@ from tidemark.assets.schemas import as_declared, payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, IngestInput
+from tidemark.resources.batches.plans import Commit, IngestInput, Kind
 from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -85,18 +85,20 @@ class Pace:
 
 def of_run(workspace: Workspace, waiting: Waiting) -> Work:
     """Estimate the work of a run: input that waits, and records that were read and not processed."""
-    read = _newest(workspace, "ingest") if workspace.exists else []
-    size = sum(one.size for one in waiting.parts)
-    sizes = [sum(map(_bytes_of, _files_of(commit))) for commit in read]
+    read, size = _newest(workspace, "ingest"), waiting.size
+    # Of each file that an ingestion has read: its path, the lines that were read before, its bytes.
+    files = [IngestInput.of(commit.plan).files.values() for commit in read]
+    sizes = [sum(int(file[2]) for of_source in one for file in of_source) for one in files]
     records = [commit.counts.records for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
     left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0
     reading, judging = Pace.of(by_size), _pace_of_records(workspace)
     count = None if fresh is None else fresh + left
-    if reading is None or judging is None or count is None:
-        return Work(count, len(waiting.parts), size, None)
-    return Work(count, len(waiting.parts), size, reading.seconds(size) + judging.seconds(count))
+    seconds = None
+    if reading is not None and judging is not None and count is not None:
+        seconds = reading.seconds(size) + judging.seconds(count)
+    return Work(count, len(waiting.parts), size, seconds)
 
 
 def of_rebuild(workspace: Workspace) -> Work:
@@ -108,25 +110,15 @@ def of_rebuild(workspace: Workspace) -> Work:
 
 
 def _pace_of_records(workspace: Workspace) -> Pace | None:
-    done = _newest(workspace, "process") if workspace.exists else []
-    return Pace.of([(records_in(commit.plan), _seconds(commit)) for commit in done])
+    return Pace.of([(records_in(commit.plan), _seconds(commit)) for commit in _newest(workspace, "process")])
 
 
-def _newest(workspace: Workspace, kind: str) -> list[Commit]:
-    return [commit for commit in workspace.batches.history() if commit.plan.kind == kind][-_MOST_BATCHES:]
+def _newest(workspace: Workspace, kind: Kind) -> list[Commit]:
+    return workspace.batches.history(kind)[-_MOST_BATCHES:] if workspace.exists else []
 
 
 def _seconds(commit: Commit) -> float:
     return (commit.committed_at - commit.plan.planned_at).total_seconds()
-
-
-def _files_of(commit: Commit) -> Iterable[Sequence[object]]:
-    """Return the files that an ingestion has read: path, lines that were read before, bytes."""
-    return [file for files in IngestInput.of(commit.plan).files.values() for file in files]
-
-
-def _bytes_of(file: Sequence[object]) -> int:
-    return int(str(file[2]))
 
 
 _NEARLY = 1e-12
@@ -178,11 +170,6 @@ class Preview:
 def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: bool) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    Args:
-        workspace: The pipeline; something was processed.
-        windows: The windows to compare.
-        letters: Compare dead letters too.
-
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
@@ -196,8 +183,11 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: boo
         if letters:
             refused = outcome.dead_letters(payload.names).groupBy("reason").count()
             reasons.update({row["reason"]: row["count"] for row in refused.collect()})
-    compared = [_compared(workspace, window, _together(results[window.name], window)) for window in windows]
-    before = _letters_now(workspace) if letters else {}
+    compared = [_compared(workspace, window, results[window.name]) for window in windows]
+    before = {}
+    if letters:
+        rows = workspace.read_base(tables.DEAD_LETTERS).groupBy("reason").count().collect()
+        before = {row["reason"]: row["count"] for row in rows}
     return Preview(
         {reason: (before.get(reason, 0), reasons[reason]) for reason in sorted({*before, *reasons})},
         tuple(sorted(compared, key=lambda one: (-one.changed, one.name))),
@@ -224,27 +214,17 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
             state = outcome.state(outcome.windows).materialized(computed)
 
 
-def _together(pieces: Sequence[DataFrame], window: WindowSpec) -> DataFrame:
-    return passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
-
-
-def _letters_now(workspace: Workspace) -> dict[str, int]:
-    rows = workspace.read_base(tables.DEAD_LETTERS).groupBy("reason").count().collect()
-    return {row["reason"]: row["count"] for row in rows}
-
-
-def _compared(workspace: Workspace, window: WindowSpec, after: DataFrame) -> WindowRows:
-    """Compare rows by window and group."""
+def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame]) -> WindowRows:
+    after = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
     table = tables.window_table(renamed(workspace).get(window.name, window.name))
     before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
-    keys = [name for name in window.key_columns if name in before.columns]
-    both = (
-        before.withColumn("here", F.lit(1))
-        .alias("b")
-        .join(after.withColumn("here", F.lit(1)).alias("a"), _same_keys(keys, window), "full_outer")
-    )
+        same = F.lit(False)
+    else:
+        same = c.same_in("b", "a", window.key_columns)
+    before_here, after_here = (frame.withColumn("here", F.lit(1)) for frame in (before, after))
+    both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
     there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
     values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in window.key_columns]
     alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
@@ -255,31 +235,21 @@ def _compared(workspace: Workspace, window: WindowSpec, after: DataFrame) -> Win
         (there & would & ~alike).alias("other"),
     )
     differs = F.col("there") != F.col("would")
-    counted = told.groupBy("start").agg(
-        F.count_if("there").alias("before"),
-        F.count_if("would").alias("after"),
-        F.count_if(differs & F.col("would")).alias("new"),
-        F.count_if(differs & F.col("there")).alias("gone"),
-        F.count_if("other").alias("other"),
-    )
+    counts = {
+        "before": F.col("there"),
+        "after": F.col("would"),
+        "new": differs & F.col("would"),
+        "gone": differs & F.col("there"),
+        "other": F.col("other"),
+    }
+    counted = told.groupBy("start").agg(*[F.count_if(which).alias(name) for name, which in counts.items()])
     counted = computed(counted)
-    names = ("before", "after", "new", "gone", "other")
-    sums = counted.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in names]).collect()[0].asDict()
+    [sums] = counted.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts]).collect()
     changed = (F.col("new") + F.col("gone") + F.col("other")).alias("changed")
     top = counted.select("start", changed).where("changed > 0").orderBy(F.desc("changed"), "start")
-    largest = {
-        row["start"]: row["changed"]
-        for row in top.select(F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("start"), "changed")
-        .limit(_MOST_SHOWN)
-        .collect()
-    }
-    return WindowRows(window.name, **sums, largest=largest)
-
-
-def _same_keys(keys: Sequence[str], window: WindowSpec) -> Column:
-    if len(keys) < len(window.key_columns):
-        return F.lit(False)
-    return c.same_in("b", "a", keys)
+    shown = top.select(F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("start"), "changed").limit(_MOST_SHOWN)
+    largest = {row["start"]: row["changed"] for row in shown.collect()}
+    return WindowRows(window.name, **sums.asDict(), largest=largest)
 
 
 def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:

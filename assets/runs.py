@@ -9,14 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from dagster import (
-    AssetExecutionContext,
-    AssetKey,
-    Backoff,
-    DagsterExecutionInterruptedError,
-    Failure,
-    RetryPolicy,
-)
+from dagster import AssetExecutionContext, AssetKey, Backoff, DagsterExecutionInterruptedError, Failure, RetryPolicy
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import Batch
@@ -71,12 +64,8 @@ class LiveRun:
     """
 
     def __init__(self, open_workspace: OpenWorkspace) -> None:
-        self._open = open_workspace
+        self.workspace = open_workspace
         self._batch: Batch | None = None
-
-    def workspace(self, spark: LazyPySparkResource) -> Workspace:
-        """Open the pipeline's tables."""
-        return self._open(spark)
 
     def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
         """Plan the next batch; errors as of `planning.take_on`."""
@@ -124,10 +113,7 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
     """Make an asset or check fail for good where that is so, and mark its run.
 
     A stage that was interrupted fails for good, too: Dagster's retry policy would try it again, and the run would
-    go on although the operator ended it.
-
-    Args:
-        stage: What the asset or check does; its first argument is Dagster's context.
+    go on although the operator ended it. Its first argument is Dagster's context.
     """
 
     @wraps(stage)

@@ -25,23 +25,14 @@ from pyspark.sql import functions as F
 from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.judging import clocks_after, place_of
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of
-from tidemark.assets.planning import LogSegment, at_work, zone_data
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of, waits_up_to
+from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
 from tidemark.assets.rebuild.switch import take_new_names
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
-from tidemark.assets.state.checkpoints import (
-    START,
-    Checkpoint,
-    checkpoints_of,
-    first_times_at,
-    has_state,
-    state_at,
-    waits_at,
-)
-from tidemark.assets.state.timelines import log_place
+from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, first_times_at, has_state, state_at
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, this_process
+from tidemark.resources.batches.plans import Commit
 from tidemark.resources.batches.position import Position
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Filters, sql_condition
@@ -86,14 +77,8 @@ class LogRange:
 def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_us: int) -> LogRange:
     """Return the processed part of the log that holds all the input of the windows that start in a span of time.
 
-    It begins where the log does if the files of the state at a later checkpoint are gone, as VACUUM may have deleted
-    them.
-
-    Args:
-        workspace: The pipeline.
-        window: The window.
-        from_us: The windows start at this instant or after it, microseconds.
-        to_us: The windows start before this instant.
+    They start at `from_us` or after it, and before `to_us`, microseconds. The part begins where the log does if the
+    files of the state at a later checkpoint are gone, as VACUUM may have deleted them.
     """
     checkpoints = checkpoints_of(workspace)
     whole = LogRange(START, checkpoints[-1])
@@ -118,15 +103,13 @@ def is_made_of_a_part(window: WindowSpec) -> bool:
 def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
     """Return the shortest part between two checkpoints that holds all the input of some windows.
 
-    Args:
-        checkpoints: The ends of all processed batches, in the order of the log; at least one.
-        window: The window; as for the instants, see `range_of_windows`.
-        from_us: The windows start at this instant or after it.
-        to_us: The windows start before this instant.
+    The checkpoints are the ends of all processed batches, in the order of the log; as for the instants, see
+    `range_of_windows`.
     """
     closed_us = closed_from(to_us, window)
-    before = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
-    closed = [checkpoint for checkpoint in checkpoints if _has_reached(checkpoint.position, closed_us)]
+    before = [one for one in checkpoints if _all_before(one.position, from_us)]
+    reached = [(one, one.position.watermark_us) for one in checkpoints]
+    closed = [one for one, us in reached if us is not None and us >= closed_us]
     return LogRange(before[-1] if before else START, closed[0] if closed else checkpoints[-1])
 
 
@@ -137,10 +120,6 @@ def _all_before(position: Position, instant_us: int) -> bool:
     """
     reached = (position.max_t_us, position.watermark_us)
     return not position.final and all(us is None or us < instant_us for us in reached)
-
-
-def _has_reached(position: Position, watermark_us: int) -> bool:
-    return position.watermark_us is not None and position.watermark_us >= watermark_us
 
 
 def _closed_on_all_timelines(
@@ -155,12 +134,9 @@ def _closed_on_all_timelines(
     has_reached = F.col("watermark") >= c.to_instant(f"{watermark_us}L")
     first = rows.groupBy(c.TIMELINE).agg(F.min(F.when(has_reached, F.col(c.BATCH))).alias("batch_id"))
     found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
-    all_of_them = found.collect()[0]
-    if all_of_them["behind"]:
-        return checkpoints[-1]
-    return next(
-        (checkpoint for checkpoint in checkpoints if checkpoint.batch_id == all_of_them["batch_id"]), checkpoints[-1]
-    )
+    [all_of_them] = found.collect()
+    at = [one for one in checkpoints if one.batch_id == all_of_them["batch_id"]]
+    return at[0] if at and not all_of_them["behind"] else checkpoints[-1]
 
 
 def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: date, run_id: str) -> Commit:
@@ -189,16 +165,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
-    plan = workspace.batches.begin(
-        "backfill",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=done.batch_id,
-        first_seq=part.first_seq,
-        end_seq=part.end_seq,
-        input={"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)},
-        fingerprint=workspace.spec.fingerprint(),
-    )
+    given = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
+    plan = begin(workspace, run_id, "backfill", given, after=done, seqs=(part.first_seq, part.end_seq))
     table = tables.window_table(window.name)
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
@@ -222,22 +190,16 @@ def between_days(first: date, last: date, zone: str) -> Filters:
 def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, only: Span) -> DataFrame:
     """Compute the results of a window from a part of the log and the state before it.
 
-    Args:
-        workspace: The pipeline.
-        window: The window.
-        part: The part; `range_of_windows` returns the one that holds all the input of some windows.
-        only: The windows that are asked for. Other windows are among the results too, and may lack events. Windows
-            without an event are computed only if they are asked for: any time may have many of them.
+    Windows beyond `only` are among the results too, and may lack events. Windows without an event are computed only
+    if they are asked for: any time may have many of them.
     """
     if cuts := _cuts_of(workspace, part):
         return _results_by_pieces(workspace, window, part, cuts, only)
     log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
-    rules = replace(workspace.rules, waits=waits_at(workspace, part.begin))
+    rules = replace(workspace.rules, waits=waits_up_to(workspace, part.begin.batch_id))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
     flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
-    place = replace(
-        log_place(workspace, part.begin.position), flushed=flushed, seqs=range(part.first_seq, part.end_seq)
-    )
+    place = place_of(workspace, LogSegment(part.first_seq, part.end_seq, flushed), part.begin.position)
     segment = Segment(log, place, Execution(computed, keeps_records=few))
     outcome = advance(segment, State(state, first_times=times), rules)
     if not flushed:
@@ -258,7 +220,7 @@ def _results_by_pieces(
     workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
 ) -> DataFrame:
     """Compute the last revisions of a window from a part of the log and the state before it."""
-    begin, waits = part.begin, waits_at(workspace, part.begin)
+    begin, waits = part.begin, waits_up_to(workspace, part.begin.batch_id)
     chain = (*inputs_of(window, workspace.spec.windows), window)
     pieces = _pieces(part, cuts, waits.sources)
     times = None
@@ -280,10 +242,7 @@ def _results_by_pieces(
 
 
 def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[Waiter]) -> list[LogSegment]:
-    """Return a part of the log, cut at some items; it ends with a flush if it was flushed.
-
-    Sources may wait from its first item on.
-    """
+    """Return a part of the log, cut at some items; it ends with a flush if it was flushed."""
     pieces, first = [], part.first_seq
     for item in cuts:
         end, kind = int(item["_after_seq"]) + 1, item["kind"]

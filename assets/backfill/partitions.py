@@ -83,27 +83,23 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         rows = written.pop(window.name, {})
         for day in asked:  # each has its own metadata
-            n = rows.get(day, 0)  # all of its rows: the days are written whole
-            context.add_asset_metadata({**show.partition_rows(n), **show.rows_written(n)}, partition_key=day)
+            context.add_asset_metadata(_written_whole(rows.get(day, 0)), partition_key=day)
         between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
         for name, days in (written | {window.name: between}).items():
+            of_window = key(spec, tables.window_table(name))
             for day, n in days.items():
-                of_day, asset_key = (
-                    {**show.partition_rows(n), **show.rows_written(n)},
-                    key(spec, tables.window_table(name)),
-                )
-                context.log_event(AssetMaterialization(asset_key, partition=day, metadata=of_day))
+                context.log_event(AssetMaterialization(of_window, partition=day, metadata=_written_whole(n)))
             show_days(context.instance, spec, name, days)
         show_days(context.instance, spec, window.name, rows)
-        yield MaterializeResult(
-            metadata={
-                **show.table_rows(workspace.lake, table),
-                "batch": show.number_of(plan),
-                "days": MetadataValue.text("{} to {}".format(*chosen)),
-            }
-        )
+        named = MetadataValue.text("{} to {}".format(*chosen))
+        about = {**show.table_rows(workspace.lake, table), "batch": show.number_of(plan), "days": named}
+        yield MaterializeResult(metadata=about)
 
     return window_days
+
+
+def _written_whole(rows: int) -> show.Metadata:
+    return {**show.partition_rows(rows), **show.rows_written(rows)}
 
 
 def _compute(

@@ -20,6 +20,7 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
+from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.reasons import Stage
 from tidemark.timeops.rules import TimeRules
@@ -34,7 +35,6 @@ ON_TIME, MOVED_OR_KEPT, REFUSED = "on time", "moved or kept", "refused"
 OUTCOMES = (ON_TIME, MOVED_OR_KEPT, REFUSED)
 
 _NONE = np.iinfo(np.int64).min  # no instant
-_SEQ, _CLOCK, _TIME, _ARRIVAL, _WATERMARK = "_arrival_seq", "_clock", "_event_time", "_arrival_time", "_watermark"
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,9 @@ class Lateness:
 
 def bucket_start(bucket: int) -> float:
     """Return the start of a bucket, microseconds: bucket 0 holds lateness of less than a millisecond."""
-    if bucket <= 0:
-        return -_edge(1 - bucket)
-    return _edge(bucket)
-
-
-def _edge(number: int) -> float:
-    return FINEST_US * 10 ** ((number - 1) / PER_DECADE)
+    number = max(bucket, 1 - bucket)
+    edge = FINEST_US * 10 ** ((number - 1) / PER_DECADE)
+    return edge if bucket > 0 else -edge
 
 
 def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) -> tuple[Bin, ...]:
@@ -129,12 +125,9 @@ def follows_us(rules: TimeRules) -> int | None:
 def tolerances(spec: Spec) -> dict[str, float]:
     """Return the lines in the picture of lateness, in seconds."""
     rules = TimeRules.of(spec)
-    lines = {
-        "out of orderness" if len(rules.sources) == 1 else f"out of orderness of {source.name}": (
-            source.out_of_orderness_us / 1e6
-        )
-        for source in rules.sources
-    }
+    lines = {f"out of orderness of {source.name}": source.out_of_orderness_us / 1e6 for source in rules.sources}
+    if len(rules.sources) == 1:
+        lines = {"out of orderness": rules.sources[0].out_of_orderness_us / 1e6}
     if rules.time.late is not None:
         lines["late tolerance"] = rules.time.late.tolerance_us / 1e6
     if rules.time.early is not None:
@@ -237,35 +230,34 @@ def _quantiles(lateness_us: Integers) -> dict[float, int]:
 def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log:
     clock, time, moving, watermark, lateness = (np.full(end - first, _NONE, dtype=np.int64) for _ in range(5))
     log = _Log(clock, time, moving, watermark, lateness, outcome=np.full(end - first, -1, dtype=np.int64))
-    segment: Filters = [(_SEQ, ">=", first), (_SEQ, "<", end)]
+    segment: Filters = [(c.SEQ, ">=", first), (c.SEQ, "<", end)]
 
     def read(table: str, columns: Sequence[str], more: Filters = ()) -> Iterator[tuple[Integers, pa.RecordBatch]]:
-        for piece in pieces(lake, table, versions[table], [_SEQ, *columns], [*segment, *more]):
-            yield _integers(piece, _SEQ) - first, piece
+        for piece in pieces(lake, table, versions[table], [c.SEQ, *columns], [*segment, *more]):
+            yield _integers(piece, c.SEQ) - first, piece
 
-    for at, piece in read(tables.RAW_EVENTS, [_CLOCK]):
-        log.clock[at] = _integers(piece, _CLOCK)
+    for at, piece in read(tables.RAW_EVENTS, [c.CLOCK]):
+        log.clock[at] = _integers(piece, c.CLOCK)
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-        for at, piece in read(table, [_TIME, _ARRIVAL, "_timestamp", "_adjusted_by", _WATERMARK]):
-            moved = _filled(pc.list_value_length(piece["_adjusted_by"]), 0) > 0
+        for at, piece in read(table, [c.EVENT_TIME, c.ARRIVAL, c.TIMESTAMP, c.ADJUSTED_BY, c.WATERMARK]):
+            moved = _filled(pc.list_value_length(piece[c.ADJUSTED_BY]), 0) > 0
             _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED_OR_KEPT), OUTCOMES.index(ON_TIME)))
-            log.moving[at] = _integers(piece, "_timestamp")
-            log.watermark[at] = _integers(piece, _WATERMARK)
-    for at, piece in read(tables.DEAD_LETTERS, [_TIME, _ARRIVAL, _WATERMARK], [("stage", "=", Stage.TIME)]):
-        has_time = _integers(piece, _TIME) != _NONE
+            log.moving[at] = _integers(piece, c.TIMESTAMP)
+            log.watermark[at] = _integers(piece, c.WATERMARK)
+    for at, piece in read(tables.DEAD_LETTERS, [c.EVENT_TIME, c.ARRIVAL, c.WATERMARK], [("stage", "=", Stage.TIME)]):
+        has_time = _integers(piece, c.EVENT_TIME) != _NONE
         _put(log, at, piece, np.where(has_time, OUTCOMES.index(REFUSED), -1))
-        log.watermark[at] = _integers(piece, _WATERMARK)
+        log.watermark[at] = _integers(piece, c.WATERMARK)
     return log
 
 
 def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> None:
-    time = _integers(piece, _TIME)
+    time = _integers(piece, c.EVENT_TIME)
     log.time[at], log.outcome[at] = time, outcome
-    log.lateness[at] = _lateness(_integers(piece, _ARRIVAL), time)
+    log.lateness[at] = _lateness(_integers(piece, c.ARRIVAL), time)
 
 
 def _lateness(arrival: Integers, time: Integers) -> Integers:
-    """Return arrival minus event time, where there is one."""
     return np.where(time == _NONE, _NONE, arrival - np.where(time == _NONE, 0, time))
 
 
@@ -277,7 +269,6 @@ def _parts(records: int) -> Iterator[slice]:
 
 
 def _histogram(log: _Log) -> dict[tuple[int, str], int]:
-    """Count events by bucket of lateness and outcome."""
     buckets = _buckets(log.lateness)
     histogram: dict[tuple[int, str], int] = {}
     for number, outcome in enumerate(OUTCOMES):
@@ -287,13 +278,11 @@ def _histogram(log: _Log) -> dict[tuple[int, str], int]:
 
 
 def _bins(log: _Log) -> Iterator[Bin]:
-    """Cut the log in pieces, each by its own records."""
     for part in _parts(len(log.clock)):
         yield _bin(_Log(**{name: value[part] for name, value in vars(log).items()}), part.start)
 
 
 def _bin(log: _Log, start: int) -> Bin:
-    """Summarize the records of a piece, whose first one is at a place of the segment."""
     refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
     behind = log.time[refused] - log.clock[refused]
     return Bin(

@@ -78,11 +78,13 @@ def partition_rows(rows: int) -> Metadata:
 
 def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
-    now = lake.opened.seen(name)
-    fields = [
-        TableColumn(name=column, type=kind, description=column_description(name, column))
-        for column, kind in sql_types_of(now.schema).items()
-    ]
+    now, ours = lake.opened.seen(name), _EVERYWHERE
+    if name == tables.DEAD_LETTERS:
+        ours = _EVERYWHERE | _OF_DEAD_LETTERS
+    elif name.startswith(tables.window_table("")):
+        ours = _EVERYWHERE | _OF_WINDOWS
+    types = sql_types_of(now.schema).items()
+    fields = [TableColumn(name=column, type=kind, description=ours.get(column)) for column, kind in types]
     return {
         "dagster/row_count": MetadataValue.int(now.row_count()),
         "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),
@@ -100,7 +102,7 @@ def numbers(counts: Mapping[str, int]) -> Metadata:
     return {name: MetadataValue.int(count) for name, count in counts.items()}
 
 
-def met(by_source: Mapping[str, Met]) -> Metadata:
+def _met(by_source: Mapping[str, Met]) -> Metadata:
     """Return early, late and out-of-order events (A2's metrics): of all sources, and of each if there are several."""
     shown = {"": sum(by_source.values(), Met(0, 0, 0))}
     if len(by_source) > 1:
@@ -125,35 +127,14 @@ def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
     """Return rows of any columns as a small table, all as text."""
     names = list(dict.fromkeys(name for row in shown for name in row))
     records = [TableRecord({name: str(row.get(name, "")) for name in names}) for row in shown]
-    return MetadataValue.table(
-        records, TableSchema(columns=[TableColumn(name=name, type="string") for name in names])
-    )
+    columns = [TableColumn(name=name, type="string") for name in names]
+    return MetadataValue.table(records, TableSchema(columns=columns))
 
 
 def sentences(said: Sequence[str], *, of: str) -> Any:
     """Return sentences as a small table of one column; of many only the first."""
     rest = [f"... and {len(said) - _MOST_SENTENCES} more"] if len(said) > _MOST_SENTENCES else []
     return rows_as_table([{of: sentence} for sentence in (*said[:_MOST_SENTENCES], *rest)])
-
-
-def picture(png: bytes, what: str) -> Any:
-    """Return a picture inside Markdown, so that no other file has to be kept or served."""
-    return MetadataValue.md(f"![{what}](data:image/png;base64,{base64.b64encode(png).decode()})")
-
-
-def instant(us: int | None) -> Any:
-    """Return an instant, or a word if there is none."""
-    return MetadataValue.timestamp(us / 1e6) if us is not None else MetadataValue.text("none")
-
-
-def column_description(table: str, column: str) -> str | None:
-    """Return the description of a column; None if it is the users' own."""
-    own = _EVERYWHERE
-    if table == tables.DEAD_LETTERS:
-        own = _EVERYWHERE | _OF_DEAD_LETTERS
-    elif table.startswith(tables.window_table("")):
-        own = _EVERYWHERE | _OF_WINDOWS
-    return own.get(column)
 
 
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
@@ -166,16 +147,17 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> Metadata:
     counts = done.counts
     about: Metadata = {
         **numbers({"records": counts.records, "accepted": counts.accepted}),
-        **met(done.met),
+        **_met(done.met),
         "batch": number_of(plan),
-        "watermark": instant(done.after.watermark_us),
+        "watermark": MetadataValue.text("none"),
         "refused": counted(counts.refused, of="reason"),
     }
     if done.after.watermark_us is not None:
+        about["watermark"] = MetadataValue.timestamp(done.after.watermark_us / 1e6)
         delay = workspace.clock.since(done.after.watermark_us)  # of several timelines, the delay of the largest (A2)
-        about["watermark_delay"] = MetadataValue.text(in_words(delay))
+        about["watermark_delay"] = MetadataValue.text(_in_words(delay))
         about["watermark_delay_seconds"] = MetadataValue.float(delay.total_seconds())
-        about["watermark_delay_causes"] = MetadataValue.md(causes_of_delay(workspace, plan, done.after))
+        about["watermark_delay_causes"] = MetadataValue.md(_causes_of_delay(workspace, plan, done.after))
     if workspace.spec.outputs.ordered_events:
         about |= rows_written(counts.ordered)
         about |= table_rows(workspace.lake, tables.ORDERED_EVENTS)
@@ -198,26 +180,26 @@ def _of_lateness(batch: Batch, outcomes: Outcomes) -> Metadata:
         "watermark_against_arrival": draw_watermark(lateness.bins),
         "lateness": draw_lateness(lateness, tolerances(batch.workspace.spec)),
     }
-    return about | {name: picture(png(figure), name) for name, figure in drawn.items() if figure is not None}
+    for name, figure in drawn.items():
+        if figure is not None:  # inside Markdown, so that no other file has to be kept or served
+            data = base64.b64encode(png(figure)).decode()
+            about[name] = MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
+    return about
 
 
-def in_words(delay: timedelta) -> str:
-    """Return a delay as a person reads it."""
+def _in_words(delay: timedelta) -> str:
     return roughly(delay) if delay >= timedelta(0) else f"{roughly(-delay)} ahead of the wall clock"
 
 
-def causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
+def _causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
     """Return as Markdown what can make the watermark delay large, each cause with what is known of it here."""
-    behind = workspace.progress.log_end() - plan_end(plan)
+    behind, last = workspace.progress.log_end() - plan_end(plan), _ago(workspace, after.clock_us)
     rows = [
         ("processing", f"{roughly(workspace.clock.now() - plan.planned_at)} since this batch was planned"),
         *_tolerances(workspace),
         ("clocks that differ, of events and of this machine", _skew(after)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
-        (
-            "no input, or a source that is throttled",
-            f"the last record or tick came {_ago(workspace, after.clock_us)}",
-        ),
+        ("no input, or a source that is throttled", f"the last record or tick came {last}"),
         ("a sink that is throttled", "compare the durations of this run's steps with those of earlier ones"),
     ]
     lines = [f"| {cause} | {here} |" for cause, here in rows]
@@ -251,7 +233,7 @@ def _ago(workspace: Workspace, us: int | None) -> str:
     if us is None:
         return "not there yet"
     since = workspace.clock.since(us)
-    return f"{roughly(since)} ago" if since >= timedelta(0) else in_words(since)
+    return f"{roughly(since)} ago" if since >= timedelta(0) else _in_words(since)
 
 
 def _length(us: int) -> str:

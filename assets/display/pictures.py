@@ -35,8 +35,7 @@ svg { color: #2b2f36; } text { fill: currentColor; }
 </style>"""
 
 
-def canvas() -> tuple[Figure, Axes]:
-    """Return an empty sheet with one pair of axes."""
+def _canvas() -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.2, 3.2), dpi=100)
     figure.subplots_adjust(left=0.1, right=0.98, bottom=0.16, top=0.96)
     axes = figure.add_subplot()
@@ -45,8 +44,7 @@ def canvas() -> tuple[Figure, Axes]:
     return figure, axes
 
 
-def set_time_axis(axes: Axes, label: str = "arrival clock, UTC") -> None:
-    """Make the horizontal axis one of instants, see `days_of`."""
+def _set_time_axis(axes: Axes, label: str) -> None:
     axes.set_xlabel(label)
     locator = _TimeLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
@@ -68,12 +66,12 @@ class _TimeLocator(AutoDateLocator):
         return instant_of(max(int(low * _DAY_US), MIN_US)), instant_of(min(int(high * _DAY_US), MAX_US))
 
 
-def days_of(us: int) -> float:
+def _days_of(us: int) -> float:
     """Return the place of an instant on an axis of time; microseconds since the epoch."""
     return us / _DAY_US
 
 
-def outlying_from(values: Iterable[float]) -> float | None:
+def _outlying_from(values: Iterable[float]) -> float | None:
     """Return the size above which a few values would flatten all others; None if there are none."""
     sizes = sorted(abs(value) for value in values if math.isfinite(value))
     if not sizes:
@@ -82,14 +80,14 @@ def outlying_from(values: Iterable[float]) -> float | None:
     return most if 0 < most < sizes[-1] / _FLATTENED else None
 
 
-def bend_upward_axis(
+def _bend_upward_axis(
     axes: Axes, most: float, values: Iterable[float], beyond: Iterable[float], text: Callable[[float], str]
 ) -> None:
     """Make the vertical axis linear up to a size and logarithmic above it, so that outlying values fit.
 
     Args:
         axes: The axes.
-        most: The size, see `outlying_from`.
+        most: The size, see `_outlying_from`.
         values: What is drawn.
         beyond: Where ticks may be above the size.
         text: Formats the label of a tick.
@@ -141,11 +139,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _made_room(figure: Figure) -> bool:
-    """Move the axes of a drawn sheet to the right if the label beside their numbers is off the sheet.
-
-    Returns:
-        Whether they were moved.
-    """
+    """Move the axes of a drawn sheet to the right if the label beside their numbers is off; return whether it was."""
     lefts = [axes.yaxis.label.get_window_extent().x0 / figure.bbox.width for axes in figure.axes]
     missing = _MARGIN - min(lefts, default=_MARGIN)
     if missing > 0:
@@ -182,9 +176,9 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
         ("watermark", _GREEN): [_seconds(one.watermark_us, one) for one in known],
     }
     values = [y for heights in lines.values() for y in heights if not math.isnan(y)] + [y for _, y in dots]
-    most = outlying_from(values)
+    most = _outlying_from(values)
     unit, size = _unit_for(most or max(map(abs, values)))
-    figure, axes = canvas()
+    figure, axes = _canvas()
     across = _across(axes, known)
     for (label, colour), heights in lines.items():
         axes.plot(across, [y / size for y in heights], label=label, color=colour, drawstyle="steps-post")
@@ -195,7 +189,7 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
         axes.scatter(xs, ys, s=9, color=_RED, label=label, zorder=3)
     if most is not None:
         far = [tick / size for tick in _TICKS]
-        bend_upward_axis(axes, most / size, [y / size for y in values], far, lambda y: _length(y * size))
+        _bend_upward_axis(axes, most / size, [y / size for y in values], far, lambda y: _length(y * size))
     axes.set_ylabel("event time - arrival clock" + (f", {unit}" if most is None else ""))
     axes.legend(fontsize=7, framealpha=0.6)
     return figure
@@ -213,7 +207,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
     known = [bucket for bucket, _ in lateness.histogram]
     buckets = range(min(known), max(known) + 1)
     edges = [bucket_start(bucket) / 1e6 for bucket in (*buckets, buckets.stop)]
-    figure, axes = canvas()
+    figure, axes = _canvas()
     floor = [0] * len(buckets)
     for outcome in OUTCOMES:
         events = [lateness.histogram.get((bucket, outcome), 0) for bucket in buckets]
@@ -237,9 +231,8 @@ def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
     if len(set(clocks)) < min(len(bins), 3):
         axes.set_xlabel("records, in the order of their arrival")
         return [float(one.last) for one in bins]
-    axes.set_xlabel("arrival clock, UTC")
-    set_time_axis(axes)
-    return [days_of(us) for us in clocks]
+    _set_time_axis(axes, "arrival clock, UTC")
+    return [_days_of(us) for us in clocks]
 
 
 def _seconds(us: int | None, at: Bin) -> float:
@@ -254,11 +247,8 @@ def _length(seconds: float) -> str:
     if not seconds:
         return "0"
     unit, size = next((unit for unit in _UNITS if abs(seconds) >= unit[1]), _UNITS[-1])
-    return f"{_rounded(seconds / size)} {_SHORT[unit]}"
-
-
-def _rounded(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    value = seconds / size
+    return f"{f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'} {_SHORT[unit]}"
 
 
 def _linear_up_to(lateness: Lateness) -> float:
@@ -306,19 +296,20 @@ def draw_windows(lines: Mapping[str, Points], *, across: str, up: str, step_us: 
         step_us: The largest distance between neighbouring points, in microseconds: a line breaks where no window has
             a row. None draws points alone.
     """
-    figure, axes = canvas()
+    figure, axes = _canvas()
     labels = _labels(list(lines))
     for (label, points), colour in zip(zip(labels, lines.values(), strict=True), _COLOURS_OF_LINES, strict=False):
         instants, values = _broken(points, step_us)
         style: dict[str, Any] = {"linestyle": "none"} if step_us is None else {"linewidth": 1.2}
         axes.plot(instants, values, marker="o", markersize=3, color=colour, label=label, **style)
-    set_time_axis(axes, f"{across}, UTC")
+    _set_time_axis(axes, f"{across}, UTC")
     values = [value for points in lines.values() for _, value in points]
-    if (most := outlying_from(values)) is not None:
+    if (most := _outlying_from(values)) is not None:
         powers = [10.0**power for power in range(-12, 40)]
-        bend_upward_axis(axes, most, values, powers, _number)
+        _bend_upward_axis(axes, most, values, powers, _number)
     else:
-        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=_are_whole(lines)))
+        are_whole = all(float(value).is_integer() for value in values)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=6, integer=are_whole))
     axes.set_ylabel(_labels([up])[0], parse_math=False)
     if any(lines):
         columns = min(max(_IN_A_LINE // (max(map(len, labels)) + 4), 1), MOST_LINES)
@@ -335,9 +326,9 @@ def _broken(points: Points, step_us: int | None) -> tuple[list[float], list[floa
     before: int | None = None
     for us, value in points:
         if before is not None and step_us is not None and us - before > step_us:
-            instants.append(days_of(us))
+            instants.append(_days_of(us))
             values.append(math.nan)
-        instants.append(days_of(us))
+        instants.append(_days_of(us))
         values.append(value)
         before = us
     return instants, values
@@ -345,10 +336,6 @@ def _broken(points: Points, step_us: int | None) -> tuple[list[float], list[floa
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if 100 <= abs(value) < 1e12 else f"{value:.6g}"
-
-
-def _are_whole(lines: Mapping[str, Points]) -> bool:
-    return all(float(value).is_integer() for points in lines.values() for _, value in points)
 
 
 def _labels(texts: Sequence[str]) -> list[str]:
