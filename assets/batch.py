@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.exclusions import records_between
-from tidemark.assets.log_control import was_reopened
+from tidemark.assets.log_control import REOPEN, recorded
 from tidemark.assets.planning import segment_of
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
@@ -113,14 +113,7 @@ class BatchWriter:
         return self.workspace.lake.read(table, filters=[(c.BATCH, "=", self.plan.batch_id)])
 
     def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
-        """Add rows, with the number of the batch.
-
-        Args:
-            table: The table.
-            rows: The rows, without `_batch_id`.
-            grows: The table gets the columns that the rows have and it lacks.
-            are_few: See `Lake.append`; by default, whether the batch is small.
-        """
+        """Add rows, with the number of the batch; arguments as of `replace`."""
         return self.replace(table, rows, where=None, grows=grows, are_few=are_few)
 
     def replace(
@@ -133,7 +126,11 @@ class BatchWriter:
         are_few: bool | None = None,
         stays: Filters | None = None,
     ) -> Written:
-        """Delete rows and add others, in one commit; arguments as of `append` and of `Lake.replace`."""
+        """Delete rows and add others, with the number of the batch, in one commit; arguments as of `Lake.replace`.
+
+        With `grows` the table gets the columns that the rows have and it lacks. By default `are_few` says whether
+        the batch is small.
+        """
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
         few = self.is_small if are_few is None else are_few
@@ -224,7 +221,7 @@ class Batch(BatchWriter):
     @cached_property
     def was_reopened(self) -> bool:
         """Return whether the log was flushed and reopened by the end of the batch."""
-        return was_reopened(self.workspace, self.plan)
+        return segment_of(self.plan).reopens is not None or bool(recorded(self.workspace, REOPEN))
 
     @cached_property
     def items(self) -> DataFrame:

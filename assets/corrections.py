@@ -134,7 +134,6 @@ def _text_of(columns: Sequence[str], records: DataFrame) -> Column:
 
 
 def _numbered(frame: DataFrame, by: Sequence[str], order: Sequence[str]) -> DataFrame:
-    """Number the rows that have the same values in some columns."""
     return frame.withColumn(_NTH, F.row_number().over(Window.partitionBy(*by).orderBy(*order)))
 
 

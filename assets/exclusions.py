@@ -180,8 +180,7 @@ def _stored(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
 
 
 def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
-    # The log may have been read by another spec: a source has its name of now, a column that came later is null, one
-    # of another type is cast.
+    """Return records that another spec may have read: sources with their present names, columns and types of now."""
     if names := workspace.source_names:
         records = records.withColumn(c.SOURCE, c.named(c.SOURCE, names))
     if workspace.log_of is None:
@@ -252,7 +251,7 @@ def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_s
 def _clocks(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded) -> pa.Table:
     """Return the clock at each record of a part of the log that is not excluded."""
     before_us = clock_before(workspace, first_seq, out)
-    seqs, arrivals = _arrivals(workspace, first_seq, end_seq, out)
+    seqs, arrivals = _that_count(arrivals_of(workspace, first_seq, end_seq), out)
     start = np.array([_NONE if before_us is None else before_us])
     clocks = np.maximum.accumulate(np.concatenate([start, arrivals]))[1:]
     known = pa.array(clocks, mask=clocks == _NONE).cast(pa.timestamp("us", "UTC"))
@@ -290,12 +289,8 @@ def log_clocks(workspace: Workspace) -> dict[str, Any]:
     }
 
 
-def _arrivals(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded) -> tuple[Numbers, Numbers]:
-    """Return numbers and arrivals of the records of a part of the log that are not excluded, in order."""
-    return _that_count(arrivals_of(workspace, first_seq, end_seq), out)
-
-
 def _that_count(records: pa.Table | pa.RecordBatch, out: Excluded) -> tuple[Numbers, Numbers]:
+    """Return numbers and arrivals of the records that are not excluded."""
     seqs = np.asarray(records[c.SEQ])
     kept = ~np.isin(seqs, out.seqs)
     arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(_NONE))
@@ -311,10 +306,9 @@ def moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
 
 def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> pa.Table:
     """Return number and arrival of each record of a part of the log, and more columns, in order."""
-    columns = [c.SEQ, c.ARRIVAL, *more]
     schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
-    found = [*_pieces(workspace, first_seq, end_seq, *more)]
-    return pa.Table.from_batches(found, pa.schema([schema.field(name) for name in columns])).sort_by(c.SEQ)
+    schema = pa.schema([schema.field(name) for name in (c.SEQ, c.ARRIVAL, *more)])
+    return pa.Table.from_batches([*_pieces(workspace, first_seq, end_seq, *more)], schema).sort_by(c.SEQ)
 
 
 def _pieces(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> Iterator[pa.RecordBatch]:

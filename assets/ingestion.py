@@ -18,14 +18,14 @@ from pyspark.sql.types import StructType
 from tidemark.assets.batch import FEW_RECORDS, BatchWriter
 from tidemark.assets.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
 from tidemark.assets.log_control import write_items
-from tidemark.assets.planning import at_work
+from tidemark.assets.planning import at_work, begin
 from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
 from tidemark.assets.state.files import write_states
 from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan, this_process
+from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.kinds import reader_of
@@ -33,7 +33,7 @@ from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.parquet_files import Stretch, pieces_of, stretches_in_order
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
-from tidemark.resources.sources.table_versions import TableVersion, reading_place
+from tidemark.resources.sources.table_versions import reading_place
 from tidemark.resources.spark.frames import small_frame
 from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered, numbered_as_they_lie
 from tidemark.resources.spark.session import tuned_for_few_rows
@@ -113,16 +113,8 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     """
     workspace.tell(f"reading {_what(found)}")
     last = workspace.batches.last_commit()
-    plan = workspace.batches.begin(
-        "ingest",
-        this_process(run_id),
-        workspace.clock.now(),
-        after=last.batch_id if last else None,
-        first_seq=workspace.progress.log_end(),
-        end_seq=None,
-        input=_input_of(workspace, found).to_json(),
-        fingerprint=workspace.spec.fingerprint(),
-    )
+    seqs = (workspace.progress.log_end(), None)
+    plan = begin(workspace, run_id, "ingest", _input_of(workspace, found).to_json(), after=last, seqs=seqs)
     is_small = found.size <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
@@ -157,7 +149,6 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
 
 
 def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
-    """Return the input that an ingestion reads, and the input that it leaves."""
     noted: dict[str, Any] = {"files": {name: [] for name in found.by_source}}
     for source in workspace.spec.sources:
         reader, own = reader_of(source, workspace.file.folder), found.by_source[source.name]
@@ -175,7 +166,6 @@ def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
 
 
 def _what(found: Waiting) -> str:
-    """Describe in words what is read."""
     said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in found.counts.items() if n]
     return " and ".join(said) or "nothing: what is there is to be remembered"
 
@@ -197,20 +187,15 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         for source in workspace.spec.sources:
             reader = reader_of(source, workspace.file.folder)
             errors |= reader.to_blame(workspace.spark, found.by_source[source.name])
-        if not errors and found.tables:
-            raise _damaged(found.tables, error) from error
-        if not errors:
+        if errors:
+            raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
+        if not found.tables:
             raise
-        raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
-
-
-def _damaged(folders: Sequence[str], error: Exception) -> InputError:
-    """Return the error of a table with a file that cannot be read to its end."""
-    return InputError(
-        f"A file of {' or '.join(folders)} cannot be read: {cause_of(error)}",
-        expected="files that are whole and undamaged; nothing was ingested",
-        remedy="restore the file, or pass over its version with `start_version`",
-    )
+        raise InputError(
+            f"A file of {' or '.join(found.tables)} cannot be read: {cause_of(error)}",
+            expected="files that are whole and undamaged; nothing was ingested",
+            remedy="restore the file, or pass over its version with `start_version`",
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -231,7 +216,6 @@ class _Read:
 
 
 def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, place: Place) -> _Read:
-    """Read the records of all sources."""
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
@@ -240,22 +224,16 @@ def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, pla
         own = found.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, own, place, time.time_zone)
         if read.corrects is not None:
-            left, corrected = _corrected(workspace, source, read.records, *read.corrects)
-            read, corrections, corrects = replace(read, records=left), [*corrections, *corrected], True
+            version, before = read.corrects
+            workspace.tell(f"comparing {version.path} with the log")
+            corrected = correction_of(workspace, source, version, read.records, before)
+            corrections += [] if corrected.is_none else [corrected]
+            read, corrects = replace(read, records=corrected.of(read.records)), True
         states += [(source.name, one) for one in read.states]
         if own.is_ready or not frames:
             timed = _with_arrival(read, source, time.time_zone)
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
     return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects)
-
-
-def _corrected(
-    workspace: Workspace, source: Source, after: DataFrame, version: TableVersion, before: DataFrame
-) -> tuple[DataFrame, list[Correction]]:
-    """Return the records that are new in a version, and the corrections that it makes."""
-    workspace.tell(f"comparing {version.path} with the log")
-    found = correction_of(workspace, source, version, after, before)
-    return found.of(after), [] if found.is_none else [found]
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -354,11 +332,7 @@ def _is_copied(workspace: Workspace, plan: Plan, pieces: Sequence[Piece], expect
 
 
 def _ensure_unchanged(found: Waiting) -> None:
-    """Check that the input is still as it was found.
-
-    Raises:
-        InputError: A file, or the log of a table, was changed or removed since.
-    """
+    """Check that the input is still as it was found; it may have been changed or removed since."""
     for one in found.by_source.values():
         one.ensure_unchanged()
 
@@ -385,28 +359,27 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
 def _numbered(
     workspace: Workspace, plan: Plan, records: DataFrame, stretches: Sequence[Stretch] | None
 ) -> AbstractContextManager[Numbered]:
-    """Number the records in the order of the stretches; without stretches, sort them first."""
+    """Number the records in the order of the stretches; without stretches by arrival, untimed ones last, or place."""
     if stretches is None:
         spec = workspace.spec
-        order, came = order_of(spec), _CAME if spec.reads_tables else _A
+        by_arrival, came = order_of(spec) == "arrival_time", _CAME if spec.reads_tables else _A
+        first = [_CAME, PLACE] if spec.reads_tables else []
+        order = [F.col(name).asc_nulls_last() for name in (*first, *([_A] if by_arrival else []))]
+        place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
         return numbered(
             records,
-            (
-                *([F.col(_CAME).asc_nulls_last(), F.col(PLACE).asc_nulls_last()] if spec.reads_tables else []),
-                *log_order(order),
-            ),
+            (*order, *place),
             start=plan.first_seq,
             name=c.SEQ,
-            instant_us=came if order == "arrival_time" else None,
+            instant_us=came if by_arrival else None,
             measure=F.col(_A),
             is_costly=any(source.is_text for source in spec.sources),
         )
     rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
     parts = [Counted(number, one.rows, one.last_us, one.first_us) for number, one in enumerate(stretches)]
-    placed = records.join(F.broadcast(table), [c.SOURCE, c.FILE])
-    place = F.col(c.POSITION) - F.lit(1)
-    return nullcontext(numbered_as_they_lie(placed, place, parts, start=plan.first_seq, name=c.SEQ))
+    placed, at = records.join(F.broadcast(table), [c.SOURCE, c.FILE]), F.col(c.POSITION) - F.lit(1)
+    return nullcontext(numbered_as_they_lie(placed, at, parts, start=plan.first_seq, name=c.SEQ))
 
 
 def _last_arrivals(
@@ -460,14 +433,6 @@ def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
     where = f"sources[{source.name}].arrival_time"
     timed = with_instant(read.records, source.arrival_time, time_zone, where=where)
     return timed.withColumn(_A, F.when(F.col(c.MALFORMED).isNull(), F.col(US))).drop(US, FAILED, BAD)
-
-
-def log_order(order: str) -> tuple[Column, ...]:
-    """Return the order of the records of one ingestion: by arrival, untimed ones last, or by place in the files."""
-    place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
-    if order == "position":
-        return place
-    return (F.col(_A).asc_nulls_last(), *place)
 
 
 def _clock(log: Numbered, before_us: int | None, clock_us: int | None, *, by_arrival: bool) -> Column:

@@ -66,7 +66,6 @@ def judge(batch: Batch) -> Judged:
 
 
 def _execution(batch: Batch) -> Execution:
-    """Return how the segment of a batch is computed."""
     workspace = batch.workspace
     first_seq, end_seq = batch.plan.first_seq, plan_end(batch.plan)
 

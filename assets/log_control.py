@@ -26,9 +26,7 @@ SPEC, END_OF_INPUT, TICK, REOPEN = tables.SPEC_ITEM, "end_of_input", "tick", "re
 DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
-CORRECTION = (
-    "correction"  # the records in its argument take the places of others, or leave the log: upstream they did
-)
+CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
 REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 
@@ -42,12 +40,10 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
     found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
     found = found if anew is None else [item for item in found if item["_control_seq"] > anew]
-    return [_of_names_now(workspace, item) if item["kind"] == WAIT else item for item in found]
-
-
-def _of_names_now(workspace: Workspace, item: dict[str, Any]) -> dict[str, Any]:
-    waiters = workspace.named_now(waiters_of(item))
-    return {**item, "argument": json.dumps(waiters_to_json(waiters))}
+    for item in found:
+        if item["kind"] == WAIT:
+            item["argument"] = json.dumps(waiters_to_json(workspace.named_now(waiters_of(item))))
+    return found
 
 
 def rows_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -59,19 +55,8 @@ def rows_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> pa.Tabl
 
 def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
     """Add items after the existing ones."""
-    workspace.lake.append_rows(
-        tables.LOG_CONTROL,
-        rows_of(workspace, items),
-        expect=workspace.ready(tables.LOG_CONTROL, plan),
-        attempt=plan.attempt,
-    )
-
-
-def was_reopened(workspace: Workspace, plan: Plan | None = None) -> bool:
-    """Return whether the log was flushed and reopened by the last commit, or before a batch."""
-    if plan is not None and segment_of(plan).reopens is not None:
-        return True
-    return workspace.exists and bool(recorded(workspace, REOPEN))
+    rows, expect = rows_of(workspace, items), workspace.ready(tables.LOG_CONTROL, plan)
+    workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
 
 
 def last_flush(workspace: Workspace) -> int | None:

@@ -37,12 +37,7 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import (
-    FURTHEST_US,
-    MOVED,
-    Outcomes,
-    counts_by_window,
-)
+from tidemark.timeops.counts import FURTHEST_US, MOVED, Outcomes, counts_by_window
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.reasons import Reason
@@ -74,14 +69,12 @@ class TimeAdjusted:
         counts: Records by outcome, see `Counts`, `records`, `released`, and refused ones by reason;
             and, if an event was further ahead of the clock than `alerts.far_ahead` allows, that event.
         met: By source how many of its events were early, late and out of order, refused or not.
-        before: Position before the batch.
         after: Position after it.
         outcomes: What became of each record.
     """
 
     counts: Counts
     met: Mapping[str, Met]
-    before: Position
     after: Position
     outcomes: Outcomes
 
@@ -102,26 +95,23 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)
-    return TimeAdjusted(Counts(counts), _met(outcomes.sources, moved, refused), batch.before, after, outcomes)
+    return TimeAdjusted(Counts(counts), _met(outcomes.sources, moved, refused), after, outcomes)
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
-    """Return the counts of the batch."""
-    by_mover = Counter(dict.fromkeys(MOVED, 0))
+    counts = {"records": len(outcomes), "accepted": outcomes.accepted, **dict.fromkeys(MOVED, 0)}
     for (_, name), n in moved.items():
-        by_mover[name] += n
-    windows = counts_by_window(batch.outcome, outcomes.accepted)
-    by_reason: Counter[str] = Counter()
+        counts[name] += n
+    counts |= counts_by_window(batch.outcome, outcomes.accepted)
+    by_reason = Counter[str]()
     for (_, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
         by_reason[f"{REFUSED}{reason}"] += n
-    accepted = {"accepted": outcomes.accepted, **by_mover, **windows}
-    counts = {"records": len(outcomes), **accepted, **by_reason}
+    counts |= by_reason
     ahead = outcomes.furthest_ahead()
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
 
 
 def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
-    """Count what was early, late and out of order, by source."""
     found = Counter(moved) + Counter(refused)
     return {
         name: Met(
@@ -134,10 +124,9 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
 
 
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:
-    """Write the dead letters of a batch, if there are any; of a rebuild of windows alone only those of windows.
+    """Write the dead letters of a batch, if there are any; return how many, by reason.
 
-    Returns:
-        How many, by reason.
+    A rebuild of windows alone has only those of windows.
     """
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
     counts = Counts({name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))})
@@ -202,9 +191,7 @@ def _item(
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:
     """Write one row of the pipeline, and one of its timeline if its own events moved it."""
     row = _pipeline_row(batch, after, counts)
-    rows = [row]
-    if after.max_t_us != batch.before.max_t_us:
-        rows.append(row | {"_timeline": c.ONE_TIMELINE})
+    rows = [row] if after.max_t_us == batch.before.max_t_us else [row, row | {"_timeline": c.ONE_TIMELINE}]
     batch.append_rows(tables.WATERMARKS, pa.Table.from_pylist(rows, schema=tables.WATERMARKS_SCHEMA))
 
 

@@ -16,7 +16,6 @@ from tidemark.assets.state.timelines import timelines_at
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.rules import Waits
 
 
 @dataclass(frozen=True)
@@ -48,10 +47,9 @@ def checkpoints_of(workspace: Workspace) -> list[Checkpoint]:
     version = workspace.base_of(tables.WATERMARKS)
     rows = workspace.lake.rows(tables.WATERMARKS, version, filters=[("_timeline", "=", None)]).to_pylist()
     positions = {row["_batch_id"]: Position.of(row) for row in rows}
-    done = workspace.batches.history("process")
     return [
         Checkpoint(plan_end(commit.plan), positions[commit.batch_id], commit.batch_id, commit.table_versions)
-        for commit in done
+        for commit in workspace.batches.history("process")
     ]
 
 
@@ -69,15 +67,10 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
 
 def state_at(workspace: Workspace, checkpoint: Checkpoint) -> pa.Table:
     """Return the timelines at a checkpoint, schemas.TIMELINE_SCHEMA."""
-    version, waits = checkpoint.version_of(tables.TIMELINES), waits_at(workspace, checkpoint)
+    version, waits = checkpoint.version_of(tables.TIMELINES), waits_up_to(workspace, checkpoint.batch_id)
     return timelines_at(workspace, checkpoint.position, version, waits)
 
 
 def first_times_at(workspace: Workspace, checkpoint: Checkpoint, log: DataFrame) -> DataFrame:
     """Return the first times before a checkpoint that later records may duplicate."""
     return known_first_times(workspace, spans_of(workspace, log), up_to=checkpoint.batch_id)
-
-
-def waits_at(workspace: Workspace, checkpoint: Checkpoint) -> Waits:
-    """Return the waits of sources after the batch before a checkpoint."""
-    return waits_up_to(workspace, checkpoint.batch_id)

@@ -31,12 +31,7 @@ _ALL: Span = (c.MIN_US, c.MAX_US)
 
 
 def spans_of(workspace: Workspace, items: DataFrame) -> tuple[Span, ...]:
-    """Return the spans of event time in which a batch's events may have duplicates, found by one small job.
-
-    Args:
-        workspace: The pipeline; it removes duplicates.
-        items: The batch's records.
-    """
+    """Return the spans of event time in which a batch's events may have duplicates, found by one small job."""
     rules = workspace.rules
     pieces = event_times(items, rules, max(rules.time.within_us, _DAY_US)).limit(_MOST_PIECES + 1).collect()
     if len(pieces) > _MOST_PIECES:
@@ -62,21 +57,15 @@ def joined(spans: Iterable[Span], most: int) -> tuple[Span, ...]:
 def known_first_times(workspace: Workspace, spans: Sequence[Span], *, up_to: int | None = None) -> DataFrame:
     """Return first times of earlier batches in some spans of event time, duplicates.FIRST_TIMES_SCHEMA.
 
-    Args:
-        workspace: The pipeline.
-        spans: The spans.
-        up_to: The last of these batches; by default the last one committed. Rows are only ever added, so that no
-            older version of the table is asked for, whose files may be gone.
+    `up_to` is the last of these batches, by default the last one committed. Rows are only ever added, so no older
+    version of the table is asked for, whose files may be gone.
     """
     of_batches: Filters = [] if up_to is None else [(c.BATCH, "<=", up_to)]
-    each = [
-        workspace.read_base(
-            tables.FIRST_TIMES, filters=[("event_us", ">=", first), ("event_us", "<=", last), *of_batches]
-        )
-        for first, last in spans
-    ]
-    nothing = empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)
-    return reduce(DataFrame.unionByName, [frame.drop(c.BATCH) for frame in each] or [nothing])
+    each = []
+    for first, last in spans:
+        within = [("event_us", ">=", first), ("event_us", "<=", last), *of_batches]
+        each.append(workspace.read_base(tables.FIRST_TIMES, filters=within).drop(c.BATCH))
+    return reduce(DataFrame.unionByName, each or [empty_frame(workspace.spark, FIRST_TIMES_SCHEMA)])
 
 
 def write_first_times(batch: Batch) -> None:

@@ -32,10 +32,6 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
     """Return the events that earlier batches hold and this batch may release; None if it releases none.
 
     The watermarks of several timelines differ: an event below the highest of them may stay held.
-
-    Args:
-        workspace: The pipeline.
-        after: The position after the batch.
     """
     where = _no_longer_held(after)
     if where is None or not workspace.spec.outputs.ordered_events:
@@ -44,15 +40,7 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
 
 
 def write_released(batch: Batch, outcomes: Outcomes) -> int:
-    """Write the events that are released and the events that stay held.
-
-    Args:
-        batch: The batch.
-        outcomes: What became of its records.
-
-    Returns:
-        How many events got a `_release_seq`.
-    """
+    """Write the events that are released and the events that stay held; return how many got a `_release_seq`."""
     held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
     if batch.is_small and held_before <= FEW_ROWS:
         return _write_few(batch)

@@ -7,10 +7,9 @@ the state is a table, a base and changes: each batch adds the timelines that it 
 are written anew. So neither writing nor reading grows with history.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,7 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.narrow import integers
-from tidemark.timeops.rules import TimeRules, Waits
+from tidemark.timeops.rules import Waits
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules, with_column
 
 
@@ -47,18 +46,13 @@ def one_timeline(position: Position) -> pa.Table:
 
 
 def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
-    """Return the state of every timeline with an event before the batch at work, as of TIMELINE_SCHEMA.
-
-    Args:
-        workspace: The pipeline.
-        position: Its position.
-    """
+    """Return the state of every timeline with an event before the batch at work, as of TIMELINE_SCHEMA."""
     version, waits = workspace.base_of(tables.TIMELINES), waits_before(workspace)
     before = spec_before(workspace) if check_spec(workspace) else None
     if before is None:
         return timelines_at(workspace, position, version, waits)
     earlier = workspace.under(before)
-    old, new = _rules(earlier, waits), _rules(workspace, waits)
+    old, new = (replace(one.rules, waits=waits) for one in (earlier, workspace))
     first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
     place = replace(log_place(workspace, position), first_us=first_us)
     return _with_state(_stored(earlier, position, version), lambda rows: under_other_rules(rows, old, new, place))
@@ -67,17 +61,13 @@ def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
 def timelines_at(workspace: Workspace, position: Position, version: int, waits: Waits) -> pa.Table:
     """Return the state of every timeline at the end of a committed batch, as of TIMELINE_SCHEMA.
 
-    Args:
-        workspace: The pipeline.
-        position: Its position there.
-        version: The version of `_state/timelines` there, for pipelines that have it.
-        waits: The waits of its sources there.
+    The pipeline had that position, version of `_state/timelines`, and waits of sources there.
     """
     state = _stored(workspace, position, version)
     if not workspace.keeps_timelines:
         return state
     # A timeline without events of its own in a batch has a row with an earlier clock and its watermark.
-    rules, place = _rules(workspace, waits), log_place(workspace, position)
+    rules, place = replace(workspace.rules, waits=waits), log_place(workspace, position)
     return _with_state(state, lambda rows: settled(rows, rules, place))
 
 
@@ -92,23 +82,16 @@ def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
     found, names = rows.take(latest).select(TIMELINE_SCHEMA.names).cast(TIMELINE_SCHEMA), workspace.source_names
     if not names:
         return found
-    splits = [_renamed(one, names) for one in found["splits"].to_pylist()]
+    splits = [
+        one and [split | {"source": names.get(split["source"], split["source"])} for split in one]
+        for one in found["splits"].to_pylist()
+    ]
     return with_column(found, "splits", pa.array(splits, STATE.field("splits").type))
-
-
-def _renamed(splits: list[dict[str, Any]] | None, names: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    if splits is None:
-        return None
-    return [split | {"source": names.get(split["source"], split["source"])} for split in splits]
 
 
 def _with_state(rows: pa.Table, change: Callable[[pa.Table], pa.Table]) -> pa.Table:
     """Return timelines after a change of their state, which keeps their number and their order."""
     return change(rows.select(STATE.names)).append_column(RELEASED, rows[RELEASED])
-
-
-def _rules(workspace: Workspace, waits: Waits) -> TimeRules:
-    return replace(workspace.rules, waits=waits)
 
 
 def log_place(workspace: Workspace, before: Position) -> LogPlace:
@@ -125,10 +108,6 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
     """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
     The effect of the clock alone is one number for all timelines, and is not written.
-
-    Args:
-        batch: The batch.
-        after: TIMELINE_SCHEMA after it.
     """
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.
@@ -144,13 +123,10 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
 def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *, final: bool) -> pa.Table:
     """Return rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
 
-    Args:
-        before: TIMELINE_SCHEMA before the batch.
-        after: The same after it, which begins with the timelines before it.
-        clock: The pipeline's clock.
-        final: The batch flushed: no watermark is stored.
+    `after` begins with the timelines of `before`. No watermark is stored of a `final` batch, which flushed.
     """
-    released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, _nulls(before, after)]), 0)
+    new = pa.nulls(len(after) - len(before), pa.int64())
+    released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, new]), 0)
     known = after.append_column("fresh", pc.subtract(after[RELEASED], released_before))
     moved = known.filter(_moved(before, after, ["max_t"]))
     instant, count = pa.timestamp("us", "UTC"), len(moved)
@@ -182,7 +158,3 @@ def _moved(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> pa.Arra
             differs = integers(before[name]) != integers(known)
         moved[: len(before)] |= np.asarray(differs, bool)
     return pa.array(moved)
-
-
-def _nulls(before: pa.Table, after: pa.Table) -> pa.Array:
-    return pa.nulls(len(after) - len(before), pa.int64())

@@ -20,14 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.schemas import (
-    loaded_events,
-    loaded_groups,
-    needed_of,
-    payload_of,
-    stored_events,
-    stored_groups,
-)
+from tidemark.assets.schemas import loaded_events, loaded_groups, needed_of, payload_of, stored_events, stored_groups
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS, MOST_FILES
@@ -70,10 +63,6 @@ def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
     Whether a window closes, or an event is too late, depends on events up to the watermark: with a later event a
     window stays open, whatever else it holds. So the cost of a batch does not depend on events after that
     place, nor on events before every open window.
-
-    Args:
-        batch: The batch, which is being judged.
-        after: The position after the batch.
     """
     workspace = batch.workspace
 
@@ -131,9 +120,8 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
         _write_changes(batch, table, windows)
         return
-    where, known = (_around_watermark if kind_of(windows[0]).needs_others else _before_open_windows)(
-        batch, table, windows
-    )
+    look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
+    where, known = look(batch, table, windows)
     rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
     may_stay = _may_be_needed(batch, windows)
     if known is not None:  # earlier ones that the table keeps are not written again
@@ -294,7 +282,6 @@ def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> D
 
 
 def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
-    """Events with the names that their sources have now."""
     names = workspace.source_names if c.SOURCE in rows.columns else {}
     return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows
 
