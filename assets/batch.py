@@ -48,12 +48,7 @@ its rows aside. Looking for duplicates is more than a scan, so then every batch 
 
 @dataclass(frozen=True, eq=False)
 class BatchWriter:
-    """Writes what an attempt at a batch leaves in its tables.
-
-    Attributes:
-        workspace: The pipeline.
-        plan: The batch.
-    """
+    """Writes what an attempt at a batch leaves in its tables."""
 
     workspace: Workspace
     plan: Plan

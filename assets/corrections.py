@@ -81,20 +81,11 @@ class Correction:
 def correction_of(
     workspace: Workspace, source: Source, version: TableVersion, after: DataFrame, before: DataFrame
 ) -> Correction:
-    """Find the records that a version of a table corrects.
-
-    Args:
-        workspace: The pipeline.
-        source: The source.
-        version: The version.
-        after: The rows that it may have changed, as they are after it, as records.
-        before: The same as they were before.
-    """
+    """Find the records that a version of a table corrects, from the rows that it may have changed, as records."""
     columns = [name for name in after.columns if name not in (RESCUED, MALFORMED, FILE, POSITION, MODIFIED)]
     identity, is_whole = _identity(source, pipeline_of(version.folder))
-    old, new = (_told_apart(frame, columns, identity) for frame in (before, after))
     same = (_IDENTITY, _CONTENT)
-    old, new = (_numbered(frame, same, (FILE, POSITION)) for frame in (old, new))
+    old, new = (_numbered(_told_apart(frame, columns, identity), same, (FILE, POSITION)) for frame in (before, after))
     gone = computed(old.join(new, [*same, _NTH], "left_anti").drop(_NTH, FILE, POSITION))
     came = computed(new.join(old, [*same, _NTH], "left_anti").drop(_NTH))
     gone = _with_places(workspace, source, gone, columns, identity if is_whole else ())
@@ -189,14 +180,9 @@ def _keys_of(of: Published) -> tuple[str, ...]:
 def item_of(
     workspace: Workspace, plan: Plan, correction: Correction, taken: pa.Table, end_seq: int
 ) -> dict[str, Any]:
-    """Return the control item of a correction.
+    """Return the control item of a correction, after an ingestion that ends at `end_seq`.
 
-    Args:
-        workspace: The pipeline.
-        plan: The ingestion.
-        correction: The correction.
-        taken: The records of all sources that take places: `_source`, `_arrival_seq` and PLACE.
-        end_seq: End of the log after the ingestion.
+    `taken` has the records of all sources that take places: `_source`, `_arrival_seq` and PLACE.
     """
     taken = taken.filter(pc.equal(taken[c.SOURCE], correction.source)).sort_by(PLACE)
     places, records = (np.asarray(taken[name], np.int64) for name in (PLACE, c.SEQ))
@@ -265,8 +251,7 @@ def due(workspace: Workspace) -> Due:
     rebuilt = workspace.batches.last_rebuild()
     after = -1 if rebuilt is None else rebuilt.batch_id
     items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > after]
-    arguments = [json.loads(item["argument"]) for item in items]
-    left = [(item["reason"], said) for item, said in zip(items, arguments, strict=True) if said["judged"]]
+    left = [(item["reason"], said) for item in items if (said := json.loads(item["argument"]))["judged"]]
     return Due(tuple(reason for reason, _ in left), any(said["moved_clock"] for _, said in left))
 
 

@@ -263,7 +263,8 @@ def _write_log(
     """Write the records, numbered.
 
     Returns:
-        Their number, the first and the last clock of the log if there is one, and the records in places of others.
+        Their number, the first and the last clock of the log if there is one, and the records in places of others:
+        `_source`, `_arrival_seq`, PLACE.
     """
     spec = workspace.spec
     before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()
@@ -274,13 +275,9 @@ def _write_log(
         clock_us = max(highest, default=None)
         _ensure_unchanged(found)  # by now every record has been counted, and none is stored yet
         if log.rows:
-            rows = log.frame.withColumns(
-                {
-                    c.ARRIVAL: c.to_instant(_A),
-                    c.CLOCK: F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival)),
-                    c.BATCH: BatchWriter(workspace, plan).stamp,
-                }
-            ).selectExpr(*map(quoted, payload.names), *c.LOG_COLUMNS)
+            clock = F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival))
+            known = {c.ARRIVAL: c.to_instant(_A), c.CLOCK: clock, c.BATCH: BatchWriter(workspace, plan).stamp}
+            rows = log.frame.withColumns(known).selectExpr(*map(quoted, payload.names), *c.LOG_COLUMNS)
             if first_us is None:
                 lowest = F.min(c.to_us(c.CLOCK)).alias("lowest")
                 first_us = log.lowest if by_arrival else rows.agg(lowest).collect()[0]["lowest"]
@@ -292,16 +289,11 @@ def _write_log(
             _ensure_unchanged(found)  # they were read once more
         new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if read.corrects else log
         arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not read.corrects)
-        taken = _taken(log) if read.corrects else _NOT_ONE
+        taken = _NOT_ONE
+        if read.corrects and log.rows:
+            taken = log.frame.where(F.col(PLACE).isNotNull()).select(c.SOURCE, c.SEQ, PLACE).toArrow()
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
     return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals, taken
-
-
-def _taken(log: Numbered) -> pa.Table:
-    """Return the records that take places of others: their source, their number and the place."""
-    if not log.rows:
-        return _NOT_ONE
-    return log.frame.where(F.col(PLACE).isNotNull()).select(c.SOURCE, c.SEQ, PLACE).toArrow()
 
 
 def _pieces(
@@ -392,10 +384,9 @@ def _last_arrivals(
     sources = workspace.spec.sources
     if not all(source.follows_wall_clock for source in sources):
         return {}
+    came: dict[str, int | None]
     if stretches is not None:
-        came: dict[str, int | None] = {
-            one.source: one.last_us for one in sorted(stretches, key=lambda one: one.last_us)
-        }
+        came = {one.source: one.last_us for one in sorted(stretches, key=lambda one: one.last_us)}
     elif len(sources) == 1 and is_whole:
         came = {sources[0].name: max((us for us in log.highest.values() if us is not None), default=None)}
     else:

@@ -43,11 +43,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Waiting:
-    """The input of all sources together that the log lacks.
-
-    Attributes:
-        by_source: The input of each.
-    """
+    """The input of all sources together that the log lacks."""
 
     by_source: Mapping[str, Found] = field(default_factory=dict)
 
@@ -226,10 +222,8 @@ class KnownOf:
 def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: str | None = None) -> Waiting:
     """Find the input that the log lacks, as far as the next ingestion reads it; without Spark.
 
-    Args:
-        workspace: The pipeline.
-        reread: Files with the same bytes as others are read too.
-        end_of_input: Replaces the spec's `end_of_input` for this run: at a flush a last line is finished.
+    With `reread` files with the same bytes as others are read too. `end_of_input` replaces that of the spec for this
+    run: at a flush a last line is finished.
 
     Raises:
         InputError: The path of a source does not exist.
@@ -282,21 +276,15 @@ def largest_times(workspace: Workspace) -> LargestTimes:
     if not workspace.exists or not workspace.lake.exists(tables.TIMELINES):
         return {}
     # The state is a base and changes: a timeline may have several rows there, and its largest t only grows.
-    rows = pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"])
-    highest = [_highest(pc.list_flatten(piece["splits"])) for piece in rows]
     largest: dict[tuple[str, str | None], int | None] = {}
     names = workspace.source_names
-    for row in [row for one in highest for row in one.to_pylist()]:
-        split = (names.get(row["source"], row["source"]), row["split"])
-        largest[split] = max((t for t in (largest.get(split), row["max_t_max"]) if t is not None), default=None)
+    for piece in pieces(workspace.lake, tables.TIMELINES, workspace.base_of(tables.TIMELINES), ["splits"]):
+        splits = pc.list_flatten(piece["splits"])
+        each = pa.table({name: pc.struct_field(splits, name) for name in ("source", "split", "max_t")})
+        for row in each.group_by(["source", "split"]).aggregate([("max_t", "max")]).to_pylist():
+            split = (names.get(row["source"], row["source"]), row["split"])
+            largest[split] = max((t for t in (largest.get(split), row["max_t_max"]) if t is not None), default=None)
     return largest
-
-
-def _highest(splits: pa.StructArray) -> pa.Table:
-    """Return by `source` and `split` the largest `max_t` of a piece of the state."""
-    names = ("source", "split", "max_t")
-    columns = {name: pc.struct_field(splits, name) for name in names}
-    return pa.table(columns).group_by(["source", "split"]).aggregate([("max_t", "max")])
 
 
 def held_back_now(workspace: Workspace) -> tuple[str, ...]:

@@ -115,12 +115,8 @@ def keeps_unknown(workspace: Workspace) -> bool:
 def fill_from_rescued(workspace: Workspace, first_seq: int, begin: Callable[[], Plan]) -> None:
     """Fill columns of the log that `schema` names now and did not when the records were read, in one commit.
 
-    Other runs wait only while it is written. What they read before that is left.
-
-    Args:
-        workspace: The pipeline; its log has the columns.
-        first_seq: Look at the records from this one on.
-        begin: Takes on a batch of the pipeline.
+    Only records from `first_seq` on are looked at. Other runs wait only while it is written, in the batch that
+    `begin` takes on. What they read before that is left.
     """
     found = _to_fill(workspace, first_seq)
     if found is not None:
@@ -150,9 +146,10 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
         return None
     since: Filters = [(c.SEQ, ">=", first_seq)]
     kept = _kept(workspace, since)
-    filled = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), kept)
-    found = _counted(filled, kept) if kept else {}
-    if not found.get("any"):
+    if not kept:
+        return None
+    found = _counted(_filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=since), kept), kept)
+    if not found["any"]:
         return None
     counts: dict[str, int] = {}
     for number, (_, field) in enumerate(kept):
