@@ -153,15 +153,7 @@ class BatchWriter:
 
 @dataclass(frozen=True)
 class Judged:
-    """The segment of a batch, judged.
-
-    Attributes:
-        outcome: Its outcome.
-        after: The pipeline's position after it, without the number of released events.
-        timelines: State of every timeline before it, schemas.TIMELINE_SCHEMA.
-        spans: The spans of event time in which its events may have duplicates.
-        outcomes: The outcome of every record, until a stage takes it.
-    """
+    """The segment of a batch, judged: see the properties of `Batch`; `outcomes` is empty once a stage took it."""
 
     outcome: Outcome
     after: Position
@@ -172,11 +164,7 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Batch(BatchWriter):
-    """One batch of a run. Its segment of the log is judged when a stage first asks for it.
-
-    Attributes:
-        judge: How it is judged, see `judging.judge`.
-    """
+    """One batch of a run. Its segment of the log is judged when a stage first asks for it, see `judging.judge`."""
 
     judge: "Callable[[Batch], Judged]"
 

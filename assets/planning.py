@@ -131,7 +131,9 @@ def next_segment(
         return LogSegment(first, first, flushes=False)
     why = reopen if end > first else None
     most = min(max_events or MOST_RECORDS, MOST_RECORDS)
-    waits = _who_waits(workspace)
+    read = workspace.batches.last_commit("ingest")
+    # An aligned batch has records of the latest ingestion only: these sources were left waiting.
+    waits = workspace.named_now(waits_in(read.plan)) if read else frozenset[Waiter]()
     if first + most < end:
         return LogSegment(first, first + most, flushes=False, reopens=why, waits=waits)
     is_open = not flushed or why is not None
@@ -151,12 +153,6 @@ def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
     given = BatchInput.of(plan)
     return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, given.reopen, waits_in(plan))
-
-
-def _who_waits(workspace: Workspace) -> frozenset[Waiter]:
-    """Return the sources that the latest ingestion left waiting: an aligned batch has records of that one only."""
-    read = workspace.batches.last_commit("ingest")
-    return workspace.named_now(waits_in(read.plan)) if read else frozenset()
 
 
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:

@@ -11,7 +11,6 @@ from datetime import date, timedelta
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
 
 from tidemark.assets.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
@@ -37,8 +36,7 @@ _FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
 def aggregate_windows(batch: Batch) -> Mapping[str, int]:
     """Write the results of each window that closes in a batch, inputs of others first, then what windows need.
 
-    Returns:
-        Rows written, by window.
+    Return the rows written, by window.
     """
     results = {window.name: 0 for window in batch.outcome.windows}
     for window in batch.outcome.windows:
@@ -83,7 +81,9 @@ def _write_revisions(batch: Batch, window: WindowSpec) -> int:
     not_final: Filters = [*_of_open_windows(batch, window), ("_is_final", "=", False)]
     old = batch.workspace.read_base(table, filters=not_final)
     stamped = fresh.withColumn(c.BATCH, batch.stamp)
-    rows = stamped.unionByName(_others(old, last, window), allowMissingColumns=True)
+    is_revised = c.same_in("old", "new", window.key_columns)
+    others = old.alias("old").join(last.alias("new"), is_revised, "left_anti")
+    rows = stamped.unionByName(others, allowMissingColumns=True)
     batch.replace(table, rows, where=not_final, grows=True)
     if window.history:
         batch.append(tables.history_table(window.name), changes(results, old.drop(c.BATCH), window), grows=True)
@@ -101,11 +101,6 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
     first_us = kind_of(window).needed_from(watermark_us) - 1  # an event on the start may be outside
     # A window around an event of the year 1 may begin before it, where no event can be.
     return [("window_start", ">=", Instant(first_us))] if first_us >= c.MIN_US else ()
-
-
-def _others(old: DataFrame, last: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return the old rows of windows that the batch does not revise."""
-    return old.alias("old").join(last.alias("new"), c.same_in("old", "new", window.key_columns), "left_anti")
 
 
 def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:

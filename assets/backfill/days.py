@@ -25,8 +25,9 @@ from pyspark.sql import functions as F
 from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.judging import clocks_after, place_of
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waiters_of, waits_up_to
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
+from tidemark.assets.rebuild.shadow import pieces_left
 from tidemark.assets.rebuild.switch import take_new_names
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
@@ -43,7 +44,6 @@ from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.grid import closed_from
 from tidemark.timeops.materialize import Execution, as_it_is, computed
-from tidemark.timeops.rules import Waiter
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
@@ -193,12 +193,14 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     Windows beyond `only` are among the results too, and may lack events. Windows without an event are computed only
     if they are asked for: any time may have many of them.
     """
-    if cuts := _cuts_of(workspace, part):
-        return _results_by_pieces(workspace, window, part, cuts, only)
+    flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
+    begin, end = part.begin.batch_id, part.end.batch_id
+    items = [one for one in recorded(workspace, TICK, WAIT, END_OF_INPUT) if begin < one["_batch_id"] <= end]
+    if len(items) > int(flushed):  # each cuts the log, except a flush at its end
+        return _results_by_pieces(workspace, window, part, items, only)
     log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
     rules = replace(workspace.rules, waits=waits_up_to(workspace, part.begin.batch_id))
     times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
-    flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
     place = place_of(workspace, LogSegment(part.first_seq, part.end_seq, flushed), part.begin.position)
     segment = Segment(log, place, Execution(computed, keeps_records=few))
     outcome = advance(segment, State(state, first_times=times), rules)
@@ -209,20 +211,14 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     return passing(last_revisions(outcome.results(window, only=only, materialize=materialize), window))
 
 
-def _cuts_of(workspace: Workspace, part: LogRange) -> list[dict[str, Any]]:
-    """Return the items at which judging is cut, in order: ticks, waits, flushes that more input followed."""
-    items = recorded(workspace, TICK, WAIT, END_OF_INPUT)
-    inside = [item for item in items if part.begin.batch_id < item["_batch_id"] <= part.end.batch_id]
-    return inside[:-1] if part.end.position.final else inside
-
-
 def _results_by_pieces(
     workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
 ) -> DataFrame:
-    """Compute the last revisions of a window from a part of the log and the state before it."""
+    """Compute the last revisions of a window from a part of the log, cut at items, and the state before it."""
     begin, waits = part.begin, waits_up_to(workspace, part.begin.batch_id)
     chain = (*inputs_of(window, workspace.spec.windows), window)
-    pieces = _pieces(part, cuts, waits.sources)
+    left = pieces_left(cuts, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
+    pieces = [one.segment for one in left]
     times = None
     if workspace.spec.time.deduplicate_by:
         times = first_times_at(workspace, begin, records_between(workspace, part.first_seq, part.end_seq))
@@ -239,20 +235,6 @@ def _results_by_pieces(
         found.append(computed(outcome.results(window, only=only)))
         state, position = outcome.state(chain).materialized(computed), reached
     return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
-
-
-def _pieces(part: LogRange, cuts: Sequence[Mapping[str, Any]], waits: frozenset[Waiter]) -> list[LogSegment]:
-    """Return a part of the log, cut at some items; it ends with a flush if it was flushed."""
-    pieces, first = [], part.first_seq
-    for item in cuts:
-        end, kind = int(item["_after_seq"]) + 1, item["kind"]
-        tick_us = us_of(item["clock"]) if kind == TICK else None
-        piece = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, waits=waits)
-        if not piece.is_empty:
-            pieces.append(piece)
-        first, waits = end, waiters_of(item) if kind == WAIT else waits
-    last = LogSegment(first, part.end_seq, flushes=part.end.position.final, waits=waits)
-    return pieces if last.is_empty else [*pieces, last]
 
 
 def days_of_zone(first: date, last: date, zone: str) -> tuple[date, date]:

@@ -61,19 +61,20 @@ MOST_RECORDS = 10_000_000
 
 @dataclass(frozen=True)
 class Piece:
-    """A segment of the log, and how many control items are done after it.
-
-    Attributes:
-        segment: The segment.
-        replayed: Items of REPLAYED_KINDS that it and the pieces before it have dealt with.
-    """
+    """A segment of the log, and how many items of REPLAYED_KINDS it and the pieces before it have dealt with."""
 
     segment: LogSegment
     replayed: int
 
 
 def pieces_left(
-    items: Sequence[Mapping[str, Any]], begin_seq: int, replayed: int, end_seq: int, most: int | None = None
+    items: Sequence[Mapping[str, Any]],
+    begin_seq: int,
+    replayed: int,
+    end_seq: int,
+    most: int | None = None,
+    *,
+    waits: frozenset[Waiter] = frozenset(),
 ) -> Iterator[Piece]:
     """Return the pieces of the log that are not done yet, in order.
 
@@ -83,8 +84,9 @@ def pieces_left(
         replayed: How many of the items are done.
         end_seq: End of the log, as far as it is to be judged.
         most: Records of a piece; by default MOST_RECORDS.
+        waits: The sources and splits that wait before the first item.
     """
-    first, waits, reopens, most = begin_seq, frozenset[Waiter](), None, most or MOST_RECORDS
+    first, reopens, most = begin_seq, None, most or MOST_RECORDS
     for number, item in enumerate(items):
         if number < replayed:
             waits = waiters_of(item) if item["kind"] == WAIT else waits
