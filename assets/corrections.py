@@ -22,10 +22,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.assets.exclusions import Excluded, Numbers, as_it_is, excluded, moved_clock, pairs_of, ranges_of
-from tidemark.assets.log_control import CORRECTION, recorded
+from tidemark.assets.log_control import CORRECTION, control_item, recorded
 from tidemark.resources import tables
 from tidemark.resources.batches.committed import Published, pipeline_of
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.sources.records import FILE, MALFORMED, MODIFIED, POSITION, RESCUED
 from tidemark.resources.sources.table_versions import TableVersion
 from tidemark.resources.workspace import Workspace
@@ -177,9 +176,7 @@ def _keys_of(of: Published) -> tuple[str, ...]:
     return (*keys, "_revision") if keys and folder == "history" else keys
 
 
-def item_of(
-    workspace: Workspace, plan: Plan, correction: Correction, taken: pa.Table, end_seq: int
-) -> dict[str, Any]:
+def item_of(workspace: Workspace, correction: Correction, taken: pa.Table, end_seq: int) -> dict[str, Any]:
     """Return the control item of a correction, after an ingestion that ends at `end_seq`.
 
     `taken` has the records of all sources that take places: `_source`, `_arrival_seq` and PLACE.
@@ -188,7 +185,7 @@ def item_of(
     places, records = (np.asarray(taken[name], np.int64) for name in (PLACE, c.SEQ))
     removed, version = correction.removed, correction.version
     touched = np.concatenate([places, removed])
-    argument = {
+    said = {
         "source": correction.source,
         "version": version.version,
         **_upstream(version),
@@ -197,13 +194,8 @@ def item_of(
         "moved_clock": bool(len(removed)) and moved_clock(workspace, removed),
         "judged": bool((touched < workspace.progress.processed_end()).any()),
     }
-    return {
-        "_after_seq": end_seq - 1,
-        "kind": CORRECTION,
-        "argument": json.dumps(argument, separators=(",", ":")),
-        "reason": sentence_of(correction),
-        "_batch_id": plan.batch_id,
-    }
+    argument = json.dumps(said, separators=(",", ":"))
+    return control_item(end_seq - 1, CORRECTION, sentence_of(correction), argument=argument)
 
 
 def _upstream(version: TableVersion) -> Mapping[str, Any]:

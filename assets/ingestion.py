@@ -127,7 +127,7 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
             records, before_start = _from_start(read.records, workspace.spec.time.read_from_us)
             rows, clocks, taken = _write_log(workspace, plan, found, replace(read, records=records), payload)
         write_states(workspace, plan, read.states)
-        items = [item_of(workspace, plan, one, taken, plan.first_seq + rows) for one in read.corrections]
+        items = [item_of(workspace, one, taken, plan.first_seq + rows) for one in read.corrections]
         if items:
             write_items(workspace, plan, items)
         n = found.counts

@@ -46,16 +46,19 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     return found
 
 
-def rows_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return items as rows of the table, with the numbers after the existing ones."""
-    there = workspace.base_rows(tables.LOG_CONTROL).num_rows
-    rows = [{**item, "_control_seq": there + number} for number, item in enumerate(items)]
-    return pa.Table.from_pylist(rows, schema=tables.LOG_CONTROL_SCHEMA)
+def control_item(
+    after_seq: int, kind: str, reason: str | None, *, clock_us: int | None = None, argument: str | None = None
+) -> dict[str, Any]:
+    """Return an item of the log, after a record; without its number and its batch."""
+    return {"_after_seq": after_seq, "kind": kind, "clock": clock_us, "argument": argument, "reason": reason}
 
 
 def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
-    """Add items after the existing ones."""
-    rows, expect = rows_of(workspace, items), workspace.ready(tables.LOG_CONTROL, plan)
+    """Add items after the existing ones; they are of the batch unless they name another."""
+    there, own = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
+    numbered = [{**own, **item, "_control_seq": there + number} for number, item in enumerate(items)]
+    rows = pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
+    expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
 
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F
@@ -21,9 +22,10 @@ from tidemark.assets.log_control import (
     SPEC,
     TICK,
     WAIT,
+    control_item,
     follows_waits,
-    rows_of,
     waits_before,
+    write_items,
 )
 from tidemark.assets.planning import LogSegment, segment_of
 from tidemark.assets.schemas import payload_of
@@ -88,7 +90,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
         released = write_released(batch, outcomes)
         counts |= {"released": released}
         after = replace(after, released=batch.before.released + released)
-    batch.append_rows(tables.LOG_CONTROL, control_rows(batch.workspace, batch.plan, after))
+    write_items(batch.workspace, batch.plan, control_items(batch.workspace, batch.plan, after))
     if batch.workspace.spec.time.deduplicate_by:
         write_first_times(batch)
     if batch.workspace.keeps_timelines:
@@ -142,50 +144,43 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     return reasons
 
 
-def control_rows(workspace: Workspace, plan: Plan, after: Position) -> pa.Table:
+def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dict[str, Any]]:
     """Return the control items before a batch's segment of the log, and after it."""
     segment = segment_of(plan)
     front, behind = segment.first_seq - 1, segment.end_seq - 1
     items = []
     if segment.reopens is not None:
-        items.append(_item(front, REOPEN, segment.reopens))
+        items.append(control_item(front, REOPEN, segment.reopens))
     if check_spec(workspace):
         why = "the pipeline's first batch" if segment.first_seq == 0 else "the spec file changed"
         why = "the spec of the rebuild" if workspace.log_of else why
-        items.append(_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
+        items.append(control_item(front, SPEC, why, argument=workspace.spec.canonical_json()))
     clock_us = workspace.progress.position().clock_us if follows_waits(workspace.spec) else None
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
         argument = json.dumps(waiters_to_json(segment.waits))
-        items.append(_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
+        items.append(control_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
     items += _losses(workspace, segment)
     if segment.tick_us is not None:
-        items.append(_item(behind, TICK, "live run", clock_us=segment.tick_us))
+        items.append(control_item(behind, TICK, "live run", clock_us=segment.tick_us))
     if segment.flushes:
-        argument = json.dumps("flush")
-        items.append(_item(behind, END_OF_INPUT, "end_of_input: flush", clock_us=after.clock_us, argument=argument))
-    return rows_of(workspace, [item | {"_batch_id": plan.batch_id} for item in items])
+        why, argument = "end_of_input: flush", json.dumps("flush")
+        items.append(control_item(behind, END_OF_INPUT, why, clock_us=after.clock_us, argument=argument))
+    return items
 
 
-def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, object]]:
+def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, Any]]:
     """Return the offsets of Kafka that were gone when the records of a segment were read."""
-    sources = workspace.spec.sources
-    if not any(source.notes_losses for source in sources):
-        return []
-    found: list[dict[str, object]] = []
+    found: list[dict[str, Any]] = []
+    if not any(source.notes_losses for source in workspace.spec.sources):
+        return found
     for read in workspace.progress.read.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
             for name, lost in workspace.by_source(IngestInput.of(read.plan).lost).items():
                 arguments = [json.dumps({"source": name, **one}) for one in lost]
                 why = "offsets were gone before they were read"
-                found += [_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]
+                found += [control_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]
     return found
-
-
-def _item(
-    after_seq: int, kind: str, reason: str, *, clock_us: int | None = None, argument: str | None = None
-) -> dict[str, object]:
-    return {"_after_seq": after_seq, "kind": kind, "clock": clock_us, "argument": argument, "reason": reason}
 
 
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
-from tidemark.assets.log_control import EXCLUDE, INCLUDE
+from tidemark.assets.log_control import EXCLUDE, INCLUDE, control_item
 from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import OPEN_END, rebuild
 from tidemark.resources import tables
@@ -50,13 +50,9 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
     """
     ensure_can_begin(workspace)
     kind, numbers = _asked(workspace, decision)
-    argument = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
-    item = {
-        "_after_seq": OPEN_END,
-        "kind": kind,
-        "argument": json.dumps(argument, separators=(",", ":")),
-        "reason": decision.reason,
-    }
+    said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
+    argument = json.dumps(said, separators=(",", ":"))
+    item = control_item(OPEN_END, kind, decision.reason, argument=argument)
     return rebuild(workspace, run_id, decision.reason, items=[item]), len(numbers)
 
 

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import items_of, log_clocks
-from tidemark.assets.log_control import REBUILD, SPEC, recorded, write_items
+from tidemark.assets.log_control import REBUILD, SPEC, control_item, recorded, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
@@ -144,9 +144,10 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     ensure_all_fit(beside)  # also of records that live runs have read meanwhile
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    here = {"_after_seq": workspace.progress.log_end() - 1, "_batch_id": plan.batch_id}
+    here = {"_after_seq": workspace.progress.log_end() - 1}
     decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
-    write_items(workspace, plan, [item_of(REBUILD, reason, plan), *decided, *again.to_pylist()])
+    begins = control_item(-1, REBUILD, reason or "tidemark rebuild")
+    write_items(workspace, plan, [begins, *decided, *again.to_pylist()])
     end_tables(workspace)
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
@@ -168,8 +169,8 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason:
     write_shared(shadow, plan)
     spec = workspace.spec.canonical_json()
     if recorded(workspace, SPEC)[-1]["argument"] != spec:
-        item = item_of(SPEC, reason or "tidemark rebuild --window", plan) | {"argument": spec}
-        write_items(workspace, plan, [item | {"_after_seq": (plan.end_seq or 0) - 1}])
+        why = reason or "tidemark rebuild --window"
+        write_items(workspace, plan, [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=spec)])
     counts, versions = corrections(shadow), workspace.outputs(plan, but=broken) | of_broken
     return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
 
@@ -209,11 +210,6 @@ def _take_all(shadow: Shadow, plan: Plan, made: Mapping[str, Version], broken: C
         if table in broken:
             found[table] = written.version
     return found
-
-
-def item_of(kind: str, reason: str | None, plan: Plan) -> dict[str, Any]:
-    """Return a control item of a batch."""
-    return {"_after_seq": -1, "kind": kind, "reason": reason or "tidemark rebuild", "_batch_id": plan.batch_id}
 
 
 def _emptied(workspace: Workspace, plan: Plan, made: Collection[str]) -> dict[str, int]:
@@ -277,8 +273,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
             _rename_in_marks(workspace, plan, names)
             _rename_in_letters(workspace, plan, names)
         why = ", ".join(f"{old} is {new} now" for new, old in [*names.items(), *sources.items()])
-        item = item_of(SPEC, why, plan) | {"argument": said, "_after_seq": (plan.end_seq or 0) - 1}
-        write_items(workspace, plan, [item])
+        write_items(workspace, plan, [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=said)])
         end_tables(workspace)
         versions, now = workspace.outputs(plan), workspace.clock.now()
         workspace.batches.commit(plan, _counts(workspace, names), versions, now, reason=why)
