@@ -48,11 +48,7 @@ def ensure_taken(workspace: Workspace) -> None:
 
 
 def _ensure_all_are_there(workspace: Workspace) -> None:
-    """Check that the spec has each source with records in the log, also where no batch has processed any of them.
-
-    Raises:
-        SpecError: It lacks one.
-    """
+    """Check that the spec has each source with records in the log, also where no batch has processed any of them."""
     last = workspace.batches.last_commit("ingest")
     read = workspace.by_source(IngestInput.of(last.plan).files) if last else {}
     lacks = [name for name in read if name not in [source.name for source in workspace.spec.sources]]

@@ -432,11 +432,7 @@ def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> Non
 
 
 def _check(batch: Batch) -> None:
-    """Run the checks that hold a batch back.
-
-    Raises:
-        LakeError: One failed.
-    """
+    """Run the checks that hold a batch back; a LakeError says which one failed."""
     for asset in CHECKS:
         for checked in check_rows(batch, asset):
             if checked.expectation.blocking and not checked.passed:

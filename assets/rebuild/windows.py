@@ -99,12 +99,10 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
     workspace = shadow.workspace
     mark = tables.open_in_column(payload_of(workspace).names)
     names = [window.name for window in shadow.chosen]
-    rows = live_events(shadow.tables, table)
-    sides = [(rows, names)] + ([(live_events(workspace, table), list(others))] if others else [])
-    kept = [
-        frame.withColumn(mark, F.array_intersect(mark, F.array(*map(F.lit, those)))).where(F.size(mark) > 0)
-        for frame, those in sides
-    ]
+    kept = []
+    for side, those in ((shadow.tables, names), *([(workspace, others)] if others else [])):
+        marks = F.array_intersect(mark, F.array(*map(F.lit, those)))
+        kept.append(live_events(side, table).withColumn(mark, marks).where(F.size(mark) > 0))
     both = reduce(DataFrame.unionByName, kept)
     rest = [quoted(name) for name in both.columns if name not in (c.SEQ, mark, c.BATCH)]
     each = both.groupBy(c.SEQ).agg(
