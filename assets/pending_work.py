@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tidemark.assets.corrections import due
 from tidemark.assets.planning import next_segment
-from tidemark.assets.spec_changes import ensure_taken, renamed, sources_renamed
+from tidemark.assets.spec_changes import ensure_taken, renamed
 from tidemark.assets.waiting_input import KnownOf, Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.sources.kinds import reader_of
@@ -90,7 +90,7 @@ def has_unprocessed(
     pending = workspace.batches.pending()
     if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
         return True
-    if due(workspace).sentences or renamed(workspace) or sources_renamed(workspace):
+    if due(workspace).sentences or renamed(workspace) or renamed(workspace, "sources"):
         return True
     return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
@@ -110,7 +110,7 @@ def _unprocessed(workspace: Workspace) -> str:
         return f"batch {pending.batch_id} was not committed"
     if names := renamed(workspace):
         return f"{' and '.join(names)} is the new name of a window"
-    if names := sources_renamed(workspace):
+    if names := renamed(workspace, "sources"):
         return f"{' and '.join(names)} is the new name of a source"
     if corrected := due(workspace).sentences:
         return f"corrected, and not computed anew: {corrected[0]}"

@@ -21,8 +21,7 @@ from tidemark.timeops.spec.changes import (
     Meaning,
     changes_between,
     names_of_sources,
-    renamed_sources,
-    renamed_windows,
+    renamed_parts,
     with_new_names,
 )
 
@@ -116,16 +115,10 @@ def _changes(workspace: Workspace, before: Mapping[str, Any]) -> list[Change]:
     return changes_between(before, json.loads(workspace.spec.canonical_json()), _former_names(workspace))
 
 
-def sources_renamed(workspace: Workspace) -> dict[str, str]:
-    """Return the sources that the log was last processed with under other names: the old name by the new one."""
+def renamed(workspace: Workspace, part: str = "windows") -> dict[str, str]:
+    """Return the old names of renamed windows, or sources, by the new ones since the log was last processed."""
     before = [] if workspace.is_prepared else _specs_if_any(workspace)
-    return renamed_sources(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
-
-
-def renamed(workspace: Workspace) -> dict[str, str]:
-    """Return the old names of renamed windows by the new ones, as of the spec that last processed the log."""
-    before = [] if workspace.is_prepared else _specs_if_any(workspace)
-    return renamed_windows(before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
+    return renamed_parts(part, before[-1], json.loads(workspace.spec.canonical_json())) if before else {}
 
 
 def _specs_if_any(workspace: Workspace) -> list[Mapping[str, Any]]:

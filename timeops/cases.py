@@ -42,6 +42,7 @@ from tidemark.timeops.problems import (
     Problem,
     ProblemsError,
     did_you_mean,
+    misfit,
     problems_of,
     raise_any,
     show,
@@ -81,7 +82,7 @@ def read_value(value: object, kind: DataType) -> Any:
         fields = _of(Mapping, value, f"a mapping of {', '.join(known)}")
         unknown = [name for name in fields if name not in known]
         if unknown:
-            raise _misfit(value, f"a mapping of {', '.join(known)}, not {unknown[0]}")
+            raise misfit(value, f"a mapping of {', '.join(known)}, not {unknown[0]}")
         return {name: _at(name, item, known[name]) for name, item in fields.items()}
     if isinstance(kind, MapType):
         entries = _of(Mapping, value, "a mapping")
@@ -143,13 +144,13 @@ def _within(at: Path, read: Callable[[object], Any], value: object) -> Any:
 
 def _of(wanted: Any, value: object, expected: str, *, remedy: str = "") -> Any:
     if not isinstance(value, wanted):
-        raise _misfit(value, expected, remedy)
+        raise misfit(value, expected, remedy)
     return value
 
 
 def _number(value: object, expected: str, *wanted: type) -> Any:
     if isinstance(value, bool) or not isinstance(value, wanted):
-        raise _misfit(value, expected)
+        raise misfit(value, expected)
     return value
 
 
@@ -157,11 +158,7 @@ def _parsed(read: Callable[[str], Any], value: object, expected: str) -> Any:
     try:
         return read(_of(str, value, expected))
     except ValueError:
-        raise _misfit(value, expected) from None
-
-
-def _misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
-    return ProblemsError([Problem(f"found {show(value)}", expected=expected, remedy=remedy)])
+        raise misfit(value, expected) from None
 
 
 def _instant(value: object) -> Any:
@@ -218,7 +215,7 @@ class Expected:
 
 def _rows(value: object) -> tuple[Row, ...]:
     if not isinstance(value, list | tuple):
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a list of rows, each {column: value}")])
+        raise misfit(value, "a list of rows, each {column: value}")
     raise_any(
         Problem(f"found {show(row)}", expected="a row such as {column: value}", at=(position,))
         for position, row in enumerate(value)
@@ -233,18 +230,18 @@ def _watermark(value: object) -> datetime | str:
     try:
         return read_instant(value)
     except ProblemsError:
-        raise ProblemsError([Problem(f"found {show(value)}", expected=_WATERMARK)]) from None
+        raise misfit(value, _WATERMARK) from None
 
 
 def _watermarks(value: object) -> dict[str, datetime | str]:
     if not isinstance(value, Mapping):
-        raise ProblemsError([Problem(f"found {show(value)}", expected="a mapping of timelines to watermarks")])
+        raise misfit(value, "a mapping of timelines to watermarks")
     return {str(timeline): _within((timeline,), _watermark, mark) for timeline, mark in value.items()}
 
 
 def _expected(value: object) -> Expected:
     if not isinstance(value, Mapping) or not value:
-        raise ProblemsError([Problem(f"found {show(value)}", expected=f"a mapping of {_TABLES}")])
+        raise misfit(value, f"a mapping of {_TABLES}")
     known = (ORDERED, HELD, DEAD_LETTERS, "watermark", "watermarks")
     raise_any(
         Problem(f"unknown key `{key}`", f"one of {_TABLES}", did_you_mean(str(key), known), (str(key),))

@@ -36,7 +36,7 @@ from tidemark.assets.rebuild.windows import (
     write_shared,
 )
 from tidemark.assets.schemas import end_tables, fit_tables, payload_of
-from tidemark.assets.spec_changes import renamed, sources_renamed
+from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Plan, RebuildInput
@@ -252,7 +252,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     Raises:
         BusyError: Another run is at work.
     """
-    names, sources = renamed(workspace), sources_renamed(workspace)
+    names, sources = renamed(workspace), renamed(workspace, "sources")
     if not names and not sources:
         return
     spec = with_new_names(json.loads(recorded(workspace, SPEC)[-1]["argument"]), names)

@@ -240,7 +240,7 @@ def changes_between(
         now: That of the other one.
         former: The names that sources of the first one have, by their former names.
     """
-    names, sources = renamed_windows(before, now), renamed_sources(before, now)
+    names, sources = renamed_parts("windows", before, now), renamed_parts("sources", before, now)
     before = with_new_names(with_new_names(before, names), sources, "sources")
     old, new = Spec.model_validate(before), Spec.model_validate(now)
     found = [_source_renamed(*pair, former, new) for pair in sources.items()]
@@ -254,17 +254,8 @@ def changes_between(
     return [replace(one, judges=_judges(one.path, windows_close=closes)) for one in found]
 
 
-def renamed_windows(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Return the windows that a spec calls otherwise than the one before: the old name by the new one."""
-    return _renames("windows", before, now)
-
-
-def renamed_sources(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """Return the sources that a spec calls otherwise than the one before: the old name by the new one."""
-    return _renames("sources", before, now)
-
-
-def _renames(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+def renamed_parts(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return the windows, or sources, that a spec calls otherwise than the one before: old names by new ones."""
     there, here = ([str(one["name"]) for one in spec.get(part, [])] for spec in (before, now))
     was = {str(one["name"]): str(one["was"]) for one in now.get(part, []) if "was" in one}
     return {name: old for name, old in was.items() if old in there and name not in there and old not in here}
@@ -278,7 +269,7 @@ def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for before, now in pairwise(specs):
-        new_of = {old: new for new, old in renamed_sources(before, now).items()}
+        new_of = {old: new for new, old in renamed_parts("sources", before, now).items()}
         found = {old: new_of.get(name, name) for old, name in found.items()} | new_of
     return {old: name for old, name in found.items() if old != name}
 
