@@ -49,7 +49,7 @@ from tidemark.timeops.problems import (
     spec_error,
 )
 from tidemark.timeops.spec import Source, Spec
-from tidemark.timeops.spec.fields import Instant, SpecModel, Text, one_of, read_instant
+from tidemark.timeops.spec.fields import Instant, SpecModel, Text, read_instant
 from tidemark.timeops.spec.pipeline import keys_by_arrival
 from tidemark.timeops.spec.text import read_yaml
 
@@ -256,7 +256,7 @@ def _expected(value: object) -> Expected:
 
 Records = Annotated[tuple[Row, ...], PlainValidator(_rows)]
 Expect = Annotated[Expected, PlainValidator(_expected)]
-EndOfInput = Annotated[Literal["hold", "flush"], one_of("hold", "flush")]
+EndOfInput = Literal["hold", "flush"]
 
 
 class Step(SpecModel):

@@ -449,7 +449,8 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     """Split accepted events, those held before included, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
-    held, and a flushing end of input releases everything.
+    held, and an end of input that the spec or the operator flushes releases everything. `accepted` has `_timestamp`,
+    `_timeline` and `_adjusted_by`.
     """
     # Under another policy there is none: a search is not needed.
     passed = f" WHEN array_contains({ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"

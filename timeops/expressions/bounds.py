@@ -18,7 +18,7 @@ from tidemark.timeops.problems import Problem
 Arguments = Sequence[str]
 Rewrite = Callable[[Arguments], str | None]
 FirstField = Callable[[str], str]
-"""The name of the first field of the structs in an ARRAY, of SQL of this."""
+"""Given SQL of an ARRAY of structs, returns the name of their first field."""
 
 _BAD = "raise_error('{name}() has a key twice, or a null key')"
 
@@ -118,7 +118,7 @@ def bounded(expression: str, first_field: FirstField | None = None) -> str:
 
     Args:
         expression: Spark SQL.
-        first_field: See there; None where no type is known, and entries of maps stay as they are.
+        first_field: See FirstField; None where no type is known: `map_from_entries` then stays as it is.
     """
     tokens = tokenize(expression)
     for call in calls(tokens):

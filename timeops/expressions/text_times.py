@@ -164,10 +164,12 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
             computes = computes or end in called or (is_symbol and token.text in "|[:")
             if is_column[end] or depth < 0 or (depth == 0 and not _may_join(tokens, end, called)):
                 break
-            part, inside = expression[first.start : token.end], tokens[start : end + 1]
             is_whole = depth == 0 and computes and end not in called and (not is_symbol or token.text in ")]")
-            used = hidden & {one.lower for one in inside if one.is_name}
-            if is_whole and part not in seen and used <= lambda_names(inside):
+            part = expression[first.start : token.end]
+            if not is_whole or part in seen:
+                continue
+            inside = tokens[start : end + 1]
+            if hidden & {one.lower for one in inside if one.is_name} <= lambda_names(inside):
                 seen.add(part)
                 yield part
 

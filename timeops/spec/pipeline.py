@@ -72,7 +72,7 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
 def former_names(of: str, parts: Mapping[int, tuple[str, str | None]]) -> Iterable[Problem]:
     """Find what is wrong with `was`: it must not name a part that is there, nor lead one past to two parts.
 
-    The parts, each `of` source or window, are the name and the former name by position.
+    `of` says what the parts are, source or window; `parts` has the name and the former name of each, by position.
     """
     names = {name.lower() for name, _ in parts.values()}
     seen: set[str] = set()

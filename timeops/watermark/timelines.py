@@ -163,7 +163,7 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
 
-    These may be of different clocks.
+    The rows of `state`, which is STATE, may be of different clocks.
     """
     return judge(_NO_ITEMS, state, rules, place).state
 

@@ -142,6 +142,8 @@ def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: 
 def late_for_windows(segment: WindowSegment, window: WindowSpec) -> DataFrame:
     """Return the accepted events of a segment for which every window had closed when they came.
 
+    Only where windows merge the known events of the segment matter.
+
     Returns:
         The events with `__tm_missed` (ends), `__tm_w_before`, `__tm_w_set_by`, and `__tm_lateness_us`: the least
         extra allowed lateness that would have let the event into its last window; null where the clock closed it, or

@@ -49,7 +49,7 @@ _CLOSES_AT = "__tm_closes_at"
 
 
 def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
-    """Look up when windows closed: `_timeline`, `__tm_end`, and what else names them; each once.
+    """Look up when windows closed; `wanted` has `_timeline`, `__tm_end`, and what else names a window, each once.
 
     Returns:
         `wanted` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
@@ -76,7 +76,7 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
 
 
 def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
-    """Look up the watermark just after items: `_timeline` and `__tm_after_seq`, each once.
+    """Look up the watermark just after items; `wanted` has `_timeline` and `__tm_after_seq`, each once.
 
     An item is of the segment, or the one before its first.
 
