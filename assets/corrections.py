@@ -243,7 +243,8 @@ def due(workspace: Workspace) -> Due:
     rebuilt = workspace.batches.last_rebuild()
     after = -1 if rebuilt is None else rebuilt.batch_id
     items = [item for item in recorded(workspace, CORRECTION) if item["_batch_id"] > after]
-    left = [(item["reason"], said) for item in items if (said := json.loads(item["argument"]))["judged"]]
+    each = [(item["reason"], json.loads(item["argument"])) for item in items]
+    left = [(reason, said) for reason, said in each if said["judged"]]
     return Due(tuple(reason for reason, _ in left), any(said["moved_clock"] for _, said in left))
 
 

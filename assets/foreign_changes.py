@@ -24,7 +24,7 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
     """Keep the changes of others, or take them back, and note that in `batches`.
 
     Also takes back what an unfinished batch has written; the next run does that batch anew. Unless `keep`, tables are
-    restored to the last commit.
+    restored to the last commit. `batches` keeps the reason. Return the changes that were decided on.
 
     Raises:
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.

@@ -351,12 +351,17 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
 def _numbered(
     workspace: Workspace, plan: Plan, records: DataFrame, stretches: Sequence[Stretch] | None
 ) -> AbstractContextManager[Numbered]:
-    """Number the records in the order of the stretches; without stretches by arrival, untimed ones last, or place."""
+    """Number the records in the order of the stretches; without stretches they are sorted.
+
+    Where tables are read, the time of the version comes first, then the place that a record takes. Then they are in
+    the order of arrival, untimed ones last, if the spec says so, and then by place in the files.
+    """
     if stretches is None:
         spec = workspace.spec
         by_arrival, came = order_of(spec) == "arrival_time", _CAME if spec.reads_tables else _A
         first = [_CAME, PLACE] if spec.reads_tables else []
-        order = [F.col(name).asc_nulls_last() for name in (*first, *([_A] if by_arrival else []))]
+        first += [_A] if by_arrival else []
+        order = [F.col(name).asc_nulls_last() for name in first]
         place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
         return numbered(
             records,

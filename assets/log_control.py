@@ -1,7 +1,7 @@
 """The control items of the log, `log_control`: what was committed of them, and the waits of aligned sources.
 
-Here: their kinds, adding some, whether the log was flushed and reopened, which sources wait at a batch. Not here: the
-items that a batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
+Here: their kinds, adding some, which batch flushed last, which sources wait at a batch. Not here: the items that a
+batch writes (time_adjustment.py), which source waits (waiting_input.py), what a wait means for idleness
 (timeops/watermark/fold.py).
 
 A wait is an item so that idleness can always be distinguished from waiting (F).

@@ -58,7 +58,10 @@ def begin(
     fingerprint: str | None = None,
     number: int | None = None,
 ) -> Plan:
-    """Take on a batch, as `BatchLog.begin` does; by default the fingerprint is that of the spec."""
+    """Take on a batch, as `BatchLog.begin` does; by default the fingerprint is that of the spec.
+
+    `seqs` are the first `_arrival_seq` and the end, None where only the ingestion will know it.
+    """
     return workspace.batches.begin(
         kind,
         this_process(run_id),

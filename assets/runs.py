@@ -113,7 +113,7 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
     """Make an asset or check fail for good where that is so, and mark its run.
 
     A stage that was interrupted fails for good, too: Dagster's retry policy would try it again, and the run would
-    go on although the operator ended it. Its first argument is Dagster's context.
+    go on although the operator ended it. The first argument of `stage` is Dagster's context.
     """
 
     @wraps(stage)

@@ -408,8 +408,10 @@ def _ensure_schemas(workspace: Workspace) -> None:
 def _ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
     """Check that every expression of the spec fits the columns that it may name; name all that do not."""
     sources = [log.select(*map(quoted, payload_schema(workspace.spark, one).names)) for one in workspace.spec.sources]
-    typed = {name: F.lit(None).cast(kind).alias(name) for name, kind in _OF_EVENTS.items()}
-    events = log.select(*[typed.get(name, F.col(quoted(name))) for name in of_events])
+    columns = [
+        f"CAST(NULL AS {_OF_EVENTS[name]}) AS {name}" if name in _OF_EVENTS else quoted(name) for name in of_events
+    ]
+    events = log.selectExpr(*columns)
     problems = expression_problems(workspace.spec, Columns(sources, log.drop(*_NOT_OF_THE_LOG), events))
     if problems:
         raise workspace.file.error(problems)

@@ -63,6 +63,8 @@ class SpecPlan:
 def plan_of(workspace: Workspace) -> SpecPlan:
     """Find what the spec means for the tables that are there. Nothing is written.
 
+    Spark is needed only where rows are to be computed by the spec.
+
     Raises:
         SpecError: An expression of the spec does not fit the columns; another file of its name made the tables.
         LakeError: A table is gone, or a file of it is missing or damaged.

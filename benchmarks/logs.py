@@ -36,7 +36,7 @@ def spark_of_two_cores(memory: str = "4g") -> SparkSession:
 
 
 def log_of(spark: SparkSession, folder: Path, events: int, timelines: int) -> DataFrame:
-    """Return a log in a Delta table of a folder, made unless it is there; `timelines` is the values of `k`.
+    """Return a log in a Delta table of a folder, made unless it is there; `timelines` is how many values `k` has.
 
     Returns:
         Columns of the arrival log and `t` TIMESTAMP, `k` STRING, `v` DOUBLE.

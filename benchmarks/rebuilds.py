@@ -68,9 +68,11 @@ def _bytes_of_log(file: SpecFile, settings: Settings) -> int:
 @INTO
 def main(events: int, into: Path | None) -> None:
     """Runs a small rehearsal of all pieces, then these."""
-    with tempfile.TemporaryDirectory() as folder, DagsterInstance.ephemeral() as instance:
-        pieces(Path(folder, "rehearsal"), 50_000, instance)
-        (first, whole, window), log = pieces(Path(folder, "rebuilt"), events, instance)
+    with tempfile.TemporaryDirectory() as folder:
+        with DagsterInstance.ephemeral() as instance:
+            pieces(Path(folder, "rehearsal"), 50_000, instance)
+        with DagsterInstance.ephemeral() as instance:
+            (first, whole, window), log = pieces(Path(folder, "rebuilt"), events, instance)
     figures = [
         Figure("first run", [first.cpu_s], "CPU s"),
         Figure("rebuild", [whole.cpu_s], "CPU s", against="first run", aim=1.2),

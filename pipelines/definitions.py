@@ -208,6 +208,7 @@ def build_definitions(
 ) -> Definitions:
     """Return definitions of pipelines whose specs were read.
 
+    By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
     `memory` is what was read of the tables, where there is one pipeline.
     """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])

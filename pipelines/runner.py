@@ -69,6 +69,7 @@ class RunOptions:
     """How a pipeline is run.
 
     Attributes:
+        max_events_per_batch: Most records in one batch.
         end_of_input: `flush` or `hold` instead of what the spec says.
         live: When all that waits is processed, end with a tick.
         accepted: A batch to commit although a blocking check fails.

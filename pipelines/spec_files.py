@@ -41,7 +41,7 @@ class WrongSpec:
 
 @dataclass(frozen=True)
 class SpecFolder:
-    """The contents of folders of specs; of each folder by name of the file."""
+    """Specs of folders, in each folder by name of the file."""
 
     files: tuple[SpecFile, ...]
     wrong: tuple[WrongSpec, ...]

@@ -255,7 +255,7 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
 def lines_of(workspace: Workspace, latest: int) -> list[Line]:
     """Return the lines of the table. Ordered, held and refused add up to the records in.
 
-    This run committed the `latest` batches that judged records, but for batches that a rebuild made.
+    The last `latest` batches that judged records are of this run; batches that a rebuild made are not counted.
     """
     own = [one for one in workspace.batches.history("process") if not one.plan.is_replayed][-latest:]
     added, in_all = (Counts.sum(one.counts for one in some) for some in (own, workspace.batches.counted()))

@@ -103,8 +103,8 @@ def is_made_of_a_part(window: WindowSpec) -> bool:
 def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: int, to_us: int) -> LogRange:
     """Return the shortest part between two checkpoints that holds all the input of some windows.
 
-    The checkpoints are the ends of all processed batches, in the order of the log; as for the instants, see
-    `range_of_windows`.
+    The checkpoints are the ends of all processed batches, at least one, in the order of the log; as for the instants,
+    see `range_of_windows`.
     """
     closed_us = closed_from(to_us, window)
     before = [one for one in checkpoints if _all_before(one.position, from_us)]
@@ -194,8 +194,8 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     if they are asked for: any time may have many of them.
     """
     flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
-    begin, end = part.begin.batch_id, part.end.batch_id
-    items = [one for one in recorded(workspace, TICK, WAIT, END_OF_INPUT) if begin < one["_batch_id"] <= end]
+    after, upto = part.begin.batch_id, part.end.batch_id
+    items = [one for one in recorded(workspace, TICK, WAIT, END_OF_INPUT) if after < one["_batch_id"] <= upto]
     if len(items) > int(flushed):  # each cuts the log, except a flush at its end
         return _results_by_pieces(workspace, window, part, items, only)
     log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
@@ -215,14 +215,14 @@ def _results_by_pieces(
     workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
 ) -> DataFrame:
     """Compute the last revisions of a window from a part of the log, cut at items, and the state before it."""
-    begin, waits = part.begin, waits_up_to(workspace, part.begin.batch_id)
+    start, waits = part.begin, waits_up_to(workspace, part.begin.batch_id)
     chain = (*inputs_of(window, workspace.spec.windows), window)
     left = pieces_left(cuts, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
     pieces = [one.segment for one in left]
     times = None
     if workspace.spec.time.deduplicate_by:
-        times = first_times_at(workspace, begin, records_between(workspace, part.first_seq, part.end_seq))
-    state, position = State(state_at(workspace, begin), first_times=times), begin.position
+        times = first_times_at(workspace, start, records_between(workspace, part.first_seq, part.end_seq))
+    state, position = State(state_at(workspace, start), first_times=times), start.position
     found = []
     for number, piece in enumerate(pieces):
         workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")

@@ -94,7 +94,7 @@ class Lateness:
 
 def bucket_start(bucket: int) -> float:
     """Return the start of a bucket, microseconds: bucket 0 holds lateness of less than a millisecond."""
-    number = max(bucket, 1 - bucket)
+    number = bucket if bucket > 0 else 1 - bucket
     edge = FINEST_US * 10 ** ((number - 1) / PER_DECADE)
     return edge if bucket > 0 else -edge
 

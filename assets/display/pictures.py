@@ -248,7 +248,8 @@ def _length(seconds: float) -> str:
         return "0"
     unit, size = next((unit for unit in _UNITS if abs(seconds) >= unit[1]), _UNITS[-1])
     value = seconds / size
-    return f"{f'{value:,.0f}' if abs(value) >= 100 else f'{value:.3g}'} {_SHORT[unit]}"
+    text = f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{text} {_SHORT[unit]}"
 
 
 def _linear_up_to(lateness: Lateness) -> float:

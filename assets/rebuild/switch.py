@@ -97,8 +97,8 @@ def rebuild(
 def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
 
-    Returns None where the log is another one than when the rebuild began, or has records that are not `filled` from
-    `_rescued`.
+    Columns are filled from `_rescued` up to `filled`, an end of the log; None where none are. Returns None where the
+    log is another one than when the rebuild began, or has records after that end.
 
     Raises:
         BusyError: A run is at work.

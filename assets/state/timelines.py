@@ -83,7 +83,7 @@ def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
     if not names:
         return found
     splits = [
-        one and [split | {"source": names.get(split["source"], split["source"])} for split in one]
+        None if one is None else [split | {"source": names.get(split["source"], split["source"])} for split in one]
         for one in found["splits"].to_pylist()
     ]
     return with_column(found, "splits", pa.array(splits, STATE.field("splits").type))
@@ -107,7 +107,8 @@ def first_clock_asked_for(workspace: Workspace) -> int | None:
 def write_timelines(batch: Batch, after: pa.Table) -> None:
     """Write the state of the timelines that a batch's events moved, or of all of them if a new base is due.
 
-    The effect of the clock alone is one number for all timelines, and is not written.
+    `after` is TIMELINE_SCHEMA after the batch. The effect of the clock alone is one number for all timelines, and is
+    not written.
     """
     workspace = batch.workspace
     # A change of the spec may have moved every timeline.
@@ -123,7 +124,8 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
 def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *, final: bool) -> pa.Table:
     """Return rows of `watermarks` of the timelines whose own events moved them; without `_batch_id`.
 
-    `after` begins with the timelines of `before`. No watermark is stored of a `final` batch, which flushed.
+    Both tables are TIMELINE_SCHEMA, and `after` begins with the timelines of `before`. No watermark is stored of a
+    `final` batch, which flushed.
     """
     new = pa.nulls(len(after) - len(before), pa.int64())
     released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, new]), 0)

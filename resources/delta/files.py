@@ -158,9 +158,10 @@ def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
 
 
 def removals(files: Mapping[str, int | None], *, changes: bool = True) -> list[RemoveAction]:
-    """Return the log entries for files that a commit removes, with their bytes: a change feed is not read without.
+    """Return the log entries for files that a commit removes.
 
-    Without `changes` the rows of the table stay the same.
+    `files` are their bytes by name: delta-rs reads no change feed without them. Without `changes` the rows of the
+    table stay the same.
     """
     now_ms = int(time.time() * 1000)
     return [RemoveAction(path, changes, now_ms, size, partition_values={}) for path, size in files.items()]

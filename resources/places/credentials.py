@@ -273,16 +273,18 @@ def _google_files(account: str | None, address: str, anonymous: bool) -> "FileSy
 @contextmanager
 def variable_set(name: str, value: str | None) -> Iterator[None]:
     """Set a variable of the environment during the block; with None it stays as it is."""
+    if value is None:
+        yield
+        return
     before = os.environ.get(name)
-    if value is not None:
-        os.environ[name] = value
+    os.environ[name] = value
     try:
         yield
     finally:
-        if before is not None:
-            os.environ[name] = before
-        elif value is not None:
+        if before is None:
             del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _in_spark_defaults(root: str) -> Options:

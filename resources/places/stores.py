@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 BUFFER_BYTES = 4 << 20
-"""How much of a file is asked for at once."""
+"""How much of a file is asked for at once, where less is read."""
+_MOST_BYTES = 16 << 20  # a request has a minute for all of its bytes
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -319,7 +320,7 @@ class Reader(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read the following bytes."""
-        end = min(self._at + len(buffer), self._size)
+        end = min(self._at + min(len(buffer), _MOST_BYTES), self._size)
         if end <= self._at:
             return 0
         data = self._store.part(self._key, self._at, end)

@@ -61,6 +61,8 @@ _MARK = "\x01\x02too long\x03"
 def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRange, ...]:
     """Return the files, with a copy in `place` instead of each that has lines that are too long.
 
+    Every Spark that writes the pipeline's tables can read the place.
+
     Raises:
         OSError: A copy cannot be written.
         InputError: A file is shorter than at discovery.
@@ -274,7 +276,7 @@ _ITEM_BYTES = 8  # of a number
 
 
 def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Return STRING, null unless a record takes more than a line may: the begin of its largest value, and a size."""
+    """Return STRING, null unless a record takes more than a line may: how its largest value begins, and its size."""
     sizes = {name: _bytes(value, kind) for name, (value, kind) in values.items() if _varies(kind)}
     if not sizes:
         return F.lit(None).cast("string")

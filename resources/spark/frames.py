@@ -47,7 +47,8 @@ def frame_of(spark: SparkSession, rows: Sequence[Sequence[Value]], schema: Struc
 def readable(frame: DataFrame) -> DataFrame:
     """Return rows for people to read: instants as text, UTC, in all years, which Python's datetime lacks."""
     instants = [field.name for field in frame.schema if isinstance(field.dataType, TimestampType)]
-    return frame.withColumns({name: F.col(f"`{name}`").cast("string") for name in instants})
+    texts = {name: F.col(f"`{name}`").cast("string") for name in instants}
+    return frame.withColumns(texts) if texts else frame  # Spark Connect refuses none
 
 
 def _literal(value: Value) -> str:

@@ -1,5 +1,6 @@
 """How URLs of stores are written, and keys that no library takes: each object is found, or held back alone."""
 
+import os
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.s3 import KEY, SECRET, S3Server
 from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.places.place import place_of
 from tidemark.resources.sources.parquet_files import pieces_of, stretches_in_order
 from tidemark.timeops.spec import FilesSource
 
@@ -114,6 +116,16 @@ def test_files_of_this_machine_may_be_named_by_a_url(tmp_path: Path) -> None:
         ready, errors = found_at(path)
         assert (ready, len(errors)) == (["x1.csv"], 1)
     assert found_at(f"file://{tmp_path}/a%20b/x?.csv") == (["x1.csv"], [])
+
+
+def test_a_long_part_of_an_object_is_asked_for_in_pieces(server: S3Server, bucket: str) -> None:
+    """A request that takes longer than a minute fails, and a column of a parquet file may be of any size."""
+    body = os.urandom(20 << 20)
+    put(server, bucket, "in/a.parquet", body=body)
+    before = server.requests().get("GET", 0)
+    with place_of(f"s3://{bucket}/in/a.parquet").open("rb") as file:
+        assert file.read(len(body)) == body
+    assert server.requests()["GET"] - before == 2
 
 
 @pytest.mark.parametrize("arrival", [None, "at"])
