@@ -52,9 +52,10 @@ def test_windows_of_one_pipeline_are_the_input_of_another_which_reads_each_resul
     """Each committed batch is one version. What a dead run wrote is not committed; the next run takes it back."""
     first = made(tmp_path, "first", "start_version: 0, arrival_time: got, max_versions: 1")
     second = workspace_of(written(tmp_path, "second", SECOND))
-    for number in range(3):
+    for number in range(4):
         add(tmp_path, rows(number, 40, START + timedelta(hours=number)))
-        run_killed(spark, first, "windows/per_minute")
+        if number < 3:  # the last commit follows the one before it at once
+            run_killed(spark, first, "windows/per_minute")
         run(tmp_path, "second")
         before, seen = len(log_of(tmp_path, "second")), signature(second)
         run(tmp_path, "first")

@@ -149,6 +149,7 @@ def assert_equal_to_oracle(
     flushed_after: Sequence[int] = (),
 ) -> None:
     """Compare each of the logs, row by row, and count that nothing is lost."""
+    assert {window.name for window in windows} == out.windows.keys(), "each window that ran is compared"
     for log in logs:
         expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush, flushed_after=flushed_after)
         _assert_equal(log, out, windows, expected)

@@ -94,6 +94,7 @@ def table(warehouse: Place, spec: Spec, name: str) -> list[dict[str, Any]]:
 
 
 def us(instant: datetime | None) -> int | None:
+    """Microseconds since the epoch."""
     return None if instant is None else (instant - EPOCH) // timedelta(microseconds=1)
 
 

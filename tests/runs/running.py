@@ -140,7 +140,7 @@ def scheduled(tmp_path: Path, name: str, schedule: str = ON_INPUT) -> Made:
 
 def go(made: Made, instance: DagsterInstance | None = None, options: RunOptions | None = None) -> RunReport:
     """Run what waits, with an instance of its own where none is given."""
-    with nullcontext(instance) if instance else DagsterInstance.ephemeral() as used:
+    with nullcontext(instance) if instance is not None else DagsterInstance.ephemeral() as used:
         return run_pipeline(*made, options or RunOptions(), instance=used)
 
 
@@ -153,7 +153,7 @@ def command(base: Path, name: str, word: str = "run", *words: str) -> Result:
 def run(base: Path, name: str, word: str = "run", *words: str) -> Result:
     """Return a command that ends well."""
     ran = command(base, name, word, *words)
-    assert ran.exit_code == 0, ran.output
+    assert ran.exit_code == 0, (ran.output, ran.exc_info)
     return ran
 
 

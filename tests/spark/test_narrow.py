@@ -5,6 +5,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from tidemark.resources.spark.frames import readable
 from tidemark.timeops import narrow
 from tidemark.timeops.narrow import as_flat, beside, fetched, numbers
 
@@ -28,6 +29,14 @@ def test_null_is_a_key_like_others(spark: SparkSession) -> None:
     rows = spark.sql("SELECT * FROM VALUES (CAST(NULL AS STRING), 1), ('x', 2) AS (k, v)")
     found = beside(rows, pa.table({"k": pa.array([None, "y"], pa.string()), "a": [7, 8]}), ["k"])
     assert [tuple(row) for row in found.collect()] == [(None, 1, 7)]
+
+
+def test_people_read_instants_as_texts_and_rows_without_one_as_they_are(spark: SparkSession) -> None:
+    """Spark Connect fails where no column is to be changed."""
+    rows = spark.sql("SELECT 1 AS n, timestamp_micros(253402300800000000) AS at")
+    assert [tuple(row) for row in readable(rows).collect()] == [(1, "+10000-01-01 00:00:00")]
+    without = rows.drop("at")
+    assert readable(without) is without
 
 
 def test_many_rows_are_fetched_piece_by_piece_and_each_once(

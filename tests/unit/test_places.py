@@ -1,5 +1,6 @@
 """Places that a text names, and how the options of a store are found and said to each library; without a store."""
 
+import os
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -13,6 +14,7 @@ from tidemark.resources.places.credentials import (
     named_roots,
     options_of,
     store_at,
+    variable_set,
 )
 from tidemark.resources.places.place import RemotePath, _matches, place_of, relative, roots_of, spark_url
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
@@ -115,6 +117,14 @@ def test_files_in_a_store_are_named_and_found_again_from_what_spark_says() -> No
     assert spark_path("s3://tables/a[1].csv") == r"s3a://tables/a\[1\].csv"
     assert path_of_url("s3a://tables/in/1%20%2520/a.csv") == path
     assert spark_url(Path("/a")) == "file:///a"
+
+
+def test_a_block_for_which_there_is_no_variable_leaves_what_others_do_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread without an account of Google may set that of another thread again."""
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "of another thread")
+    with variable_set("GOOGLE_APPLICATION_CREDENTIALS", None):
+        monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS")
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in os.environ
 
 
 def test_options_of_a_bucket_come_from_its_entry_in_the_file_then_the_environment_then_sparks_settings(

@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.processes import ROOT
 from tidemark.resources.quality.checks import Expectation, Measured, check
 
@@ -10,7 +12,7 @@ PROGRAM = """
 import sys
 assert not hasattr(sys.modules["__main__"], "__file__")
 from tidemark.resources.quality.checks import Expectation, Measured, check, import_ahead
-import_ahead()
+AHEAD
 even = Expectation("even", holds="it is even", remedy="add one")
 done = check(even, [Measured("n", 0, 1)])
 assert not hasattr(sys.modules["__main__"], "__file__")
@@ -25,9 +27,12 @@ print(done.message)
 """
 
 
-def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_expectations_of_others_need() -> None:
+@pytest.mark.parametrize("ahead", ["import_ahead()", pytest.param("", marks=pytest.mark.long)], ids=["ahead", "then"])
+def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_expectations_of_others_need(
+    ahead: str,
+) -> None:
     """As in the processes that Dagster's code server starts for runs, which import the library beside other work."""
-    code = [sys.executable, "-c", PROGRAM]
+    code = [sys.executable, "-c", PROGRAM.replace("AHEAD", ahead)]
     done = subprocess.run(code, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Expected: it is even")

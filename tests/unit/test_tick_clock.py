@@ -4,6 +4,7 @@ import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tests.clock import FixedClock
@@ -19,7 +20,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.utc import us_of
+from tidemark.timeops.utc import instant_of, us_of
 from tidemark.timeops.watermark.alignment import LastArrival, estimated_clock
 
 SEEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -129,5 +130,6 @@ def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_
         take_on(workspace, LogSegment(0, 0, flushes=False, tick_us=7), "run")
     plan = planned(workspace.batches, now=SEEN, input={"flush": False, "tick_us": 7})
     assert next_segment(workspace, None, flush=False) == segment, "a batch that is tried again has the tick it had"
-    item = control_items(workspace, plan, Position())[-1]
-    assert (item["kind"], item["_after_seq"], item["clock"], item["argument"]) == ("tick", 0, 7, None)
+    items = control_items(workspace, plan, Position())
+    item = pa.Table.from_pylist(items, schema=tables.LOG_CONTROL_SCHEMA).to_pylist()[-1]
+    assert (item["kind"], item["_after_seq"], item["clock"], item["argument"]) == ("tick", 0, instant_of(7), None)

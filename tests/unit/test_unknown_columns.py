@@ -44,7 +44,7 @@ def test_of_a_file_that_grew_the_new_lines_are_looked_at(tmp_path: Path) -> None
     spec = given("json")
     path = land(tmp_path / "in" / "a.json", '{"id": "a"}\n')
     (first,) = discover(spec, tmp_path, (), NOW).ready
-    land(path, '{"id": "a"}\n{"id": "b", "late": 1}\n')
+    land(path, '{"id": "a"}\n{"id": "b", "late": 1}\n', NOW)
     (grown,) = discover(spec, tmp_path, (state_of(first, 1),), NOW).ready
     assert (grown.skip_lines, dict(grown.unknown)) == (1, {"late": "BIGINT"})
 

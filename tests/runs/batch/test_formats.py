@@ -224,7 +224,8 @@ def test_a_warehouse_of_format_2_is_read_as_it_is_and_goes_on_as_if_it_had_been_
         read = CliRunner().invoke(main, given, catch_exceptions=False)
         assert read.exit_code == 0, read.output
 
-    (expected, rows_expected), found = undisturbed, run(opened.path, older)
+    expected, rows_expected = undisturbed
+    found = run(opened.path, older)
     said = f"renaming columns in {len(RENAMED)} tables of `_state` that an earlier Tidemark wrote"
     assert (found.stderr.count(said), said in expected.stderr) == (1, False)
     assert_same_tables(contents(older, opened), rows_expected)

@@ -60,7 +60,8 @@ def test_adjusted_events_equal_the_oracle_and_a_live_owner_keeps_a_second_run_ou
 
         land(tmp_path / "in_adjusted", 5, seed=4, files=1, prefix="z")
         workspace = Workspace(file, settings.warehouse)
-        before, other = workspace.lake.version("raw_events"), begin_elsewhere(workspace)
+        before = workspace.lake.version("raw_events")
+        other = begin_elsewhere(workspace)
         assert other.first_seq == 400
         with pytest.raises(BusyError, match="Another run is at work"):
             go(made, instance)

@@ -163,8 +163,9 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     for name, sentence in said.items():
         assert f"{files / name}: {sentence}" in done.stderr
     assert done.stderr.count("To do:") == len(said)
-    for remedy in ("add a first line with the names of its columns", "correct `schema` or the file"):
-        assert f"To do: {remedy}" in done.stderr
+    assert "To do: add a first line with the names of its columns" in done.stderr
+    of_missing = done.stderr.partition(f"{files / 'missing.csv'}: ")[2].partition("To do: ")[2]
+    assert of_missing.startswith("correct `schema` or the file")
 
     (files / "later.csv").write_text("at,v\n" + line.replace(",1", ",8") * 2)  # begins as no other
     mended = {"typed.parquet", "missing.csv", "broken.csv.gz"}
@@ -178,7 +179,7 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     assert records(folder) == 9
     assert "12 file(s) held back" in again.stderr
     assert f"{files / 'good.csv'}: " in again.stderr
-    assert not any(f"{files / name}: " in again.stderr for name in mended)
+    assert not any(name in again.stderr for name in mended)
     committed = Workspace(read_spec(folder / "tills.yaml"), folder / "warehouse").batches.last_commit("ingest")
     assert committed is not None
     noted = {Path(file["path"]).name for file in committed.plan.input["held_back"]["p"]}

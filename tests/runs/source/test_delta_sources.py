@@ -34,10 +34,9 @@ def rows(seed: int, count: int, start: datetime = START) -> pa.Table:
         one = {"id": f"{seed}-{number}", "at": at, "got": got, "k": rng.choice("ab"), "v": rng.randint(0, 9)}
         found.append(one)
     rng.shuffle(found)
-    types = {name: pa.string() for name in ("id", "at", "k")} | {"got": pa.timestamp("us", "UTC"), "v": pa.int32()}
-    return pa.Table.from_pylist(
-        found, schema=pa.schema([(name, types[name]) for name in ("id", "at", "got", "k", "v")])
-    )
+    got = pa.timestamp("us", "UTC")
+    types = {"id": pa.string(), "at": pa.string(), "got": got, "k": pa.string(), "v": pa.int32()}
+    return pa.Table.from_pylist(found, schema=pa.schema(list(types.items())))
 
 
 def add(base: Path, part: pa.Table, **more: Any) -> DeltaTable:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tests.certificates import as_pem, certificate_of
 from tests.kafka import PASSWORD, SECURE, Topic, login
-from tests.processes import ROOT, warm_spark
+from tests.processes import PATIENCE_S, ROOT, warm_spark
 from tests.runs.running import command, log_of, run
 from tests.runs.source.test_kafka_sources import MakeTopic, events, made, places, written
 
@@ -94,7 +94,7 @@ def test_a_warm_server_reads_kafka_and_its_pages_show_the_requests_without_passw
     with warm_spark(home, tmp_path, "--spark-ui"):
         command = [sys.executable, "-m", "tidemark.pipelines.cli", "run", str(tmp_path / "x.yaml")]
         words = [*command, "--warehouse", str(tmp_path / "warehouse")]
-        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+        ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
         assert ran.returncode == 0, ran.stderr
         assert "computing with the warm Spark of `tidemark serve`" in ran.stderr
         told = (tmp_path / "serve.log").read_text()

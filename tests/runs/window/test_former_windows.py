@@ -169,6 +169,7 @@ def test_a_window_that_is_gone_is_marked_keeps_its_table_until_it_is_dropped_and
         land(tmp_path / "in", 30, seed=5, prefix="c")
         go(made, instance)
         assert committed(made, "windows/tens") == kept, "it is not dropped"
-        back = changed(made, "windows:\n", f"windows:\n{tens}{line}")
-        assert rebuild(back, "--window", "visits", "--window", "tens").exit_code == 0
-        assert_as_new(back, instance)
+        for name, text in (("tens", tens), ("visits", line)):
+            made = changed(made, "windows:\n", f"windows:\n{text}")
+            assert rebuild(made, "--window", name).exit_code == 0
+        assert_as_new(made, instance)
