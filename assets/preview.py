@@ -170,7 +170,7 @@ class Preview:
 def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: bool) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    Something of the log was processed.
+    A batch has to be committed before.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.

@@ -48,8 +48,7 @@ def machine_failure(said: str, kind: str) -> MachineError | None:
 def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
     """Return the error to raise if a failure says that nothing can be written; None if it says something else.
 
-    Only if the folder of the write is known, a missing right is one of these errors: for a file that is read it is
-    not.
+    A missing right is one of them only if the folder of the write is known: for a file that is read it is not.
     """
     if reason := _first(_FULL, said):
         return FullDiskError(

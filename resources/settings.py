@@ -157,7 +157,7 @@ def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place)
 
     Before a code location was loaded, it is the warehouse of the first run, or of the first run on the usual one.
 
-    The usual warehouse is that for runs of this environment that do not name one.
+    `usual` is the warehouse of runs in this environment that name none.
     """
     noted = _read(home).get(pipeline)
     if noted is None or (noted["by"] == _RUN and warehouse == usual):

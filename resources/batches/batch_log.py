@@ -180,7 +180,7 @@ class BatchLog:
         plan what `pending` returns again. Then `prepare` the tables before anything is written.
 
         The batch reads the range of the log from `first_seq` to `end_seq`, see `Plan`; `after` is the number of the
-        last committed batch that the plan was made on, None before the first. Without a `number` it is the next one.
+        last committed batch that the plan was made on, None before the first. By default `number` is the next one.
 
         Raises:
             BusyError: Another run is at work, or has committed a batch since; nothing was changed.

@@ -87,7 +87,7 @@ class OtherColumnsError(LakeError):
 
 
 def differences(schema: Schema, wanted: Columns, *, of_both: bool = False) -> list[ColumnDifference]:
-    """Return the columns in which a table differs from the wanted ones; `of_both`: of the columns that both have."""
+    """Return the columns in which a table differs from the wanted ones; `of_both`: only columns that both have."""
     there, here = sql_types_of(schema), _sql_types(wanted)
     return [
         ColumnDifference(name, there.get(name, ""), here.get(name, ""))

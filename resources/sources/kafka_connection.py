@@ -83,7 +83,7 @@ class Connection:
 
     @property
     def isolation(self) -> str:
-        """By default records of open and aborted transactions are left out."""
+        """The isolation level: by default records of open and aborted transactions are left out."""
         return self.options.get("isolation.level", "read_committed")
 
     def for_librdkafka(self) -> dict[str, str]:

@@ -107,7 +107,7 @@ def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | 
     if source.arrival_time is None:
         if not is_instant(file.modified_us):
             return None
-        rows = _opened(file.path).metadata.num_rows
+        rows = _rows_of(file.path)
         return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
     column = source.arrival_time.strip("`")
     try:

@@ -35,7 +35,7 @@ _PATIENCE_S = 2.0
 def proving(token: str, is_alive: Callable[[], bool]) -> Iterator[int]:
     """Send the proof to each process that asks on this machine, during the block; yield the port.
 
-    The server for which clients would send the token has to be alive.
+    No proof is sent if the server is not alive: a client would send the token to another program at its port.
     """
 
     class Answer(BaseRequestHandler):
