@@ -5,15 +5,18 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from tidemark.resources.spark.session import local_session, session_config
+from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config
 
 pytest_plugins = ["tests.choice", "tests.kafka", "tests.seeds"]
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """One local session with Delta for all tests; a test that changes a setting puts it back."""
-    session = local_session(session_config(small=True, stores=["s3://any"]))
+    config = session_config(small=True, stores=["s3://any"])
+    if request.config.option.all:  # in an hour Java's second compiler saves more than it takes
+        config[JAVA_OPTIONS] = session_config()[JAVA_OPTIONS]
+    session = local_session(config)
     yield session
     session.stop()
 

@@ -26,6 +26,7 @@ from tidemark.resources.recount.records import EndsOfWindow, RecountRules, Sourc
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
@@ -38,10 +39,10 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -
     workspace, items = batch.workspace, batch.items
     rules = _rules_of(workspace, batch.plan, items)
     if not rules.deduplicate_by:
-        return recount(items, rules, before, are_few=batch.is_moderate)
+        return recount(items, rules, before, compute=computed, are_few=batch.is_moderate)
     told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
     known = known_first_times(workspace, batch.spans)
-    return recount(items, rules, before, told=told, first_times=known, are_few=batch.is_moderate)
+    return recount(items, rules, before, compute=computed, told=told, first_times=known, are_few=batch.is_moderate)
 
 
 def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:

@@ -5,7 +5,7 @@ depend on splits or silences (idleness.py), and any code of `timeops` (an import
 must not be repeated here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -33,6 +33,7 @@ def recount(
     rules: RecountRules,
     timelines: DataFrame,
     *,
+    compute: Callable[[DataFrame], DataFrame],
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
     are_few: bool = False,
@@ -45,6 +46,7 @@ def recount(
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
             them.
+        compute: Computes a frame that a query reads several times, and returns the same rows.
         told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
             they are near the records of the range.
@@ -71,7 +73,12 @@ def recount(
         frames |= {"told": told, "first_times": first_times}
     follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
     if follows_clock:
-        found = _one_row(f"{_watched(rules)}, {_below(rules)}, {_with_outcomes(rules)}", frames)
+        # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
+        records = compute(_query(f"{_watched(rules)} SELECT * FROM {_first(rules)}", frames))
+        found = _one_row(
+            f"WITH {_first(rules)} AS (SELECT * FROM {{records}}), {_below(rules)}, {_with_outcomes(rules)}",
+            {**frames, "records": records},
+        )
     elif are_few or rules.over:  # many timelines share the work among the cores
         found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
     else:
@@ -79,8 +86,17 @@ def recount(
     return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
 
 
+def _query(text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    return frames["log"].sparkSession.sql(text, None, **frames)
+
+
 def _one_row(text: str, frames: Mapping[str, DataFrame]) -> dict[str, int]:
-    return frames["log"].sparkSession.sql(text, None, **frames).collect()[0].asDict()
+    return _query(text, frames).collect()[0].asDict()
+
+
+def _first(rules: RecountRules) -> str:
+    """Return the name of the records in the text of `_watched`."""
+    return "events" if rules.publishes_silences else "watched"
 
 
 def _watched(rules: RecountRules) -> str:
@@ -98,7 +114,7 @@ WITH timed AS (
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM marked
-), {"events" if rules.publishes_silences else "watched"} AS (
+), {_first(rules)} AS (
   SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
@@ -117,7 +133,7 @@ def _outcomes(rules: RecountRules) -> str:
 def _with_outcomes(rules: RecountRules) -> str:
     """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
     return f"""outcomes AS (
-  SELECT {_outcomes(rules)} FROM judged
+  SELECT {_outcomes(rules)} FROM {_first(rules)}
 )
 SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
 
@@ -137,16 +153,16 @@ def _by_blocks(rules: RecountRules, frames: Mapping[str, DataFrame]) -> dict[str
     Nearly every event is on time whatever the order in its block was. The others need an order, together with the
     events above all earlier blocks: only these can put an event of their block below the watermark.
     """
-    watched, spark = _watched(rules), frames["log"].sparkSession
+    watched = _watched(rules)
     by_block = f"""{watched}
 SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
   SELECT line, seq div {_BLOCK_ROWS} AS block, max(t) AS top, {_outcomes(rules)} FROM watched GROUP BY line, block
 )"""
-    blocks = spark.sql(by_block, None, **frames).toArrow()
+    blocks = _query(by_block, frames).toArrow()
     found = {name: pc.sum(blocks[name]).as_py() or 0 for name in blocks.column_names if name not in _OF_BLOCKS}
     if not found["records"]:
         return found | {"below": 0}
-    told = spark.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
+    told = frames["log"].sparkSession.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
     doubtful = f"""{watched}, moving AS (
   SELECT *, seq div {_BLOCK_ROWS} AS block, {tolerance_of(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
 ), compared AS (

@@ -1,7 +1,7 @@
 """The demo on a cluster whose workers and driver die: the rows are those of one machine, table by table.
 
-Here: real processes, real flights, input and warehouse on a file system that all see, or in an object store. Not
-here: other pipelines on a cluster (runs/store/test_where_it_computes.py).
+Here: real processes, real flights, input and warehouse in an object store. Not here: a file system that all see, and
+other pipelines on a cluster (runs/store/test_where_it_computes.py).
 """
 
 import os
@@ -124,13 +124,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def demo(spec: Path, cluster: Cluster, tmp_path: Path) -> Demo:
-    return Demo(spec, tmp_path / "demo", tmp_path / "demo" / "warehouse", cluster.environment_of_a_driver)
-
-
-@pytest.fixture
-def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Path) -> Demo:
-    """Return the same with input and tables in an object store: driver and workers share no folder."""
+def demo(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Path) -> Demo:
+    """Return the demo with input and tables in an object store: driver and workers share no folder."""
     for file in (spec.parents[2] / "data" / "flights").iterdir():
         place_of(f"{STORE}/flights/{file.name}").write_bytes(file.read_bytes())
     copy = tmp_path / SPEC.name
@@ -139,40 +134,27 @@ def demo_in_a_store(spec: Path, cluster: Cluster, server: S3Server, tmp_path: Pa
     return Demo(copy, tmp_path / "demo", place_of(f"{STORE}/warehouse"), environment)
 
 
-def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_worker_dies(
+def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_driver_and_a_worker_die(
     demo: Demo, cluster: Cluster, alone: dict[str, list[str]]
 ) -> None:
     """Two workers hold what the batch has set aside: it goes on with the one that is left."""
-    with demo.started("run") as running:
-        wait_until(while_running(running, demo.is_in_a_batch), demo.log, DEADLINE_S)
-        assert f"Spark on {cluster.master}" in demo.log.read_text()
-        cluster.kill_worker(0)
-        assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
-    wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
-    [batch] = demo.workspace.batches.history("process")
-    assert batch.plan.attempt == 2, "its first attempt, after that of the ingestion"
-    assert len(alone["raw_events"]) == FLIGHTS
-    assert_same_tables(demo.tables(), alone)
-    before = demo.tables(of_one_batch=False)
-    demo.does("backfill", *DAYS)
-    assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
-    assert_same_tables(demo.tables(of_one_batch=False), before)
-
-
-def test_input_and_tables_in_a_store_outlive_a_driver_and_a_worker(
-    demo_in_a_store: Demo, cluster: Cluster, alone: dict[str, list[str]]
-) -> None:
-    demo = demo_in_a_store
     kill_the_driver(demo)
     assert not demo.workspace.batches.history("process")
     left = demo.workspace.lake.version(ORDERED_EVENTS)
     with demo.started("run") as running:
         wait_until(while_running(running, lambda: demo.is_in_a_batch(behind=left)), demo.log, DEADLINE_S)
+        assert f"Spark on {cluster.master}" in demo.log.read_text()
         cluster.kill_worker(0)
         assert running.wait(DEADLINE_S) == 0, demo.log.read_text()
     [batch] = demo.workspace.batches.history("process")
     assert batch.plan.attempt == 3, "its second attempt, after that of the ingestion"
+    assert len(alone["raw_events"]) == FLIGHTS
     assert_same_tables(demo.tables(), alone)
+    assert cluster.says()["aliveworkers"] == 1
+    before = demo.tables(of_one_batch=False)
+    demo.does("backfill", *DAYS)
+    assert demo.workspace.batches.history("backfill"), "it wrote the days anew"
+    assert_same_tables(demo.tables(of_one_batch=False), before)
     wait_until(lambda: not cluster.says()["activeapps"], demo.log)
 
 

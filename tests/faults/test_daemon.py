@@ -24,7 +24,7 @@ RECORDS = 100
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("files", "warm"), [(50, True), (20, False)], ids=["warm", "cold"])
+@pytest.mark.parametrize(("files", "warm"), [(24, True), (10, False)], ids=["warm", "cold"])
 def test_files_that_keep_coming_become_windows_with_no_further_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, files: int, warm: bool
 ) -> None:
