@@ -1,7 +1,7 @@
 """The expectations that a batch has to meet before it is committed, measured on the tables it wrote.
 
 Here: the expectations, and what each counts. Not here: Great Expectations (resources/quality/checks.py), the recount
-(recount/late_drops.py).
+(recount/records.py).
 
 Each asset's checks share their looks at the tables: a Spark query for a check costs a micro-batch more than the rows
 that it reads.

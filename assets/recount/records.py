@@ -1,7 +1,7 @@
 """The recount of a batch's records: refused ones by reason, and the order of released events.
 
 Here: what the recount is asked, and the order of one timeline, which one pass over the written rows checks without a
-Spark query. Not here: the recount's queries, which share no code with the rules (resources/recount/late_drops.py);
+Spark query. Not here: the recount's queries, which share no code with the rules (resources/recount.py);
 the order of several timelines (../checks.py).
 """
 
@@ -21,8 +21,7 @@ from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount.late_drops import recount
-from tidemark.resources.recount.records import EndsOfWindow, RecountRules, SourceRules
+from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, recount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql

@@ -1,0 +1,591 @@
+"""An independent recount of late drops: plain SQL over the arrival log, without code of the pipeline's rules.
+
+Here: the rules in numbers, and the query: event times, duplicates, watermarks, also with splits, silences and periods
+of emission. Not here: what the recount is compared with (assets/recount/), and any code of `timeops` (an import
+contract forbids it): its mistakes must not be repeated here.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
+
+_FIRST_US = -62135596800000000  # the year 0001
+_BLOCK_ROWS = 64
+_EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_OF_BLOCKS = ("line", "block", "top", "carried")  # all else that is known of a block are counts
+
+
+@dataclass(frozen=True)
+class SourceRules:
+    """The time of a source; lengths in microseconds, `splits` are the splits known before they have an event.
+
+    `timestamp_by` is SQL that never fails: null where the spec's expression fails. `waited_us` is how long it had
+    waited for others before the range. `waits_since_us` is the clock from which on it waits throughout the range and
+    so has no record there; None if it does not wait. `waits_of_splits` holds both for its splits that wait, or have
+    waited, alone.
+    """
+
+    name: str
+    timestamp_by: str | None
+    time_zone: str
+    out_of_orderness_us: int
+    idle_timeout_us: int | None
+    splits: tuple[str, ...]
+    waited_us: int
+    waits_since_us: int | None
+    waits_of_splits: Mapping[str, tuple[int, int | None]]
+
+
+@dataclass(frozen=True)
+class EndsOfWindow:
+    """The times at which windows close; one of the last three is set.
+
+    Attributes:
+        allowed_lateness_us: Time after the ends of windows.
+        inside_us: 1 where an event on the end is inside.
+        delay_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
+        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
+        calendar: `day` or `month`, and the time zone.
+        after_event_us: Windows end this long after an event, and are not on a grid.
+    """
+
+    allowed_lateness_us: int
+    inside_us: int = 0
+    delay_us: int = 0
+    grid: tuple[int, int, int, int] | None = None
+    calendar: tuple[str, str] | None = None
+    after_event_us: int | None = None
+
+
+@dataclass(frozen=True)
+class RecountRules:
+    """The numbers that decide, all in microseconds; policies are 'drop', 'adjust', 'keep' or None.
+
+    `over` and `deduplicate_by` are SQL that never fails: null where the spec's expressions fail. `idle` is
+    'exclude_split', 'window_close' or None; `windows` are the windows whose ends window_close uses. The `start_`
+    fields are the clock before the range and the clock of the last record before its period of emission. The last two
+    describe waits of any source, as SourceRules does for one.
+    """
+
+    sources: tuple[SourceRules, ...]
+    uses_splits: bool
+    over: tuple[str, ...]
+    deduplicate_by: tuple[str, ...]
+    within_us: int
+    emit_every_us: int | None
+    unit_us: int
+    out_of_order: str
+    early_us: int | None
+    early_policy: str | None
+    late_us: int | None
+    late_policy: str | None
+    clock_tolerance_us: int | None
+    idle: str | None
+    idle_timeout_us: int | None
+    windows: tuple[EndsOfWindow, ...]
+    first_clock_us: int | None
+    start_clock_us: int | None
+    start_ended_us: int | None
+    waits_since_us: int | None
+    waited_us: int
+
+    @property
+    def publishes_silences(self) -> bool:
+        """Return whether periods of emission publish watermarks that the clock sets."""
+        moves = self.idle is not None or self.clock_tolerance_us is not None
+        return moves and self.emit_every_us is not None
+
+
+def recount(
+    log: DataFrame,
+    rules: RecountRules,
+    timelines: DataFrame,
+    *,
+    compute: Callable[[DataFrame], DataFrame],
+    told: DataFrame | None = None,
+    first_times: DataFrame | None = None,
+    are_few: bool = False,
+) -> dict[str, int]:
+    """Count early, late and out-of-order drops of a range of the log, and duplicates.
+
+    Args:
+        log: The range of `raw_events`.
+        rules: The spec's numbers.
+        timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
+            the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
+            them.
+        compute: Computes a frame that a query reads several times, and returns the same rows.
+        told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
+        first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
+            they are near the records of the range.
+        are_few: Whether all records are ordered, rather than only records that may be late; the counts are the same.
+
+    Returns:
+        Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
+        (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
+        `out_of_order` (dropped), `below` (met by rule 3 under any policy).
+    """
+    times = log.select(
+        F.col("_arrival_seq").alias("seq"),
+        F.unix_micros("_arrival_time").alias("a"),
+        F.unix_micros("_clock").alias("clock_now"),
+        F.col("_malformed").isNotNull().alias("malformed"),
+        F.col("_source").alias("source"),
+        F.col("_split").alias("part"),
+        F.expr(_event_us(log, rules.sources)).alias("e"),
+        F.expr(_timeline(rules)).alias("line"),
+        F.expr(_key_of(rules.deduplicate_by)).alias("key"),
+    )
+    frames = {"log": times, "timelines": timelines}
+    if told is not None and first_times is not None:
+        frames |= {"told": told, "first_times": first_times}
+    follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
+    if follows_clock:
+        # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
+        records = compute(_query(f"{_watched(rules)} SELECT * FROM {_first(rules)}", frames))
+        found = _one_row(
+            f"WITH {_first(rules)} AS (SELECT * FROM {{records}}), {_below(rules)}, {_with_outcomes(rules)}",
+            {**frames, "records": records},
+        )
+    elif are_few or rules.over:  # many timelines share the work among the cores
+        found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
+    else:
+        found = _by_blocks(rules, frames)
+    return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
+
+
+def _query(text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
+    return frames["log"].sparkSession.sql(text, None, **frames)
+
+
+def _one_row(text: str, frames: Mapping[str, DataFrame]) -> dict[str, int]:
+    return _query(text, frames).collect()[0].asDict()
+
+
+def _first(rules: RecountRules) -> str:
+    """Return the name of the records in the text of `_watched`."""
+    return "events" if rules.publishes_silences else "watched"
+
+
+def _watched(rules: RecountRules) -> str:
+    """Return SQL that begins a query: `judged` records, and `watched`, in which `t` is null unless it moves W."""
+    unit = rules.unit_us
+    early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
+    return f"""
+WITH timed AS (
+  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
+  FROM {{log}}
+), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
+  SELECT line, seq, source, part, clock_now, untimed, duplicate, mistaken,
+    NOT malformed AND a IS NOT NULL AS active,
+    NOT untimed AND NOT duplicate AND {early} AS is_early,
+    NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
+    CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
+  FROM marked
+), {_first(rules)} AS (
+  SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
+    OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
+  FROM judged
+)"""
+
+
+def _outcomes(rules: RecountRules) -> str:
+    return f"""count(*) AS records,
+    count_if(untimed) AS untimed,
+    count_if(duplicate <> mistaken) AS duplicate,
+    count_if(mistaken) AS mistaken,
+    count_if(is_early AND {_is(rules.early_policy)}) AS early,
+    count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival"""
+
+
+def _with_outcomes(rules: RecountRules) -> str:
+    """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
+    return f"""outcomes AS (
+  SELECT {_outcomes(rules)} FROM {_first(rules)}
+)
+SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
+
+
+def _in_order(rules: RecountRules) -> str:
+    """Return SQL that ends a query: outcomes, and `below` by a running maximum over all records of a timeline."""
+    return f"""seen AS (
+  SELECT *, {_tolerance_of(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
+)
+SELECT {_outcomes(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
+FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
+
+
+def _by_blocks(rules: RecountRules, frames: Mapping[str, DataFrame]) -> dict[str, int]:
+    """Count many records of one timeline in two scans: maxima and outcomes of blocks, then the doubtful events.
+
+    Nearly every event is on time whatever the order in its block was. The others need an order, together with the
+    events above all earlier blocks: only these can put an event of their block below the watermark.
+    """
+    watched = _watched(rules)
+    by_block = f"""{watched}
+SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
+  SELECT line, seq div {_BLOCK_ROWS} AS block, max(t) AS top, {_outcomes(rules)} FROM watched GROUP BY line, block
+)"""
+    blocks = _query(by_block, frames).toArrow()
+    found = {name: pc.sum(blocks[name]).as_py() or 0 for name in blocks.column_names if name not in _OF_BLOCKS}
+    if not found["records"]:
+        return found | {"below": 0}
+    told = frames["log"].sparkSession.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
+    doubtful = f"""{watched}, moving AS (
+  SELECT *, seq div {_BLOCK_ROWS} AS block, {_tolerance_of(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
+), compared AS (
+  SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
+    coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
+  FROM moving JOIN {{blocks}} AS blocks USING (block) LEFT JOIN {{timelines}} ON line = _timeline
+), seen AS (
+  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY block {_EARLIER})) AS largest
+  FROM compared WHERE asked OR rises
+)
+SELECT count_if(asked AND {_is_below("largest", "computed", rules)}) AS below FROM seen"""
+    return found | _one_row(doubtful, {**frames, "blocks": told})
+
+
+def _below(rules: RecountRules) -> str:
+    """Return SQL of `below`: the number of events that were below the watermark that they saw."""
+    if rules.emit_every_us is not None and rules.publishes_silences:
+        watched = _watched_with_watchers(rules, rules.emit_every_us)
+        return f"{watched}, {_before_and_after(rules)}, {_below_asked(rules)}"
+    if rules.uses_splits or rules.idle is not None:
+        return f"{_before_and_after(rules)}, {_below_asked(rules)}"
+    assert rules.emit_every_us is not None  # a period sees all earlier ones
+    last = _period_of("clock", rules.emit_every_us)
+    before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
+    return f"""moving AS (
+  SELECT *, {_period_of("clock_now", rules.emit_every_us)} AS block, {_tolerance_of(rules)} AS tolerance
+  FROM watched WHERE t IS NOT NULL
+), periods AS (
+  SELECT line, block, max(max(t)) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried
+  FROM moving GROUP BY line, block
+), below AS (
+  SELECT count_if({_is_below("carried", before, rules)}) AS n
+  FROM moving JOIN periods USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
+)"""
+
+
+def _is_below(largest: str, before: str, rules: RecountRules) -> str:
+    """Return SQL: is an event below the watermark, by the largest t that it sees and the one before the range?"""
+    by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {_FIRST_US}L))"
+    return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
+
+
+def _below_asked(rules: RecountRules) -> str:
+    if rules.emit_every_us is None:
+        seen = f"greatest(computed, max(greatest(before, after)) OVER (PARTITION BY line {_EARLIER}), before)"
+    else:
+        own = _period_of("clock_now", rules.emit_every_us)
+        earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        waiting = f"IF({own} > {_period_of('clock', rules.emit_every_us)}, computed, NULL)"
+        seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
+    return f"""below AS (
+  SELECT count_if(t < seen) AS n
+  FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
+)"""
+
+
+def _timeline(rules: RecountRules) -> str:
+    values = ", ".join(map(_text_of, rules.over))
+    return f"to_json(array({values}))" if values else "'[]'"
+
+
+def _beyond(difference: str, tolerance_us: int | None) -> str:
+    return "false" if tolerance_us is None else f"coalesce({difference} > {tolerance_us}L, false)"
+
+
+def _is(policy: str | None) -> str:
+    return "true" if policy == "drop" else "false"
+
+
+def _period_of(clock: str, every_us: int) -> str:
+    """Return SQL of the start of a period of emission."""
+    return f"{clock} - pmod({clock}, {every_us}L)"
+
+
+def _by_clock(rules: RecountRules) -> str:
+    """Return SQL of the watermark that the clock alone sets at an event."""
+    if rules.clock_tolerance_us is None:
+        return "CAST(NULL AS BIGINT)"
+    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {_FIRST_US}L)"
+    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
+
+
+def _watched_with_watchers(rules: RecountRules, every_us: int) -> str:
+    """Return SQL of `watched`: the records of `events`, with watchers between them, at most one a period."""
+    period, start_us = _period_of("clock_now", every_us), _literal(rules.start_clock_us)
+    start = f"IF({start_us} < period, {start_us}, {_literal(rules.start_ended_us)})"
+    return f"""ended AS (
+  SELECT period, coalesce(
+    max(max(clock_now)) OVER (ORDER BY period ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), {start}) AS ended
+  FROM (SELECT clock_now, {period} AS period FROM {{log}} WHERE clock_now IS NOT NULL) GROUP BY period
+), watchers AS (
+  SELECT line, period, min(seq) AS first_seq
+  FROM (SELECT line, seq, {period} AS period FROM events WHERE active) GROUP BY line, period
+), watched AS (
+  SELECT line, 2 * seq + 1 AS seq, source, part, clock_now, own_clock, active, t FROM events
+  UNION ALL
+  SELECT line, 2 * first_seq AS seq, NULL, NULL, ended, NULL, true, NULL
+  FROM watchers JOIN ended USING (period) LEFT JOIN {{timelines}} ON line = _timeline
+  WHERE ended IS NOT NULL AND coalesce(last_clock < period, true)
+)"""
+
+
+def _before_and_after(rules: RecountRules) -> str:
+    """Return SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks asked for.
+
+    `before` is from the clock before a record, `after` from its events on.
+    """
+    excludes, by_windows = rules.idle == "exclude_split", rules.idle == "window_close"
+    if rules.uses_splits:
+        found = _of_splits(rules, excludes=excludes)
+    else:
+        found = f"""of_splits AS (
+  SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
+    greatest(t - {_tolerance_of(rules)}, IF(t IS NOT NULL, {_FIRST_US}L, NULL)) AS lowest_after
+  FROM watched WHERE active
+)"""
+    before = "left_before" if excludes else _by_clock(rules)
+    if by_windows:
+        before = f"closed - pmod(closed, {rules.unit_us}L)"
+        found += ", " + _of_windows(rules)
+    joined = "JOIN of_windows USING (line, seq)" if by_windows else ""
+    return f"""{found}, asked AS (
+  SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
+  FROM watched JOIN of_splits USING (line, seq) {joined}
+  WHERE active
+)"""
+
+
+def _of_splits(rules: RecountRules, *, excludes: bool) -> str:
+    sources, tolerance, first = rules.sources, _tolerance_of(rules, "of"), _literal(rules.first_clock_us)
+    timeout = _by_source({source.name: source.idle_timeout_us for source in sources}, "of")
+    listed = [f"struct('{s.name}' AS of, {_text_literal(value)} AS part)" for s in sources for value in s.splits]
+    none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
+    reading = _by_source({s.name: _reading_of(s, "clock_now", "part") for s in sources}, "of")
+    own_reading = _by_source(
+        {s.name: _reading_of(s, "w.clock_now", "p.part", has_record=True) for s in sources}, "p.of"
+    )
+    active_before = f"{reading} < last_before + {timeout}" if excludes else "true"
+    active_after = f"{reading} < last_after + {timeout}" if excludes else "true"
+    own = "w.source = p.of AND w.part <=> p.part"
+    rows = "PARTITION BY p.line, p.of, p.part ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND"
+    return f"""listed AS (
+  SELECT line, one.of, one.part, true AS is_listed
+  FROM (SELECT DISTINCT line, explode({f"array({', '.join(listed)})" if listed else none}) AS one
+        FROM watched WHERE active) WHERE one IS NOT NULL
+), carried AS (
+  SELECT _timeline AS line, one.source AS of, one.split AS part, one.max_t, one.last_clock
+  FROM (SELECT _timeline, explode(splits) AS one FROM {{timelines}})
+), parts AS (
+  SELECT line, of, part, any_value(max_t) IGNORE NULLS AS max_t,
+    coalesce(max(last_clock), IF(bool_or(is_listed), {first}, NULL)) AS last_clock,
+    coalesce(bool_or(is_listed), false) AS is_listed
+  FROM (
+    SELECT DISTINCT line, source AS of, part, CAST(NULL AS BIGINT) AS max_t, CAST(NULL AS BIGINT) AS last_clock,
+      false AS is_listed FROM watched WHERE active AND source IS NOT NULL
+    UNION ALL SELECT line, of, part, max_t, last_clock, false FROM carried
+    UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
+  GROUP BY line, of, part
+), each AS (
+  SELECT p.line, w.seq, w.clock_now, p.of, p.part, p.is_listed,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
+    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
+    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
+  FROM watched w JOIN parts p ON w.line = p.line WHERE w.active
+), valued AS (
+  SELECT *, IF(t_before IS NULL, NULL, greatest(t_before - {tolerance}, {_FIRST_US}L)) AS value_before,
+    IF(t_after IS NULL, NULL, greatest(t_after - {tolerance}, {_FIRST_US}L)) AS value_after,
+    {active_before} AND (t_before IS NOT NULL OR is_listed) AS counts_before,
+    {active_after} AND (t_after IS NOT NULL OR is_listed) AS counts_after
+  FROM each
+), of_splits AS (
+  SELECT line, seq, {_lowest("before")} AS left_before, {_lowest("after")} AS lowest_after
+  FROM valued GROUP BY line, seq
+)"""
+
+
+def _lowest(when: str) -> str:
+    """Return SQL of the lowest active split; of the highest if all are idle; null while a listed one is awaited."""
+    counts, value = f"counts_{when}", f"value_{when}"
+    return (
+        f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
+        f"WHEN count_if({counts} AND {value} IS NULL) = 0 THEN min(IF({counts}, {value}, NULL)) END"
+    )
+
+
+def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool = False) -> str:
+    """Return SQL of a clock less the waits of a source, and of splits that waited alone; a record ends a wait."""
+    since_us = None if has_record else source.waits_since_us
+    found = _reading(clock, since_us, source.waited_us)
+    if not source.waits_of_splits:
+        return found
+    cases = []
+    for name, (waited_us, alone_since_us) in source.waits_of_splits.items():
+        of_split = since_us if has_record or alone_since_us is None else alone_since_us
+        cases.append(f"WHEN {_text_literal(name)} THEN {_reading(clock, of_split, source.waited_us + waited_us)}")
+    return f"CASE {split} {' '.join(cases)} ELSE {found} END"
+
+
+def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
+    """Return SQL of a clock less the waits; the reading does not move during a wait."""
+    return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
+
+
+def _of_windows(rules: RecountRules) -> str:
+    """Return SQL of `of_windows`: the highest close time that the clock has reached before a record.
+
+    The waits are about any source: no timeline is silent meanwhile.
+    """
+    windows, waits_since_us, waited_us = rules.windows, rules.waits_since_us, rules.waited_us
+    rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+    now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
+    reached = f"{now} - 1L - {rules.idle_timeout_us or 0}L"
+    own = _reading("own_clock", waits_since_us, waited_us)
+    latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
+    closed = [
+        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
+        if w.after_event_us is None
+        else f"IF(latest{i} <= {reached}, latest{i}, NULL)"
+        for i, w in enumerate(windows)
+    ]
+    columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
+    return f"""silent AS (
+  SELECT line, seq, clock_now, greatest(last_clock, max({own}) OVER ({rows})) + {waited_us}L AS last_now{columns}
+  FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
+), of_windows AS (
+  SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed
+  FROM silent
+)"""
+
+
+def _close_of(window: EndsOfWindow) -> str:
+    """Return SQL of the close time of the last window that holds t; null in a gap."""
+    later_us, inside = window.allowed_lateness_us + window.delay_us, f"(t - {window.inside_us}L)"
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
+    if window.grid is None:
+        return f"t + {(window.after_event_us or 0) + later_us}L"
+    offset_us, size_us, begins_every_us, _ = window.grid
+    end = f"{inside} - pmod({inside} - {offset_us}L, {begins_every_us}L) + {size_us}L"
+    return f"IF({inside} < {end}, {end} + {later_us}L, NULL)"
+
+
+def _last_close(window: EndsOfWindow, limit: str) -> str:
+    """Return SQL of the latest close time that is at most a limit."""
+    later_us = window.allowed_lateness_us + window.delay_us
+    if window.calendar is not None:
+        return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
+    if window.grid is None:
+        return limit
+    offset_us, size_us, _, ends_every_us = window.grid
+    return f"({limit}) - pmod({limit} - {offset_us + size_us + later_us}L, {ends_every_us}L)"
+
+
+def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:
+    """Return SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
+    unit, zone = calendar
+    first = f"date_trunc('{unit}', from_utc_timestamp(timestamp_micros({instant}), '{zone}'))"
+    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, '{zone}'))"
+
+
+def _by_source(values: Mapping[str, object], source: str = "source") -> str:
+    """Return SQL of a text or number that depends on the source."""
+    if len(set(values.values())) == 1:
+        return _literal(next(iter(values.values())))
+    cases = " ".join(f"WHEN '{name}' THEN {_literal(value)}" for name, value in values.items())
+    return f"CASE {source} {cases} END"
+
+
+def _literal(value: object) -> str:
+    """Return SQL of a number or null; a text is SQL already."""
+    if value is None:
+        return "CAST(NULL AS BIGINT)"
+    return f"{value}L" if isinstance(value, int) else str(value)
+
+
+def _text_literal(text: str) -> str:
+    """Return SQL of a text, for a query whose frames are named in braces."""
+    for sign, escaped in (("\\", "\\\\"), ("'", "\\'"), ("{", "{{"), ("}", "}}")):
+        text = text.replace(sign, escaped)
+    return f"'{text}'"
+
+
+def _tolerance_of(rules: RecountRules, source: str = "source") -> str:
+    """Return SQL of the out-of-orderness of an event's source."""
+    return _by_source({one.name: one.out_of_orderness_us for one in rules.sources}, source)
+
+
+def _event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
+    """Return SQL of the event time in microseconds, null if there is none."""
+    return _by_source({s.name: _event_us_of(log, s.timestamp_by, s.time_zone) for s in sources}, "_source")
+
+
+def _event_us_of(log: DataFrame, timestamp_by: str | None, time_zone: str) -> str:
+    if timestamp_by is None:
+        return "unix_micros(_arrival_time)"
+    by = f"({timestamp_by})"
+    kind = log.select(F.expr(by).alias("e")).schema["e"].dataType
+    utc = f"unix_micros(to_utc_timestamp(%s, '{time_zone}'))"
+    if isinstance(kind, StringType):
+        # A written offset comes after the 'T' or blank: a minus sign before it belongs to the date.
+        shape = r"'^\\d{4}-\\d\\d-\\d\\d([Tt ]\\d\\d:\\d\\d(:\\d\\d([.,]\\d+)?)?( ?([Zz]|[+-]\\d\\d(:?\\d\\d)?))?)?$'"
+        full = "regexp_replace(replace(upper(text), ',', '.'), '^(.{16})( ?[Z+-].*)?$', '$1:00$2')"
+        cast = f"try_cast({full} AS TIMESTAMP)"
+        offset = "substr(upper(text), 11) rlike '[Z+-]'"
+        read = f"CASE WHEN {offset} THEN unix_micros({cast}) ELSE {utc % cast} END"
+        return f"get(transform(array({by}), text -> CASE WHEN text rlike {shape} THEN {read} END), 0)"
+    tried = f"try_add(CAST({by} AS TIMESTAMP), INTERVAL '0' SECOND)"
+    if isinstance(kind, TimestampNTZType | DateType):
+        return utc % tried
+    if isinstance(kind, TimestampType):
+        return f"unix_micros({tried})"
+    return "CAST(NULL AS BIGINT)"
+
+
+def _key_of(expressions: Sequence[str]) -> str:
+    """Return SQL of a record's key; null if it has none."""
+    if not expressions:
+        return "CAST(NULL AS STRING)"
+    has_all = " AND ".join(f"({expression}) IS NOT NULL" for expression in expressions)
+    values = ", ".join(map(_text_of, expressions))
+    return f"CASE WHEN {has_all} THEN to_json(array({values})) END"
+
+
+def _text_of(expression: str) -> str:
+    """Return SQL of a value as text; -0.0 is 0.0, also in arrays and structs that hold no text of their own."""
+    text = f"CAST(({expression}) AS STRING)"
+    has_floats = f"typeof({expression}) RLIKE 'double|float' AND typeof({expression}) NOT RLIKE 'string'"
+    return rf"IF({has_floats}, regexp_replace({text}, r'(?<![^\[{{ ])-0\.0(?![^,\]}}])', '0.0'), {text})"
+
+
+def _marked(expressions: Sequence[str], within_us: int) -> str:
+    """Return SQL of `marked`: records with `duplicate` (refused as one) and `mistaken` (wrongly refused or not).
+
+    It reads `timed`, and the frames `told` (`_arrival_seq` of refused records) and `first_times` (`key`, `event_us`
+    and `_arrival_seq` of earlier records that were not refused).
+    """
+    if not expressions:
+        return "marked AS (SELECT *, false AS duplicate, false AS mistaken FROM timed)"
+    return f"""both AS (
+  SELECT timed.*, _arrival_seq IS NOT NULL AS duplicate, IF(untimed, NULL, key) AS own_key, true AS is_own
+  FROM timed LEFT JOIN {{told}} ON seq = _arrival_seq
+), near AS (
+  SELECT duplicate, is_own, seq, own_key, e FROM both
+  UNION ALL SELECT false, false, _arrival_seq, key, event_us FROM {{first_times}}
+), found AS (
+  SELECT seq AS found_seq, is_own, own_key IS NOT NULL AND coalesce(seq > min(IF(duplicate, NULL, seq)) OVER (
+    PARTITION BY own_key, IF(own_key IS NULL, seq, NULL) ORDER BY e
+    RANGE BETWEEN {within_us}L PRECEDING AND {within_us}L FOLLOWING), false) AS is_one
+  FROM near
+), marked AS (
+  SELECT both.*, duplicate <> is_one AS mistaken FROM both JOIN found ON seq = found_seq AND found.is_own
+)"""
