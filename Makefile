@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 test: setup ## run the short tests, of every layer, in minutes; SAMPLE=10 adds as many of the long ones
 	@$(PYTEST) $(if $(SAMPLE),--sample $(SAMPLE))
 
-test-all: setup ## run all tests, also the long ones: an hour and a half
+test-all: setup ## run all tests, also the long ones: a good hour
 	@$(PYTEST) --all
 
 properties: setup ## try 2,000 fresh random logs in each mode of each property, or LOGS=…; hours

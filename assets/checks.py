@@ -218,8 +218,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    before = from_driver(workspace.spark, batch.timelines)
-    fresh, refused = recount_of_batch(batch, dead_letters, before), sum(by_reason.values())
+    fresh, refused = recount_of_batch(batch, dead_letters), sum(by_reason.values())
     in_log, records = fresh["records"], _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]

@@ -1,13 +1,15 @@
-"""An independent recount of late drops: plain SQL over the arrival log, without code of the pipeline's rules.
+"""An independent recount of late drops: SQL over the arrival log, without code of the pipeline's rules.
 
 Here: the rules in numbers, and the query: event times, duplicates, watermarks, also with splits, silences and periods
 of emission. Not here: what the recount is compared with (assets/recount/), and any code of `timeops` (an import
 contract forbids it): its mistakes must not be repeated here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -17,7 +19,10 @@ _FIRST_US = -62135596800000000  # the year 0001
 _BLOCK_ROWS = 64
 _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+_OF_SPLITS = ("line", "seq", "source", "part", "clock_now", "t")
+_ROWS_AT_ONCE = 100_000
 _OF_BLOCKS = ("line", "block", "top", "carried")  # all else that is known of a block are counts
+_Split = tuple[str, str | None]  # source and split
 
 
 @dataclass(frozen=True)
@@ -104,8 +109,9 @@ class RecountRules:
 def recount(
     log: DataFrame,
     rules: RecountRules,
-    timelines: DataFrame,
+    timelines: pa.Table,
     *,
+    frame: Callable[[pa.Table], DataFrame],
     compute: Callable[[DataFrame], DataFrame],
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
@@ -119,6 +125,7 @@ def recount(
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
             them.
+        frame: Returns rows that the driver has as a frame.
         compute: Computes a frame that a query reads several times, and returns the same rows.
         told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
@@ -141,21 +148,23 @@ def recount(
         F.expr(_timeline(rules)).alias("line"),
         F.expr(_key_of(rules.deduplicate_by)).alias("key"),
     )
-    frames = {"log": times, "timelines": timelines}
+    frames = {"log": times, "timelines": frame(timelines)}
     if told is not None and first_times is not None:
         frames |= {"told": told, "first_times": first_times}
-    follows_clock = rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None
-    if follows_clock:
+    if rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None:
         # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
-        records = compute(_query(f"{_watched(rules)} SELECT * FROM {_first(rules)}", frames))
-        found = _one_row(
-            f"WITH {_first(rules)} AS (SELECT * FROM {{records}}), {_below(rules)}, {_with_outcomes(rules)}",
-            {**frames, "records": records},
-        )
+        frames["records"] = compute(_query(f"{_watched(rules)} SELECT * FROM {_first(rules)}", frames))
+        records = f"WITH {_first(rules)} AS (SELECT * FROM {{records}})"
+        if rules.publishes_silences:
+            records += f", {_watched_with_watchers(rules)}"
+        if rules.uses_splits:
+            asked = _query(f"{records} SELECT {', '.join(_OF_SPLITS)} FROM watched WHERE active", frames)
+            frames["of_splits"] = frame(_lowest_of_splits(asked.toArrow(), timelines, rules))
+        found = _one_row(f"{records}, {_below(rules)}, {_with_outcomes(rules)}", frames)
     elif are_few or rules.over:  # many timelines share the work among the cores
         found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
     else:
-        found = _by_blocks(rules, frames)
+        found = _by_blocks(rules, frames, frame)
     return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
 
 
@@ -220,7 +229,9 @@ SELECT {_outcomes(rules)}, count_if({_is_below("largest", "computed", rules)}) A
 FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
 
 
-def _by_blocks(rules: RecountRules, frames: Mapping[str, DataFrame]) -> dict[str, int]:
+def _by_blocks(
+    rules: RecountRules, frames: Mapping[str, DataFrame], frame: Callable[[pa.Table], DataFrame]
+) -> dict[str, int]:
     """Count many records of one timeline in two scans: maxima and outcomes of blocks, then the doubtful events.
 
     Nearly every event is on time whatever the order in its block was. The others need an order, together with the
@@ -235,7 +246,7 @@ SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
     found = {name: pc.sum(blocks[name]).as_py() or 0 for name in blocks.column_names if name not in _OF_BLOCKS}
     if not found["records"]:
         return found | {"below": 0}
-    told = frames["log"].sparkSession.createDataFrame(blocks.select(["block", "top", "carried"]).combine_chunks())
+    told = frame(blocks.select(["block", "top", "carried"]))
     doubtful = f"""{watched}, moving AS (
   SELECT *, seq div {_BLOCK_ROWS} AS block, {_tolerance_of(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
 ), compared AS (
@@ -252,9 +263,6 @@ SELECT count_if(asked AND {_is_below("largest", "computed", rules)}) AS below FR
 
 def _below(rules: RecountRules) -> str:
     """Return SQL of `below`: the number of events that were below the watermark that they saw."""
-    if rules.emit_every_us is not None and rules.publishes_silences:
-        watched = _watched_with_watchers(rules, rules.emit_every_us)
-        return f"{watched}, {_before_and_after(rules)}, {_below_asked(rules)}"
     if rules.uses_splits or rules.idle is not None:
         return f"{_before_and_after(rules)}, {_below_asked(rules)}"
     assert rules.emit_every_us is not None  # a period sees all earlier ones
@@ -318,8 +326,10 @@ def _by_clock(rules: RecountRules) -> str:
     return f"{reached} - pmod({reached}, {rules.unit_us}L)"
 
 
-def _watched_with_watchers(rules: RecountRules, every_us: int) -> str:
+def _watched_with_watchers(rules: RecountRules) -> str:
     """Return SQL of `watched`: the records of `events`, with watchers between them, at most one a period."""
+    every_us = rules.emit_every_us
+    assert every_us is not None
     period, start_us = _period_of("clock_now", every_us), _literal(rules.start_clock_us)
     start = f"IF({start_us} < period, {start_us}, {_literal(rules.start_ended_us)})"
     return f"""ended AS (
@@ -345,7 +355,7 @@ def _before_and_after(rules: RecountRules) -> str:
     """
     excludes, by_windows = rules.idle == "exclude_split", rules.idle == "window_close"
     if rules.uses_splits:
-        found = _of_splits(rules, excludes=excludes)
+        found = "of_splits AS (SELECT * FROM {of_splits})"
     else:
         found = f"""of_splits AS (
   SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
@@ -364,75 +374,128 @@ def _before_and_after(rules: RecountRules) -> str:
 )"""
 
 
-def _of_splits(rules: RecountRules, *, excludes: bool) -> str:
-    sources, tolerance, first = rules.sources, _tolerance_of(rules, "of"), _literal(rules.first_clock_us)
-    timeout = _by_source({source.name: source.idle_timeout_us for source in sources}, "of")
-    listed = [f"struct('{s.name}' AS of, {_text_literal(value)} AS part)" for s in sources for value in s.splits]
-    none = "array(CAST(NULL AS STRUCT<of: STRING, part: STRING>))"
-    reading = _by_source({s.name: _reading_of(s, "clock_now", "part") for s in sources}, "of")
-    own_reading = _by_source(
-        {s.name: _reading_of(s, "w.clock_now", "p.part", has_record=True) for s in sources}, "p.of"
-    )
-    active_before = f"{reading} < last_before + {timeout}" if excludes else "true"
-    active_after = f"{reading} < last_after + {timeout}" if excludes else "true"
-    own = "w.source = p.of AND w.part <=> p.part"
-    rows = "PARTITION BY p.line, p.of, p.part ORDER BY w.seq ROWS BETWEEN UNBOUNDED PRECEDING AND"
-    return f"""listed AS (
-  SELECT line, one.of, one.part, true AS is_listed
-  FROM (SELECT DISTINCT line, explode({f"array({', '.join(listed)})" if listed else none}) AS one
-        FROM watched WHERE active) WHERE one IS NOT NULL
-), carried AS (
-  SELECT _timeline AS line, one.source AS of, one.split AS part, one.max_t, one.last_clock
-  FROM (SELECT _timeline, explode(splits) AS one FROM {{timelines}})
-), parts AS (
-  SELECT line, of, part, any_value(max_t) IGNORE NULLS AS max_t,
-    coalesce(max(last_clock), IF(bool_or(is_listed), {first}, NULL)) AS last_clock,
-    coalesce(bool_or(is_listed), false) AS is_listed
-  FROM (
-    SELECT DISTINCT line, source AS of, part, CAST(NULL AS BIGINT) AS max_t, CAST(NULL AS BIGINT) AS last_clock,
-      false AS is_listed FROM watched WHERE active AND source IS NOT NULL
-    UNION ALL SELECT line, of, part, max_t, last_clock, false FROM carried
-    UNION ALL SELECT line, of, part, NULL, NULL, is_listed FROM listed)
-  GROUP BY line, of, part
-), each AS (
-  SELECT p.line, w.seq, w.clock_now, p.of, p.part, p.is_listed,
-    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} 1 PRECEDING)) AS t_before,
-    greatest(p.max_t, max(IF({own}, w.t, NULL)) OVER ({rows} CURRENT ROW)) AS t_after,
-    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} 1 PRECEDING)) AS last_before,
-    greatest(p.last_clock, max(IF({own}, {own_reading}, NULL)) OVER ({rows} CURRENT ROW)) AS last_after
-  FROM watched w JOIN parts p ON w.line = p.line WHERE w.active
-), valued AS (
-  SELECT *, IF(t_before IS NULL, NULL, greatest(t_before - {tolerance}, {_FIRST_US}L)) AS value_before,
-    IF(t_after IS NULL, NULL, greatest(t_after - {tolerance}, {_FIRST_US}L)) AS value_after,
-    {active_before} AND (t_before IS NOT NULL OR is_listed) AS counts_before,
-    {active_after} AND (t_after IS NOT NULL OR is_listed) AS counts_after
-  FROM each
-), of_splits AS (
-  SELECT line, seq, {_lowest("before")} AS left_before, {_lowest("after")} AS lowest_after
-  FROM valued GROUP BY line, seq
-)"""
+def _lowest_of_splits(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table:
+    """Go through the records in order: in SQL each one would meet each split of its timeline.
+
+    Args:
+        records: _OF_SPLITS of the records, and of watchers, which have no source.
+        timelines: The splits of each as the range begins: LIST<STRUCT<source, split, max_t, last_clock>>.
+        rules: The spec's numbers.
+
+    Returns:
+        `line`, `seq`, and the watermark of the splits BIGINT: `left_before` from the clock before the record,
+        `lowest_after` with its event; see `_Splits.watermark`.
+    """
+    met = timelines.filter(pc.is_in(timelines["_timeline"], records["line"].unique()))
+    carried = dict(zip(met["_timeline"].to_pylist(), met["splits"].to_pylist(), strict=True))
+    of_lines: dict[str, _Splits] = {}
+    for name in ("line", "source", "part"):  # millions of the same few texts
+        at = records.column_names.index(name)
+        records = records.set_column(at, name, records[name].dictionary_encode())
+    records = records.sort_by("seq")
+    before, after = list[pa.Array](), list[pa.Array]()
+    for piece in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
+        left, lowest = list[int | None](), list[int | None]()
+        for line, _, source, part, clock_us, t in zip(*(piece[n].to_pylist() for n in _OF_SPLITS), strict=True):
+            if line not in of_lines:
+                of_lines[line] = _Splits(carried.get(line) or (), rules)
+            splits = of_lines[line]
+            left.append(splits.watermark(clock_us))
+            if source is not None:
+                splits.meet((source, part), clock_us, t)
+            lowest.append(splits.watermark(clock_us))
+        before.append(pa.array(left, pa.int64()))
+        after.append(pa.array(lowest, pa.int64()))
+    found = {"left_before": pa.chunked_array(before, pa.int64()), "lowest_after": pa.chunked_array(after, pa.int64())}
+    return pa.table({"line": records["line"].cast(pa.string()), "seq": records["seq"], **found})
 
 
-def _lowest(when: str) -> str:
-    """Return SQL of the lowest active split; of the highest if all are idle; null while a listed one is awaited."""
-    counts, value = f"counts_{when}", f"value_{when}"
-    return (
-        f"CASE WHEN count_if({counts}) = 0 THEN max({value}) "
-        f"WHEN count_if({counts} AND {value} IS NULL) = 0 THEN min(IF({counts}, {value}, NULL)) END"
-    )
+class _Splits:
+    """The splits of one timeline, record after record."""
 
+    def __init__(self, carried: Iterable[Mapping[str, Any]], rules: RecountRules) -> None:
+        self._excludes = rules.idle == "exclude_split"
+        self._of = {source.name: source for source in rules.sources}
+        self._listed = {(source.name, part) for source in rules.sources for part in source.splits}
+        self._largest: dict[_Split, int | None] = dict.fromkeys(self._listed)
+        self._last: dict[_Split, int | None] = dict.fromkeys(self._listed, rules.first_clock_us)
+        for one in carried:
+            split = (one["source"], one["split"])
+            self._largest[split] = one["max_t"]
+            self._last[split] = one["last_clock"] if one["last_clock"] is not None else self._last.get(split)
+        self._watermark: int | None = None
+        self._slowest: _Split | None = None  # whose next t raises the watermark,
+        self._next: int | None = None  # as far as the next lowest
+        self._until_us: int | None = None  # the clock at which a split that counts becomes idle
+        self._is_known = False
 
-def _reading_of(source: SourceRules, clock: str, split: str, *, has_record: bool = False) -> str:
-    """Return SQL of a clock less the waits of a source, and of splits that waited alone; a record ends a wait."""
-    since_us = None if has_record else source.waits_since_us
-    found = _reading(clock, since_us, source.waited_us)
-    if not source.waits_of_splits:
-        return found
-    cases = []
-    for name, (waited_us, alone_since_us) in source.waits_of_splits.items():
-        of_split = since_us if has_record or alone_since_us is None else alone_since_us
-        cases.append(f"WHEN {_text_literal(name)} THEN {_reading(clock, of_split, source.waited_us + waited_us)}")
-    return f"CASE {split} {' '.join(cases)} ELSE {found} END"
+    def watermark(self, clock_us: int) -> int | None:
+        """Return the lowest of the active splits, or the highest of idle ones; none while a listed one is awaited."""
+        if not self._is_known or (self._until_us is not None and clock_us >= self._until_us):
+            self._look(clock_us)
+        return self._watermark
+
+    def meet(self, split: _Split, clock_us: int, t: int | None) -> None:
+        """Take a record: a split is active from it on, and its largest t may rise."""
+        was_active = self._is_active(split, clock_us)
+        last_us, reading_us = self._last.get(split), self._reading(split, clock_us, has_record=True)
+        self._last[split] = reading_us if last_us is None else max(last_us, reading_us)
+        largest = self._largest.setdefault(split, None)
+        if t is not None and (largest is None or t > largest):
+            self._largest[split] = t
+            if largest is None:
+                self._is_known = False
+            elif split == self._slowest:
+                self._watermark = self._value(split, t)
+                self._is_known &= self._next is None or self._watermark <= self._next
+        self._is_known &= was_active
+
+    def _look(self, clock_us: int) -> None:
+        active = [split for split in self._largest if self._is_active(split, clock_us)]
+        counting = [split for split in active if split in self._listed or self._largest[split] is not None]
+        values = {split: self._value(split, t) for split, t in self._largest.items() if t is not None}
+        self._slowest = self._next = self._watermark = None
+        if not counting:
+            self._watermark = max(values.values(), default=None)
+        elif all(split in values for split in counting):
+            self._slowest, *others = sorted(counting, key=values.__getitem__)
+            self._watermark = values[self._slowest]
+            self._next = values[others[0]] if others else None
+        ends = [self._idle_from(split) for split in counting] if self._excludes else []
+        self._until_us = min((end for end in ends if end is not None), default=None)
+        self._is_known = True
+
+    def _value(self, split: _Split, t: int) -> int:
+        return max(t - self._of[split[0]].out_of_orderness_us, _FIRST_US)
+
+    def _is_active(self, split: _Split, clock_us: int) -> bool:
+        last_us = self._last.get(split)
+        if not self._excludes:
+            return True
+        return last_us is not None and self._reading(split, clock_us) < last_us + self._timeout_us(split)
+
+    def _idle_from(self, split: _Split) -> int | None:
+        """Return the clock from which on an active split is idle without another record; none while it waits."""
+        since_us, waited_us = self._waits(split)
+        last_us = self._last[split]
+        assert last_us is not None
+        return None if since_us is not None else last_us + self._timeout_us(split) + waited_us
+
+    def _timeout_us(self, split: _Split) -> int:
+        timeout_us = self._of[split[0]].idle_timeout_us
+        assert timeout_us is not None
+        return timeout_us
+
+    def _reading(self, split: _Split, clock_us: int, *, has_record: bool = False) -> int:
+        """Return a clock less the waits of a split, which does not move while it waits; a record ends a wait."""
+        since_us, waited_us = self._waits(split)
+        return (clock_us if has_record or since_us is None else since_us) - waited_us
+
+    def _waits(self, split: _Split) -> tuple[int | None, int]:
+        """Return the clock since which a split waits, with its source or alone, and how long it waited before."""
+        source, part = self._of[split[0]], split[1]
+        waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
+        return source.waits_since_us if since_us is None else since_us, source.waited_us + waited_us
 
 
 def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:

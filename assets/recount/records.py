@@ -7,6 +7,7 @@ the order of several timelines (../checks.py).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, 
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
-from tidemark.timeops.materialize import computed
+from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
@@ -33,15 +34,23 @@ from tidemark.timeops.spec import WindowSpec
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
 
-def recount_of_batch(batch: Batch, dead_letters: DataFrame, before: DataFrame) -> Mapping[str, int]:
-    """Recount a batch's range of the log, see `late_drops.recount`."""
-    workspace, items = batch.workspace, batch.items
+def recount_of_batch(batch: Batch, dead_letters: DataFrame) -> Mapping[str, int]:
+    """Recount a batch's range of the log, see `recount.recount`."""
+    workspace, items, told, known = batch.workspace, batch.items, None, None
     rules = _rules_of(workspace, batch.plan, items)
-    if not rules.deduplicate_by:
-        return recount(items, rules, before, compute=computed, are_few=batch.is_moderate)
-    told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
-    known = known_first_times(workspace, batch.spans)
-    return recount(items, rules, before, compute=computed, told=told, first_times=known, are_few=batch.is_moderate)
+    if rules.deduplicate_by:
+        told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
+        known = known_first_times(workspace, batch.spans)
+    return recount(
+        items,
+        rules,
+        batch.timelines,
+        frame=partial(from_driver, workspace.spark),
+        compute=computed,
+        told=told,
+        first_times=known,
+        are_few=batch.is_moderate,
+    )
 
 
 def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Measured]:

@@ -174,24 +174,6 @@ def test_a_sensor_sees_new_records_and_what_is_gone_stops_the_source_or_is_noted
 
 
 @pytest.mark.long
-def test_one_partition_by_position_gives_the_same_log_whatever_the_cut(
-    spark: SparkSession, topic: MakeTopic, tmp_path: Path
-) -> None:
-    orders = topic(1)
-    for name, most in {"at_once": 1_000, "by_tens": 10}.items():
-        made(tmp_path, name, orders, f"order: position\n    max_records: {most}")
-    sent = events(3, 45, partitions=(0,))
-    random.Random(3).shuffle(sent)  # timestamps of producers need not rise
-    orders.write(sent)
-    for name in ("at_once", "by_tens"):
-        run(tmp_path, name)
-    log = log_of(tmp_path, "at_once")
-    assert log_of(tmp_path, "by_tens") == log
-    assert [row["_position"] for row in log] == list(range(45))
-    assert [row["_clock"] for row in log] == sorted(row["_clock"] for row in log)
-
-
-@pytest.mark.long
 def test_partitions_and_topics_come_anew(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
     """Added partitions join with their first event; a topic that was made anew is read from the start."""
     orders = topic(1)
