@@ -1,8 +1,8 @@
-"""An independent recount of late drops: SQL over the arrival log, without code of the pipeline's rules.
+"""An independent recount of late drops, from the arrival log alone, without code of the pipeline's rules.
 
-Here: the rules in numbers, and the query: event times, duplicates, watermarks, also with splits, silences and periods
-of emission. Not here: what the recount is compared with (assets/recount/), and any code of `timeops` (an import
-contract forbids it): its mistakes must not be repeated here.
+Here: the rules in numbers; event times, duplicates and watermarks in SQL, also with silences and periods of emission;
+the walk through the splits of a timeline. Not here: what the recount is compared with (assets/recount/), and any code
+of `timeops` (an import contract forbids it): its mistakes must not be repeated here.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -153,8 +153,8 @@ def recount(
         frames |= {"told": told, "first_times": first_times}
     if rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None:
         # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
-        frames["records"] = compute(_query(f"{_watched(rules)} SELECT * FROM {_first(rules)}", frames))
-        records = f"WITH {_first(rules)} AS (SELECT * FROM {{records}})"
+        frames["records"] = compute(_query(f"{_watched(rules)} SELECT * FROM {_records_of(rules)}", frames))
+        records = f"WITH {_records_of(rules)} AS (SELECT * FROM {{records}})"
         if rules.publishes_silences:
             records += f", {_watched_with_watchers(rules)}"
         if rules.uses_splits:
@@ -176,13 +176,13 @@ def _one_row(text: str, frames: Mapping[str, DataFrame]) -> dict[str, int]:
     return _query(text, frames).collect()[0].asDict()
 
 
-def _first(rules: RecountRules) -> str:
-    """Return the name of the records in the text of `_watched`."""
+def _records_of(rules: RecountRules) -> str:
+    """Return the name that records have in SQL; `watched` may be records with watchers between them."""
     return "events" if rules.publishes_silences else "watched"
 
 
 def _watched(rules: RecountRules) -> str:
-    """Return SQL that begins a query: `judged` records, and `watched`, in which `t` is null unless it moves W."""
+    """Return SQL that begins a query: records, see `_records_of`, in which `t` is null unless it moves W."""
     unit = rules.unit_us
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     return f"""
@@ -196,7 +196,7 @@ WITH timed AS (
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
     CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM marked
-), {_first(rules)} AS (
+), {_records_of(rules)} AS (
   SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
     OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
   FROM judged
@@ -215,7 +215,7 @@ def _outcomes(rules: RecountRules) -> str:
 def _with_outcomes(rules: RecountRules) -> str:
     """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
     return f"""outcomes AS (
-  SELECT {_outcomes(rules)} FROM {_first(rules)}
+  SELECT {_outcomes(rules)} FROM {_records_of(rules)}
 )
 SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
 

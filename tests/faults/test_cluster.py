@@ -150,7 +150,7 @@ def test_the_demo_and_a_backfill_give_the_rows_of_one_machine_though_a_driver_an
     assert batch.plan.attempt == 3, "its second attempt, after that of the ingestion"
     assert len(alone["raw_events"]) == FLIGHTS
     assert_same_tables(demo.tables(), alone)
-    assert cluster.says()["aliveworkers"] == 1
+    wait_until(lambda: cluster.says()["aliveworkers"] == 1, demo.log)
     before = demo.tables(of_one_batch=False)
     demo.does("backfill", *DAYS)
     assert demo.workspace.batches.history("backfill"), "it wrote the days anew"

@@ -9,17 +9,11 @@ import pyarrow as pa
 
 from tests.seeds import Dice
 from tidemark.resources.recount import RecountRules, SourceRules, _lowest_of_splits
+from tidemark.timeops.watermark.timelines import STATE
 
 CASES = 500
 Row = dict[str, Any]
-TIMELINES = pa.schema(
-    {
-        "_timeline": pa.string(),
-        "splits": pa.list_(
-            pa.struct({"source": pa.string(), "split": pa.string(), "max_t": pa.int64(), "last_clock": pa.int64()})
-        ),
-    }
-)
+TIMELINES = pa.schema([STATE.field("_timeline"), STATE.field("splits")])
 RECORDS = pa.schema(
     {
         "line": pa.string(),

@@ -302,12 +302,12 @@ def dies(*_: object, **__: object) -> None:
     raise OSError("dies here")
 
 
-def commit_dies(patched: pytest.MonkeyPatch, part: str) -> None:
-    """Let the commit die whose input has a part of this name."""
+def commit_dies(patched: pytest.MonkeyPatch, is_meant: Callable[[Plan], bool]) -> None:
+    """Let the commits of some plans die."""
     original = BatchLog.commit
 
     def commit(log: BatchLog, plan: Plan, *given: Any, **named: Any) -> Commit:
-        if part in plan.input:
+        if is_meant(plan):
             dies()
         return original(log, plan, *given, **named)
 

@@ -56,11 +56,13 @@ def made(base: Path, name: str, source: str = "start_version: 0", **more: str) -
 def test_rows_of_a_version_are_in_order_of_arrival_and_versions_in_their_own(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    names = {"at_once": 1_000, "by_twos": 2}  # versions in one ingestion
+    names = {"at_once": 1_000, "one_by_one": 1, "by_twos": 2, "as_it_came": 1_000}  # versions in one ingestion
     for name, most in names.items():
         made(tmp_path, name, f"start_version: 0, max_versions: {most}, arrival_time: got")
     for number in range(4):
         add(tmp_path, rows(number, 25, START + timedelta(minutes=4 - number)))  # later commits arrived earlier
+        if number % 2:
+            run(tmp_path, "as_it_came")
     for name in names:
         run(tmp_path, name)
     log = log_of(tmp_path, "at_once")
@@ -75,7 +77,8 @@ def test_rows_of_a_version_are_in_order_of_arrival_and_versions_in_their_own(
     known = [row["_arrival_time"] for row in log if row["_arrival_time"] is not None]
     assert log[-1]["_clock"] == max(known)
     assert [row["_clock"] for row in log] == sorted(row["_clock"] for row in log)
-    assert log_of(tmp_path, "by_twos") == log
+    for name in names:
+        assert log_of(tmp_path, name) == log, name
 
 
 @pytest.mark.long

@@ -20,10 +20,8 @@ from deltalake import write_deltalake
 
 from tests.kafka import Topic
 from tests.runs.landing import START, arrivals, assert_tables_equal_the_oracle
-from tests.runs.running import VISITS, Made, command, dies, go, log_of, over_source, run
+from tests.runs.running import VISITS, Made, command, commit_dies, go, log_of, over_source, run
 from tidemark.assets.pending_work import look, signature
-from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.workspace import Workspace
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("spark")]
@@ -36,6 +34,9 @@ TYPES = {
     "v": pa.int32(),
 }
 SCHEMA = "id STRING, at STRING, got TIMESTAMP, k STRING, v INT"
+BY_GOT = "arrival_time: got"
+KINDS = ("json", "csv", "parquet", "delta", "kafka")
+OWN_ARRIVALS = ("delta_as_committed", "kafka_as_stamped")
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Feed:
     waits: str
 
     def pipeline(self, base: Path, name: str, more: str = "") -> Made:
-        of_feed = f'name: orders, {self.of_kind}, schema: "{SCHEMA}", arrival_time: got'
+        of_feed = f'name: orders, {self.of_kind}, schema: "{SCHEMA}"'
         return over_source(base, name, f"{{{of_feed}{more}}}", more=VISITS)
 
 
@@ -71,36 +72,41 @@ def in_files(folder: Path, form: str, options: str = "") -> Feed:
         else:
             path.write_text("".join(f"{json.dumps(row)}\n" for row in as_texts(rows)))
 
-    of_kind = f"kind: files, path: {folder.name}/*, format: {form}, order: position, settle: 0 s{options}"
+    of_kind = f"kind: files, path: {folder.name}/*, format: {form}, order: position, settle: 0 s, {BY_GOT}{options}"
     return Feed(of_kind, "max_files: 1", put, "1 new file")
 
 
-def in_a_table(folder: Path) -> Feed:
+def in_a_table(folder: Path, arrival: str) -> Feed:
     def put(_: int, rows: pa.Table) -> None:
         write_deltalake(str(folder), rows, mode="append")
 
-    return Feed(f"kind: delta, path: {folder.name}, start_version: 0", "max_versions: 1", put, "1 new input")
+    return Feed(f"kind: delta, path: {folder.name}, start_version: 0{arrival}", "max_versions: 1", put, "1 new input")
 
 
-def in_a_topic(topic: Topic) -> Feed:
+def in_a_topic(topic: Topic, arrival: str) -> Feed:
     def put(_: int, rows: pa.Table) -> None:
-        topic.write([{"value": json.dumps(row).encode(), "partition": 0} for row in as_texts(rows)])
+        stamps = [int(got.timestamp() * 1_000) for got in rows["got"].to_pylist()]
+        values = [json.dumps(row).encode() for row in as_texts(rows)]
+        both = zip(values, stamps, strict=True)
+        topic.write([{"value": value, "partition": 0, "timestamp": stamp} for value, stamp in both])
 
     where = f"bootstrap_servers: '{topic.broker.address}', topics: [{topic.name}]"
-    return Feed(f"kind: kafka, {where}, format: json, order: position", "max_records: 20", put, "5 new inputs")
+    of_kind = f"kind: kafka, {where}, format: json, order: position{arrival}"
+    return Feed(of_kind, "max_records: 20", put, "5 new inputs")
 
 
 def as_texts(rows: pa.Table) -> list[dict[str, Any]]:
     return [row | {"got": row["got"].isoformat()} for row in rows.to_pylist()]
 
 
-@pytest.fixture(params=["json", "csv", "parquet", "delta", "kafka"])
+@pytest.fixture(params=KINDS)
 def feed(request: pytest.FixtureRequest, tmp_path: Path) -> Feed:
     kind: str = request.param
-    if kind == "kafka":
-        return in_a_topic(request.getfixturevalue("topic")(1))
-    if kind == "delta":
-        return in_a_table(tmp_path / "orders")
+    arrival = "" if kind in OWN_ARRIVALS else f", {BY_GOT}"
+    if kind.startswith("kafka"):
+        return in_a_topic(request.getfixturevalue("topic")(1), arrival)
+    if kind.startswith("delta"):
+        return in_a_table(tmp_path / "orders", arrival)
     return in_files(tmp_path / "in", kind, ", options: {header: true}" if kind == "csv" else "")
 
 
@@ -115,6 +121,7 @@ def part(number: int, count: int = 20, start: datetime = START) -> pa.Table:
     return pa.Table.from_pylist(found, schema=pa.schema(list(TYPES.items())))
 
 
+@pytest.mark.parametrize("feed", [*KINDS, *OWN_ARRIVALS], indirect=True)
 def test_no_cut_changes_the_log(feed: Feed, tmp_path: Path) -> None:
     names = {"at_once": "", "one_by_one": f", {feed.one_part}", "as_it_came": ""}
     made = [feed.pipeline(tmp_path, name, more) for name, more in names.items()]
@@ -155,14 +162,7 @@ def test_an_ingestion_that_dies_before_its_commit_leaves_nothing_and_its_input_i
     died = feed.pipeline(tmp_path, "died")
     feed.put(0, part(0))
     with monkeypatch.context() as patched:
-        commit = BatchLog.commit
-
-        def commit_of_others(log: BatchLog, plan: Plan, *given: Any, **named: Any) -> Commit:
-            if plan.kind == "ingest":
-                dies()
-            return commit(log, plan, *given, **named)
-
-        patched.setattr(BatchLog, "commit", commit_of_others)
+        commit_dies(patched, lambda plan: plan.kind == "ingest")
         with pytest.raises(Exception, match="dies here"):
             go(died)
     feed.put(1, part(1))

@@ -98,7 +98,7 @@ def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
 def _dies(patched: pytest.MonkeyPatch, at: str) -> None:
     """Let a rename die right after it has written a table, or before its commit."""
     if at == "batches":
-        commit_dies(patched, "renamed")
+        commit_dies(patched, lambda plan: "renamed" in plan.input)
         return
     begun = begin_without_records
     committed_here = Lake._committed
