@@ -4,7 +4,7 @@ Here: from what a source reads to rows of `raw_events`. Not here: which files ar
 are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial, reduce
@@ -29,7 +29,7 @@ from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInpu
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.kinds import reader_of
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.parquet_files import Stretch, pieces_of, stretches_in_order
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
@@ -207,19 +207,21 @@ class _Read:
         states: What to remember of files, with the name of the source of each.
         corrections: The corrections that versions of tables make.
         corrects: Whether a version may make one: then some records take the places of others.
+        files: The files of each source, as they are read.
     """
 
     records: DataFrame
     states: Sequence[tuple[str, FileState]]
     corrections: Sequence[Correction]
     corrects: bool
+    files: Mapping[str, Sequence[FileRange]]
 
 
 def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, place: Place) -> _Read:
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
-    corrects = False
+    corrects, files = False, dict[str, Sequence[FileRange]]()
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         own = found.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, own, place, time.time_zone)
@@ -230,10 +232,11 @@ def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, pla
             corrections += [] if corrected.is_none else [corrected]
             read, corrects = replace(read, records=corrected.of(read.records)), True
         states += [(source.name, one) for one in read.states]
+        files[source.name] = read.files
         if own.is_ready or not frames:
             timed = _with_arrival(read, source, time.time_zone)
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
-    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects)
+    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects, files)
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -268,9 +271,9 @@ def _write_log(
     """
     spec = workspace.spec
     before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()
-    stretches = _stretches(workspace, found)
+    stretches = _stretches(workspace, read)
     by_arrival = stretches is not None or (not spec.reads_tables and order_of(spec) == "arrival_time")
-    with _numbered(workspace, plan, read.records, stretches) as log:
+    with _numbered(workspace, plan, read, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
         _ensure_unchanged(found)  # by now every record has been counted, and none is stored yet
@@ -334,14 +337,14 @@ def order_of(spec: Spec) -> str:
     return spec.sources[0].record_order or "arrival_time"
 
 
-def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
+def _stretches(workspace: Workspace, read: _Read) -> list[Stretch] | None:
     """Return the files one after the other if their records are in the order of the log; otherwise None."""
     spec = workspace.spec
     if not spec.reads_files_only:
         return None
-    read = [(source, found.by_source[source.name].files) for source in spec.files]
+    files = [(source, read.files[source.name]) for source in spec.files]
     by_arrival = order_of(spec) == "arrival_time"
-    stretches = stretches_in_order(read, by_arrival=by_arrival, time_zone=spec.time.time_zone)
+    stretches = stretches_in_order(files, by_arrival=by_arrival, time_zone=spec.time.time_zone)
     from_us = spec.time.read_from_us
     if stretches is None or from_us is None:
         return stretches
@@ -349,7 +352,7 @@ def _stretches(workspace: Workspace, found: Waiting) -> list[Stretch] | None:
 
 
 def _numbered(
-    workspace: Workspace, plan: Plan, records: DataFrame, stretches: Sequence[Stretch] | None
+    workspace: Workspace, plan: Plan, read: _Read, stretches: Sequence[Stretch] | None
 ) -> AbstractContextManager[Numbered]:
     """Number the records in the order of the stretches; without stretches they are sorted.
 
@@ -363,19 +366,20 @@ def _numbered(
         first += [_A] if by_arrival else []
         order = [F.col(name).asc_nulls_last() for name in first]
         place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
+        texts = [file for source in spec.sources if source.is_text for file in read.files[source.name]]
         return numbered(
-            records,
+            read.records,
             (*order, *place),
             start=plan.first_seq,
             name=c.SEQ,
             instant_us=came if by_arrival else None,
             measure=F.col(_A),
-            is_costly=any(source.is_text for source in spec.sources),
+            is_costly=any(not file.read_as for file in texts),
         )
     rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
     parts = [Counted(number, one.rows, one.last_us, one.first_us) for number, one in enumerate(stretches)]
-    placed, at = records.join(F.broadcast(table), [c.SOURCE, c.FILE]), F.col(c.POSITION) - F.lit(1)
+    placed, at = read.records.join(F.broadcast(table), [c.SOURCE, c.FILE]), F.col(c.POSITION) - F.lit(1)
     return nullcontext(numbered_as_they_lie(placed, at, parts, start=plan.first_seq, name=c.SEQ))
 
 

@@ -6,15 +6,16 @@ the parsing of each format (text_files.py, parquet_files.py).
 """
 
 import os
+from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from tidemark.resources.places.place import Place, RemotePath
@@ -46,6 +47,7 @@ from tidemark.resources.sources.local_files import (
     name_of,
 )
 from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
+from tidemark.resources.sources.plain_lines import with_plain_copies
 from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
 from tidemark.resources.sources.records import (
     SPARK_FAILURES,
@@ -59,6 +61,7 @@ from tidemark.resources.sources.records import (
 from tidemark.resources.sources.text_files import read_csv, read_json
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.session import is_local
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
 
@@ -72,6 +75,7 @@ class FilesFound(Found):
         touched: Known files with a new modification time and the same bytes: states to remember.
         copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
             read.
+        may_be_plain: Whether the lines of the files may be plain ones, see plain_lines.py.
     """
 
     PART: ClassVar[str] = "file"
@@ -79,6 +83,7 @@ class FilesFound(Found):
     ready: tuple[FileRange, ...] = ()
     touched: tuple[FileState, ...] = ()
     copies: tuple[FileState, ...] = ()
+    may_be_plain: bool = False
 
     @property
     def parts(self) -> tuple[FileRange, ...]:
@@ -102,8 +107,8 @@ class FilesFound(Found):
 
     @property
     def needs_place(self) -> bool:
-        """Return whether lines are too long for a record: their files are copied."""
-        return any(file.long_lines for file in self.ready)
+        """Return whether files may be copied: their lines are plain, or too long for a record."""
+        return any(self.may_be_plain or file.long_lines for file in self.ready)
 
     @property
     def columns(self) -> Columns:
@@ -203,6 +208,7 @@ class _Examination:
             touched=tuple(self.touched),
             copies=tuple(self.copies),
             notes=tuple(self.notes),
+            may_be_plain=self.source.format == "json",
         )
 
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
@@ -376,8 +382,8 @@ class FilesReader:
         return {"files": [[file.path, file.skip_lines, file.size] for file in found.ready]}
 
     def read(self, spark: SparkSession, found: FilesFound, place: Place, time_zone: str) -> SourceRead:
-        """Read the files; a line that is too long is read from a copy."""
-        read = read_files(spark, self.source, with_short_lines(found.ready, place), time_zone)
+        """Read the files; lines that are plain, or too long, are read from copies."""
+        read = read_files(spark, self.source, with_short_lines(found.ready, place), time_zone, place)
         return replace(read, states=(*read.states, *found.touched, *counted(found.copies, read.states)))
 
     def to_blame(self, spark: SparkSession, found: FilesFound) -> Mapping[str, InputError]:
@@ -386,27 +392,35 @@ class FilesReader:
 
 
 def read_files(
-    spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], time_zone: str = "UTC"
+    spark: SparkSession,
+    source: FilesSource,
+    ranges: Sequence[FileRange],
+    time_zone: str = "UTC",
+    place: Place | None = None,
 ) -> SourceRead:
     """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
 
-    A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
+    Files whose lines are plain are copied to a place, if there is one, unless a cluster computes: this process may be
+    far from the files, and has fewer cores. A file may change after this has returned and before its records are
+    stored: call `ensure_unchanged` then.
 
     Raises:
         SpecError: `schema`, `rename` or an option of the source is wrong.
         InputError: A file lacks a column, has one of another type, or changed since its discovery.
     """
-    schema = schema_in_input(spark, source)
-    filled = [file for file in ranges if file.size]
-    counts: Mapping[str, int] = {}
-    if filled:
-        numbered = FORMATS[source.format].read(spark, source, schema, filled, source.time_zone or time_zone)
-        records, counts = numbered.records, numbered.counts
-    else:
-        records = no_records(spark, source)
+    schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
+    filled = tuple(file for file in ranges if file.size)
+    if place is not None and is_local(spark.conf.get("spark.master", "local") or ""):
+        filled = with_plain_copies(filled, source, schema, zone, place)
+    by_format: dict[str, list[FileRange]] = defaultdict(list)
+    for file in filled:
+        by_format[file.read_as or source.format].append(file)
+    read = [FORMATS[kind].read(spark, source, schema, files, zone) for kind, files in by_format.items()]
+    records = reduce(DataFrame.unionByName, [one.records for one in read] or [no_records(spark, source)])
     ensure_unchanged(ranges)
+    counts = {path: count for one in read for path, count in one.counts.items()}
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
-    return SourceRead(records, states)
+    return SourceRead(records, states, files=filled)
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:

@@ -179,6 +179,7 @@ class FileRange:
         left_bytes: Bytes that follow: a line that is not finished yet.
         long_lines: Begin and end, in bytes of the text, of lines that are too long for a record.
         read_at: Path or URL of a copy that is read in its place; empty if there is none.
+        read_as: Format of that copy, which lacks the skipped lines; empty if it is that of the source.
         note: A sentence for the operator on the part that is read, empty if there is none.
         text_digest: As in `FileState`.
         text_size: As in `FileState`.
@@ -196,6 +197,7 @@ class FileRange:
     left_bytes: int = 0
     long_lines: tuple[tuple[int, int], ...] = ()
     read_at: str = ""
+    read_as: str = ""
     note: str = ""
     text_digest: str | None = None
     text_size: int | None = None

@@ -41,7 +41,8 @@ MOST_FILES = 64
 """Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
 
 _CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
-_FIRST_US = -2_208_988_800_000_000  # 1900: older instants may be of another calendar, which Spark translates
+FIRST_US = -2_208_988_800_000_000
+"""The year 1900: older instants may be of another calendar, which Spark translates."""
 _US = {"us": 1, "ms": 1_000}
 
 
@@ -52,10 +53,11 @@ class Stretch:
     Attributes:
         source: Name of its source.
         name: The file, as `_file` of its records has it.
-        path: Its path or URL.
+        path: Path or URL of it, or of the copy that is read.
         rows: Number of rows, at least one.
         first_us: The first arrival, microseconds.
         last_us: The last one.
+        before: Lines of the file that were read before, and are not among the rows.
     """
 
     source: str
@@ -64,6 +66,7 @@ class Stretch:
     rows: int
     first_us: int
     last_us: int
+    before: int = 0
 
 
 def stretches_in_order(
@@ -71,10 +74,11 @@ def stretches_in_order(
 ) -> list[Stretch] | None:
     """Return the files of an ingestion, one after the other as their records are in the log.
 
-    Only parquet files are looked at: reading one column of them takes a hundredth of the time of sorting their rows.
+    Only parquet files, and copies as such, are looked at: reading one column of them takes a hundredth of the time of
+    sorting their rows.
 
     Args:
-        read: Each source with its files.
+        read: Each source with its files, as they are read.
         by_arrival: The log has the records by arrival, then by file; else by file and place alone.
         time_zone: Zone for times without one, unless a source has its own.
 
@@ -102,20 +106,22 @@ def _follows(after: Stretch, before: Stretch) -> bool:
 
 
 def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | None:
-    if source.format != "parquet":
+    if (file.read_as or source.format) != "parquet":
         return None
     if source.arrival_time is None:
-        if not is_instant(file.modified_us):
-            return None
-        rows = _rows_of(file.path)
-        return Stretch(source.name, file.name, file.path, rows, file.modified_us, file.modified_us)
+        at_us = file.modified_us
+        return _stretch_of(source, file, _rows_of(file.readable), at_us, at_us) if is_instant(at_us) else None
     column = source.arrival_time.strip("`")
     try:
         in_file = names_in_files([column], source.rename)[column]
-        arrivals = _range_of(_opened(file.path), in_file, time_zone)
+        arrivals = _range_of(_opened(file.readable), in_file, time_zone)
     except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
         return None
-    return None if arrivals is None else Stretch(source.name, file.name, file.path, *arrivals)
+    return None if arrivals is None else _stretch_of(source, file, *arrivals)
+
+
+def _stretch_of(source: FilesSource, file: FileRange, rows: int, first_us: int, last_us: int) -> Stretch:
+    return Stretch(source.name, file.name, file.readable, rows, first_us, last_us, file.skip_lines)
 
 
 def _opened(path: str) -> pq.ParquetFile:
@@ -147,7 +153,7 @@ def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, i
     if first is None or last is None:
         return 0, 0, 0
     scale = _US[kind.unit]
-    return (rows, first * scale, last * scale) if _FIRST_US <= first * scale <= last * scale <= LAST_US else None
+    return (rows, first * scale, last * scale) if FIRST_US <= first * scale <= last * scale <= LAST_US else None
 
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -165,8 +171,14 @@ _UNSIGNED: Mapping[pa.DataType, T.DataType] = {
     pa.uint32(): T.LongType(),
     pa.uint64(): T.DecimalType(20, 0),
 }
-_URL = "__tm_url"
-_PLACES = StructType().add(_URL, T.StringType()).add(FILE, T.StringType()).add("__tm_modified_us", T.LongType())
+_URL, _ROW = "__tm_url", "__tm_row"
+_PLACES = (
+    StructType()
+    .add(_URL, T.StringType())
+    .add(FILE, T.StringType())
+    .add("__tm_modified_us", T.LongType())
+    .add("__tm_before", T.LongType())
+)
 
 
 @dataclass(frozen=True)
@@ -297,7 +309,7 @@ def read_parquet(
     errors: dict[str, InputError] = {}
     for file in ranges:
         try:
-            groups[layout_of(file.path, schema, source)].append(file)
+            groups[layout_of(file.readable, schema, source)].append(file)
         except InputError as error:
             errors[file.path] = error
     if errors:
@@ -305,7 +317,7 @@ def read_parquet(
     rows = [
         _read_group(spark, source, schema, layout, files, time_zone=time_zone) for layout, files in groups.items()
     ]
-    counts = {file.path: _rows_of(file.path) for file in ranges}
+    counts = {file.path: file.skip_lines + _rows_of(file.readable) for file in ranges}
     return Numbered(reduce(DataFrame.union, rows), counts)
 
 
@@ -327,23 +339,24 @@ def _read_group(
     read_as = {field.name: T.TimestampNTZType() if field.name in layout.local else field.dataType for field in schema}
     shape = StructType([StructField(own[name], kind) for name, kind in read_as.items() if name in own])
     unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
-    scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.path) for file in files))
+    scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.readable) for file in files))
     place = scan.metadataColumn("_metadata")  # also if a column of the file has this name
     values = {name: f"__tm_value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
         *(F.col(quoted(name)).alias(value) for name, value in values.items()),
         place["file_path"].alias(_URL),
-        (place["row_index"] + 1).alias(POSITION),
+        (place["row_index"] + 1).alias(_ROW),
     )
-    by_path = {file.path: file for file in files}
+    by_path = {file.readable: file for file in files}
     places = [
-        (url, file.name, file.modified_us)
+        (url, file.name, file.modified_us, file.skip_lines)
         for listed in scan.inputFiles()
         for file in [by_path[path_of_url(listed)]]
         for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
     ]
     table = frame_of(spark, places, _PLACES)
-    placed = rows.join(F.broadcast(table), _URL).withColumn(MODIFIED, F.timestamp_micros("__tm_modified_us"))
+    of_file = {MODIFIED: F.timestamp_micros("__tm_modified_us"), POSITION: F.col("__tm_before") + F.col(_ROW)}
+    placed = rows.join(F.broadcast(table), _URL).withColumns(of_file)
     return to_records(
         placed,
         source,
@@ -437,7 +450,7 @@ class FilePiece:
             c.CLOCK: pa.array(clock_us).cast(instant),
             c.SOURCE: pa.repeat(self.stretch.source, n),
             c.FILE: pa.repeat(self.stretch.name, n),
-            c.POSITION: pa.array(self.before + rows + 1),
+            c.POSITION: pa.array(self.stretch.before + self.before + rows + 1),
             c.BATCH: pa.repeat(batch_id, n),
         }
 

@@ -266,12 +266,14 @@ class SourceRead:
         states: The states of the files to remember once the records are stored.
         untimed: The first parts of `_file` whose `_modified` only orders them: they have no time of their own.
         corrects: The version of a table whose rows correct the log, with its rows as they were before it.
+        files: The files that have bytes, as they are read: some from copies.
     """
 
     records: DataFrame
     states: tuple[FileState, ...] = ()
     untimed: tuple[str, ...] = ()
     corrects: "tuple[TableVersion, DataFrame] | None" = None
+    files: "tuple[FileRange, ...]" = ()
 
 
 @dataclass(frozen=True)

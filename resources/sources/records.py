@@ -72,13 +72,14 @@ def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRang
 
 def _copied(file: FileRange, place: Place) -> FileRange:
     copy = place / f"{file.digest[:32]}.txt"
-    with _new(copy) as target:
+    with new_file(copy) as target:
         for part in _shortened(text_in(file.path, file.size + file.left_bytes), file.long_lines):
             target.write(part)
     return replace(file, read_at=str(copy))
 
 
-def _new(copy: Place) -> IO[bytes]:
+def new_file(copy: Place) -> IO[bytes]:
+    """Open a new file, in folders that need not exist."""
     if isinstance(copy, Path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         return copy.open("wb")

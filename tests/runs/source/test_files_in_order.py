@@ -1,5 +1,6 @@
-"""Parquet files whose records lie in the order of the log get the numbers that sorting would have made."""
+"""Parquet files and JSON lines that lie in the order of the log get the numbers that sorting would have made."""
 
+import json
 import random
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,7 +19,9 @@ name: rows
 sources:
   - {{name: a, kind: files, path: a/*.parquet, format: parquet, schema: "at TIMESTAMP, n BIGINT", arrival_time: at,
      settle: 0 s, order: {order}}}
-  - {{name: b, kind: files, path: b/*.parquet, format: parquet, schema: "at TIMESTAMP, n BIGINT", arrival_time: at,
+  - {{name: b, kind: files, path: b/*.json, format: json, schema: "at TIMESTAMP, n BIGINT", arrival_time: at,
+     settle: 0 s, order: {order}}}
+  - {{name: c, kind: files, path: c/*.json, format: json, schema: "n BIGINT, at TIMESTAMP", arrival_time: at,
      settle: 0 s, order: {order}}}
 time: {{timestamp_by: at{start}}}
 """
@@ -29,9 +32,12 @@ def land(folder: Path, name: str, seconds: list[int]) -> list[tuple[datetime, st
     """Writes a file; its records as the log orders them: arrival, file, source, place."""
     at = [START + timedelta(seconds=one) for one in seconds]
     (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(
-        pa.table({"at": pa.array(at, pa.timestamp("us", "UTC")), "n": seconds}), folder / name, row_group_size=7
-    )
+    if name.endswith(".json"):
+        lines = [json.dumps({"at": one.isoformat(), "n": n}) for one, n in zip(at, seconds, strict=True)]
+        (folder / name).write_text("\n".join(lines))
+    else:
+        columns = {"at": pa.array(at, pa.timestamp("us", "UTC")), "n": seconds}
+        pq.write_table(pa.table(columns), folder / name, row_group_size=7)
     source, _, file = name.partition("/")
     return [(one, file, source, place) for place, one in enumerate(at, start=1)]
 
@@ -52,14 +58,14 @@ def test_records_are_numbered_as_if_sorted(tmp_path: Path, order: str, start_s: 
     start_at = f", start_at: {start.isoformat()}" if start_s else ""
     (tmp_path / "rows.yaml").write_text(SPEC.format(order=order, start=start_at))
     landed: list[tuple[datetime, str, str, int]] = []
-    for name in ("a/1", "b/2", "a/3"):
+    for name in ("a/1.parquet", "b/2.json", "a/3.parquet", "c/4.json"):
         seconds = []
         for _ in range(20):
             second += drawn.choice([0, 1, 2])
             seconds.append(second)
-        if falls and name == "b/2":
+        if falls and name == "b/2.json":
             seconds[4], seconds[12] = seconds[12], seconds[4]
-        landed += land(tmp_path, f"{name}.parquet", seconds)
+        landed += land(tmp_path, name, seconds)
     expected = sorted(
         [one for one in landed if one[0] >= start], key=lambda one: one if order == "arrival_time" else one[1:]
     )
