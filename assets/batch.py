@@ -5,7 +5,7 @@ and safe to repeat. Not here: judging (judging.py), which rows a stage writes, h
 (resources/delta/).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +19,7 @@ from tidemark.assets.log_control import REOPEN, recorded
 from tidemark.assets.planning import segment_of
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
+from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import Filters, unreadable_file
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
@@ -132,6 +133,11 @@ class BatchWriter:
         return self.workspace.lake.replace(
             table, stamped, where=where, attempt=self.plan.attempt, expect=ready, are_few=few, stays=stays
         )
+
+    def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
+        """Add rows that Arrow reads, whole; see `Lake.append_pieces`."""
+        lake, attempt = self.workspace.lake, self.plan.attempt
+        return lake.append_pieces(table, pieces, attempt=attempt, expect=self._ready(table))
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
         """Add rows that this process has, whole, as they are."""

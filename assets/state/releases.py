@@ -4,6 +4,8 @@ Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_eve
 (timeops/events/adjustment.py).
 """
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,6 +14,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
+from tidemark.assets.state.stored_events import StoredEvents
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import FEW_ROWS
@@ -44,6 +47,35 @@ def write_released(batch: Batch, outcomes: Outcomes) -> int:
     held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
     if batch.is_small and held_before <= FEW_ROWS:
         return _write_few(batch)
+    stored = StoredEvents.of(batch, outcomes) if held_before <= FEW_ROWS else None
+    written = None if stored is None else _write_stored(batch, outcomes, stored)
+    return written if written is not None else _write_by_spark(batch, outcomes, held_before)
+
+
+def _write_stored(batch: Batch, outcomes: Outcomes, stored: StoredEvents) -> int | None:
+    """Write events that have the values of the log; return how many got a `_release_seq`, None where Spark has to."""
+    where, after = _no_longer_held(batch.after), batch.after
+    are_accepted = outcomes.reason == 0
+    are_out = np.full(len(outcomes), after.final)
+    if after.watermark_us is not None and not after.final:
+        are_out = stored.t_us < after.watermark_us
+    are_held = are_accepted & ~are_out
+    if np.count_nonzero(are_held) > FEW_ROWS:
+        return None
+    held = pa.Table.from_batches(_no_longer(batch, stored.schema.names), stored.schema)
+    parts = stored.in_order(held, are_accepted & are_out, batch.before.released, batch.plan.batch_id)
+    if parts is None:
+        return None
+    try:
+        written = batch.append_pieces(tables.ORDERED_EVENTS, parts).rows if parts else 0
+    except pa.ArrowException:  # too many events wait for others before them
+        return None
+    batch.replace_rows(tables.HELD_EVENTS, stored.some(are_held), where=where)
+    return written
+
+
+def _write_by_spark(batch: Batch, outcomes: Outcomes, held_before: int) -> int:
+    """Write the events by queries of Spark; return how many got a `_release_seq`."""
     payload = payload_of(batch.workspace)
     passed = batch.outcome.released.passed.select(*held_columns(payload))
     written, kept = 0, int(outcomes.is_kept.sum())
@@ -134,14 +166,19 @@ def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
 
 def _released_us(batch: Batch, outcomes: Outcomes) -> Array:
     """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
-    workspace, where = batch.workspace, _no_longer_held(batch.after)
-    if where is None:
+    if _no_longer_held(batch.after) is None:
         return np.zeros(0, np.int64)
     own = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
     fresh = [us if batch.flushes else us[us < batch.after.watermark_us] for us in own]
-    rows = pieces(workspace.lake, tables.HELD_EVENTS, workspace.base_of(tables.HELD_EVENTS), [c.TIMESTAMP], where)
-    held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in rows]
+    held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in _no_longer(batch, [c.TIMESTAMP])]
     return np.concatenate([*held, *fresh])
+
+
+def _no_longer(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the events that earlier batches held and a batch of one timeline releases."""
+    where, held = _no_longer_held(batch.after), tables.HELD_EVENTS
+    if where is not None:
+        yield from pieces(batch.workspace.lake, held, batch.workspace.base_of(held), columns, where)
 
 
 def _no_longer_held(after: Position) -> Filters | None:

@@ -108,7 +108,7 @@ class FilesFound(Found):
     @property
     def needs_place(self) -> bool:
         """Return whether files may be copied: their lines are plain, or too long for a record."""
-        return any(self.may_be_plain or file.long_lines for file in self.ready)
+        return self.may_be_plain or any(file.long_lines for file in self.ready)
 
     @property
     def columns(self) -> Columns:
@@ -208,7 +208,7 @@ class _Examination:
             touched=tuple(self.touched),
             copies=tuple(self.copies),
             notes=tuple(self.notes),
-            may_be_plain=self.source.format == "json",
+            may_be_plain=bool(self.ready) and self.source.format == "json",
         )
 
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:

@@ -376,10 +376,11 @@ PIECE_ROWS = 2_000_000
 _BATCH_ROWS = 1 << 17
 _MOST_BYTES = 1 << 30  # of a row group: Spark reads larger ones, as it may use its disk
 _OTHER_TEXTS = ("large_string", "large_binary", "string_view", "binary_view")  # their sizes are measured otherwise
-_FLAT = (
+FLAT = (
     *(T.BooleanType, T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType),
     *(T.DecimalType, T.StringType, T.BinaryType, T.DateType, T.TimestampType, T.TimestampNTZType),
 )
+"""Types of payload columns that Arrow and Spark store alike."""
 
 
 @dataclass(frozen=True)
@@ -537,7 +538,7 @@ def _columns(
     of_log = {field.name: field.dataType for field in payload}
     types = {field.name: field.type for field in file.schema_arrow}
     is_plain = all(
-        isinstance(of_log[name], _FLAT) and "." not in own and _is_read_alike(types[own])
+        isinstance(of_log[name], FLAT) and "." not in own and _is_read_alike(types[own])
         for name, own in names.items()
     )
     return names if is_plain else None

@@ -42,7 +42,7 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         The same as Spark for every record, in any order. None where a rule or a timeline asks for SQL, or a record is
         not plainly one with a time: the event time must be a column of TIMESTAMP, or the arrival.
     """
-    column, over = _column_of_time(items, rules), rules.time.over
+    column, over = column_of_time(items, rules), rules.time.over
     is_asked = rules.time.early or rules.time.late or rules.time.deduplicate_by or rules.windows_to_close
     if column is None or is_asked or not all(_is_of(items, name, StringType()) for name in over) or len(over) > 1:
         return None
@@ -61,8 +61,8 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
     return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
 
 
-def _column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
-    """Return the column that holds the event time; None where it is not one, or not the same for all sources."""
+def column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
+    """Return the column that holds the event time of all records; None where there is no such column."""
     if len(rules.event_times) > 1:
         return None
     by = rules.event_times[0].timestamp_by
