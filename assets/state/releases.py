@@ -45,11 +45,12 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
 def write_released(batch: Batch, outcomes: Outcomes) -> int:
     """Write the events that are released and the events that stay held; return how many got a `_release_seq`."""
     held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
-    if batch.is_small and held_before <= FEW_ROWS:
-        return _write_few(batch)
     stored = StoredEvents.of(batch, outcomes) if held_before <= FEW_ROWS else None
     written = None if stored is None else _write_stored(batch, outcomes, stored)
-    return written if written is not None else _write_by_spark(batch, outcomes, held_before)
+    if written is not None:
+        return written
+    are_few = batch.is_small and held_before <= FEW_ROWS
+    return _write_few(batch) if are_few else _write_by_spark(batch, outcomes, held_before)
 
 
 def _write_stored(batch: Batch, outcomes: Outcomes, stored: StoredEvents) -> int | None:
