@@ -43,7 +43,7 @@ from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.rules import waiters_to_json
-from tidemark.timeops.session import is_local
+from tidemark.timeops.session import computes_here
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
@@ -307,7 +307,7 @@ def _pieces(
     On a cluster Spark reads them: this process may be far from the files, and has fewer cores.
     """
     spark, spec = workspace.spark, workspace.spec
-    if not stretches or not is_local(spark.conf.get("spark.master", "local") or ""):
+    if not stretches or not computes_here(spark):
         return []
     sources = {
         source.name: (source, schema_in_input(spark, source), time.time_zone)

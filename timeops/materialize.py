@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidemark.timeops.session import is_local
+from tidemark.timeops.session import computes_here
 
 Materialize = Callable[[DataFrame], DataFrame]
 """Returns a frame with the same rows, computed once, or leaves it as it is."""
@@ -28,7 +28,7 @@ def computed(frame: DataFrame) -> DataFrame:
 
     Nothing remembers how to compute them again. On a cluster two executors keep each row, as one may go away.
     """
-    is_alone = is_local(frame.sparkSession.conf.get("spark.master", "local") or "")
+    is_alone = computes_here(frame.sparkSession)
     level = None if is_alone else StorageLevel.MEMORY_AND_DISK_2
     return frame.localCheckpoint(storageLevel=level)
 

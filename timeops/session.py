@@ -27,6 +27,11 @@ def is_local(master: str) -> bool:
     return master == "local" or master.startswith("local[")
 
 
+def computes_here(session: SparkSession) -> bool:
+    """Return whether a session computes in one process on this machine, and not on a cluster."""
+    return is_local(session.conf.get("spark.master", "local") or "")
+
+
 def check_session(session: SparkSession) -> None:
     """Check that a session made elsewhere means the same by an expression as a pipeline's.
 

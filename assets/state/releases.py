@@ -45,21 +45,17 @@ def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
 def write_released(batch: Batch, outcomes: Outcomes) -> int:
     """Write the events that are released and the events that stay held; return how many got a `_release_seq`."""
     held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
-    stored = StoredEvents.of(batch, outcomes) if held_before <= FEW_ROWS else None
+    few_held = held_before <= FEW_ROWS
+    stored = StoredEvents.of(batch, outcomes) if few_held else None
     written = None if stored is None else _write_stored(batch, outcomes, stored)
     if written is not None:
         return written
-    are_few = batch.is_small and held_before <= FEW_ROWS
-    return _write_few(batch) if are_few else _write_by_spark(batch, outcomes, held_before)
+    return _write_few(batch) if batch.is_small and few_held else _write_by_spark(batch, outcomes, held_before)
 
 
 def _write_stored(batch: Batch, outcomes: Outcomes, stored: StoredEvents) -> int | None:
     """Write events that have the values of the log; return how many got a `_release_seq`, None where Spark has to."""
-    where, after = _no_longer_held(batch.after), batch.after
-    are_accepted = outcomes.reason == 0
-    are_out = np.full(len(outcomes), after.final)
-    if after.watermark_us is not None and not after.final:
-        are_out = stored.t_us < after.watermark_us
+    are_accepted, are_out = outcomes.reason == 0, stored.t_us < _released_before_us(batch.after)
     are_held = are_accepted & ~are_out
     if np.count_nonzero(are_held) > FEW_ROWS:
         return None
@@ -71,7 +67,7 @@ def _write_stored(batch: Batch, outcomes: Outcomes, stored: StoredEvents) -> int
         written = batch.append_pieces(tables.ORDERED_EVENTS, parts).rows if parts else 0
     except pa.ArrowException:  # too many events wait for others before them
         return None
-    batch.replace_rows(tables.HELD_EVENTS, stored.some(are_held), where=where)
+    batch.replace_rows(tables.HELD_EVENTS, stored.some(are_held), where=_no_longer_held(batch.after))
     return written
 
 
@@ -167,12 +163,10 @@ def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
 
 def _released_us(batch: Batch, outcomes: Outcomes) -> Array:
     """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
-    if _no_longer_held(batch.after) is None:
-        return np.zeros(0, np.int64)
     own = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
-    fresh = [us if batch.flushes else us[us < batch.after.watermark_us] for us in own]
+    fresh = [us[us < _released_before_us(batch.after)] for us in own]
     held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in _no_longer(batch, [c.TIMESTAMP])]
-    return np.concatenate([*held, *fresh])
+    return np.concatenate([np.zeros(0, np.int64), *held, *fresh])
 
 
 def _no_longer(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -180,6 +174,13 @@ def _no_longer(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]
     where, held = _no_longer_held(batch.after), tables.HELD_EVENTS
     if where is not None:
         yield from pieces(batch.workspace.lake, held, batch.workspace.base_of(held), columns, where)
+
+
+def _released_before_us(after: Position) -> int:
+    """Return the instant before which events of the only timeline are released."""
+    if after.final:
+        return c.MAX_US + 1
+    return c.MIN_US if after.watermark_us is None else after.watermark_us
 
 
 def _no_longer_held(after: Position) -> Filters | None:

@@ -29,7 +29,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.events.stored_times import column_of_time
-from tidemark.timeops.session import is_local
+from tidemark.timeops.session import computes_here
 from tidemark.timeops.watermark.fold import Array
 
 _GROUP_ROWS = 1 << 17  # of a row group
@@ -67,12 +67,12 @@ class StoredEvents:
         So it is on a cluster, where the log is not as it is stored, if a rule moved an event, and if an expression
         says when it happened.
         """
-        workspace, payload = batch.workspace, payload_of(batch.workspace)
-        column, first_seq = column_of_time(batch.items, workspace.rules), batch.plan.first_seq
-        is_plain = all(isinstance(field.dataType, FLAT) for field in payload) and not outcomes.moved.any()
-        is_near = is_local(workspace.spark.conf.get("spark.master", "local") or "")
+        workspace, first_seq = batch.workspace, batch.plan.first_seq
         is_whole = len(outcomes) == records_in(batch.plan)
-        if column is None or workspace.spec.time.over or not (is_plain and is_near and is_whole):
+        if workspace.spec.time.over or outcomes.moved.any() or not is_whole or not computes_here(workspace.spark):
+            return None
+        payload, column = payload_of(workspace), column_of_time(batch.items, workspace.rules)
+        if column is None or not all(isinstance(field.dataType, FLAT) for field in payload):
             return None
         if stored_columns(workspace, first_seq, plan_end(batch.plan), payload.names) is None:
             return None

@@ -61,7 +61,7 @@ from tidemark.resources.sources.records import (
 from tidemark.resources.sources.text_files import read_csv, read_json
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.session import is_local
+from tidemark.timeops.session import computes_here
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
 
@@ -410,7 +410,7 @@ def read_files(
     """
     schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
     filled = tuple(file for file in ranges if file.size)
-    if place is not None and is_local(spark.conf.get("spark.master", "local") or ""):
+    if place is not None and computes_here(spark):
         filled = with_plain_copies(filled, source, schema, zone, place)
     by_format: dict[str, list[FileRange]] = defaultdict(list)
     for file in filled:

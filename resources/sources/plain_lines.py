@@ -11,6 +11,7 @@ wrong with the line.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -44,11 +45,12 @@ _WRITTEN = (
     r"(Z|[+-](0\d|1[0-7])(:?[0-5]\d)?)?$"
 )
 """A time that Arrow and Spark both read, and in the same way."""
-_BLOCK_BYTES = 16 << 20
+_BLOCK_CHUNKS = 16
 _SAMPLE_BYTES = 1 << 20
 _MOST_UNKNOWN = 500  # columns that the source does not name: more may be keys that never end
 _LONGEST_NAME = 1_000
-_LONG_LINE, _LONG_NUMBER = 1_000, re.compile(rb"\d{300}")  # Spark's parser refuses numbers of more than 1,000 signs
+_LONG_LINE, _LONG_NUMBER = 1_000, re.compile(rb"\d{300}")
+"""Spark's parser refuses a number of more than 1,000 signs: at least 300 of them are digits in a row."""
 
 
 class _NotPlainError(Exception):
@@ -119,7 +121,8 @@ def _copy(file: FileRange, schema: T.StructType, time_zone: str, copy: Place) ->
 def _blocks(file: FileRange) -> Iterator[bytes]:
     """Yield the lines that were not read before, each with its end."""
     skip, rest = file.skip_lines, b""
-    for text in _joined(text_in(file.path, file.size)):
+    chunks = text_in(file.path, file.size)
+    for text in iter(lambda: b"".join(islice(chunks, _BLOCK_CHUNKS)), b""):
         if b"\r" in text:  # which ends a line for Spark
             raise _NotPlainError
         whole = rest + text
@@ -131,18 +134,6 @@ def _blocks(file: FileRange) -> Iterator[bytes]:
             yield left
     if rest and not skip:
         yield rest + b"\n"
-
-
-def _joined(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    waiting: list[bytes] = []
-    size = 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        size += len(chunk)
-        if size >= _BLOCK_BYTES:
-            yield b"".join(waiting)
-            waiting, size = [], 0
-    yield b"".join(waiting)
 
 
 def _options(block: bytes, wanted: pa.Schema) -> pj.ParseOptions:

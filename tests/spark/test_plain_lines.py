@@ -164,7 +164,7 @@ def test_a_file_that_grew_is_copied_from_its_new_lines_on(spark: SparkSession, t
 def test_a_file_is_copied_in_blocks_that_end_with_a_line(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_lines, "_BLOCK_BYTES", 1)
+    monkeypatch.setattr(plain_lines, "_BLOCK_CHUNKS", 1)
     monkeypatch.setattr(local_files, "_CHUNK_BYTES", 50)
     assert copied(spark, tmp_path, PLAIN) == [1, 2, 3, 4, 5, 6, 7]
     assert copied(spark, tmp_path, PLAIN, skip=3) == [4, 5, 6, 7]
