@@ -118,12 +118,14 @@ class StoredEvents:
         """
         held = held.sort_by(c.SEQ)  # they came before all records of the batch
         us = np.concatenate([held[c.TIMESTAMP].cast(pa.int64()), np.where(are_released, self.t_us, _NEVER_US)])
-        count = len(held) + np.count_nonzero(are_released)
+        count = len(held) + int(np.count_nonzero(are_released))
+        if not count:
+            return []
         order = np.argsort(us, kind="stable")[:count].astype(np.int32)
         ranks = np.full(len(us), -1, np.int32)
         ranks[order] = np.arange(count, dtype=np.int32)
         sequence = _Sequence(self, held, ranks, start, batch_id)
-        files = max(1, min(pa.cpu_count(), count // _LEAST_ROWS), ceil(count / PIECE_ROWS)) if count else 0
+        files = max(1, min(pa.cpu_count(), count // _LEAST_ROWS), ceil(count / PIECE_ROWS))
         cuts = [range(*ends) for ends in pairwise(count * number // files for number in range(files + 1))]
         spans = [_span(order[cut.start : cut.stop] - len(held)) for cut in cuts]
         if sum(map(len, spans)) > _MOST_READ * len(are_released):

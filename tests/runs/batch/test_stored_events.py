@@ -48,13 +48,17 @@ def _all_batches_are_large_and_pieces_small(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def events(seed: int, apart_s: float = 1, late_s: int = 12) -> Files:
-    """Return files of events a step apart, each up to so long before its turn; some are far ahead or have no time."""
+    """Return files of events a step apart, each up to so long before its turn; some are far ahead or have no time.
+
+    The events of the first file are all held.
+    """
     drawn, step, files = random.Random(seed), 0, Files()
-    for _ in range(2):
+    for count in (3, drawn.choice([60, 150]), 60):
         lines: list[dict[str, object]] = []
-        for _ in range(drawn.choice([60, 150])):
+        for _ in range(count):
             step += 1
-            s = step * apart_s - drawn.choice([0, 0, 0.25, drawn.random() * late_s]) + drawn.choice([0] * 30 + [100])
+            s = step * apart_s - drawn.choice([0, 0, 0.25, drawn.random() * late_s])
+            s += drawn.choice([0] * 30 + [100]) if files else 0
             text = None if drawn.random() < 0.02 else (START + timedelta(seconds=s)).isoformat()
             lines.append({"at": text, "k": drawn.choice(["a", "é", None]), "v": drawn.choice([0.5, -0.0, None])})
         files.append(lines)
