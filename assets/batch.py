@@ -232,7 +232,7 @@ class Batch(BatchWriter):
         before_us, workspace = self.before.max_t_us, self.workspace
         # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.
         may_be_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
-        if may_be_any or workspace.keeps_timelines or self.keeps_records:
+        if may_be_any or workspace.spec.keeps_timelines or self.keeps_records:
             return F.lit(True)
         first_seq = self.outcome.judged.watermarks.first_seq_from(us)
         return F.col(c.SEQ) >= F.lit(plan_end(self.plan) if first_seq is None else first_seq)

@@ -148,7 +148,7 @@ def _are_released_in_order(batch: Batch) -> bool:
     The state of several timelines, and all else that is kept by timeline, is in tables that this pass does not read.
     """
     workspace, lake = batch.workspace, batch.workspace.lake
-    if workspace.keeps_timelines:
+    if workspace.spec.keeps_timelines:
         return False
     after, of_batch = workspace.progress.position_after(batch.plan.batch_id), [(c.BATCH, "=", batch.plan.batch_id)]
     reached_us = c.MIN_US if after.watermark_us is None else after.watermark_us
@@ -163,7 +163,7 @@ def _releases(batch: Batch) -> DataFrame:
     rows = batch.written(tables.ORDERED_EVENTS).where(F.col(c.RELEASE_SEQ).isNotNull())
     position = workspace.progress.position_after(plan.batch_id)
     before = from_driver(workspace.spark, batch.timelines)
-    if workspace.keeps_timelines:
+    if workspace.spec.keeps_timelines:
         after = batch.written(tables.TIMELINES)
     else:
         after = from_driver(workspace.spark, one_timeline(position))

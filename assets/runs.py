@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from dagster import AssetExecutionContext, AssetKey, Backoff, DagsterExecutionInterruptedError, Failure, RetryPolicy
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import Batch
@@ -28,7 +28,7 @@ OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
 
 SPARK = "tidemark_spark"
 """Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
-RETRIES = RetryPolicy(max_retries=3, delay=5, backoff=Backoff.EXPONENTIAL)
+RETRIES = dg.RetryPolicy(max_retries=3, delay=5, backoff=dg.Backoff.EXPONENTIAL)
 """A stage is tried again after 5, 15 and 35 seconds: for a machine that was short of something, or another run."""
 
 FAILURE_TAG = "tidemark/failure"
@@ -42,9 +42,14 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def key(spec: Spec, name: str) -> AssetKey:
+def key(spec: Spec, name: str) -> dg.AssetKey:
     """Return the key of a pipeline's asset, such as `earthquakes/raw_events`."""
-    return AssetKey([spec.name, *name.split("/")])
+    return dg.AssetKey([spec.name, *name.split("/")])
+
+
+def job_of(only: dg.OpDefinition, name: str, about: str) -> dg.JobDefinition:
+    """Return a job of one op, in the process of its run."""
+    return dg.GraphDefinition(name, description=about, node_defs=[only]).to_job(executor_def=dg.in_process_executor)
 
 
 def pool_of(spec: Spec) -> str:
@@ -99,11 +104,11 @@ def was_interrupted(error: BaseException | None) -> bool:
     """Return whether a stop of the run caused an error: what is put in order after it may fail of it as well."""
     if error is None:
         return False
-    stopped = isinstance(error, KeyboardInterrupt | DagsterExecutionInterruptedError)
+    stopped = isinstance(error, KeyboardInterrupt | dg.DagsterExecutionInterruptedError)
     return stopped or was_interrupted(error.__cause__ or error.__context__)
 
 
-def say_who_runs(context: AssetExecutionContext) -> None:
+def say_who_runs(context: dg.AssetExecutionContext) -> None:
     """Name this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
     run_id = context.run.run_id
     context.instance.add_run_tags(run_id, {PROCESS_TAG: this_process(run_id).text})
@@ -125,7 +130,7 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
             raise
         except BaseException as error:
             if stop_signal() is not None or was_interrupted(error):
-                raise Failure("The run was stopped.", allow_retries=False) from error
+                raise dg.Failure("The run was stopped.", allow_retries=False) from error
             if not isinstance(error, Exception):
                 raise
             context: Any = args[0]
@@ -133,6 +138,6 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
                 context.instance.add_run_tags(context.run.run_id, {FAILURE_TAG: LASTING})
             elif ATTENDED_TAG not in context.run.tags:
                 raise
-            raise Failure(str(error), allow_retries=False) from error
+            raise dg.Failure(str(error), allow_retries=False) from error
 
     return telling

@@ -364,7 +364,7 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
             found[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
-    if workspace.keeps_timelines:
+    if workspace.spec.keeps_timelines:
         found[tables.TIMELINES] = StructType([*from_arrow_schema(TIMELINE_SCHEMA).fields, _BATCH_FIELD])
     if workspace.spec.time.deduplicate_by:
         found[tables.FIRST_TIMES] = StructType([*FIRST_TIMES_SCHEMA.fields, _BATCH_FIELD])

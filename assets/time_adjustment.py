@@ -93,7 +93,7 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
     write_items(batch.workspace, batch.plan, control_items(batch.workspace, batch.plan, after))
     if batch.workspace.spec.time.deduplicate_by:
         write_first_times(batch)
-    if batch.workspace.keeps_timelines:
+    if batch.workspace.spec.keeps_timelines:
         _write_timelines(batch, after, counts)
     else:
         _write_watermarks(batch, after, counts)

@@ -53,7 +53,7 @@ def _may_give(batch: Batch, window: WindowSpec) -> bool:
     Of several timelines some may close whenever there are records. A row without an event may have waited for one.
     """
     waits = window.empty and may_wait(window, batch.outcome.judged.rules)
-    if batch.workspace.keeps_timelines or window.revises or waits:
+    if batch.workspace.spec.keeps_timelines or window.revises or waits:
         return batch.after.clock_us is not None
     return batch.flushes or may_close_between(batch.before.watermark_us, batch.after.watermark_us, window)
 
@@ -96,7 +96,7 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
     A session may have begun at any time.
     """
     watermark_us = batch.before.watermark_us
-    if batch.workspace.keeps_timelines or watermark_us is None:
+    if batch.workspace.spec.keeps_timelines or watermark_us is None:
         return ()
     first_us = kind_of(window).needed_from(watermark_us) - 1  # an event on the start may be outside
     # A window around an event of the year 1 may begin before it, where no event can be.

@@ -40,7 +40,7 @@ from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
-from tidemark.pipelines.rebuilding import rebuild_job, rejudge_job
+from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
 from tidemark.resources.opening import Memory
@@ -235,8 +235,7 @@ def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, r
         jobs=[
             job,
             upkeep_job(file, settings),
-            rebuild_job(file, settings, choice),
-            rejudge_job(file, settings, choice),
+            *rebuild_jobs(file, settings, choice),
         ],
         schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
         sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],

@@ -16,8 +16,6 @@ from dagster import (
     Failure,
     JobDefinition,
     OpExecutionContext,
-    in_process_executor,
-    job,
     op,
 )
 from pydantic import Field
@@ -28,7 +26,7 @@ from tidemark.assets.rebuild.rejudging import Decision, rejudge
 from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.rebuild.windows import asked_by_spec
-from tidemark.assets.runs import RETRIES, key, lasts
+from tidemark.assets.runs import RETRIES, job_of, key, lasts
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput
 from tidemark.resources.settings import Settings
@@ -150,42 +148,24 @@ class RejudgeSettings(Config):
         return Decision(self.reason.strip(), self.exclude, self.where, self.include)
 
 
-def rebuild_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
-    """Build the job that makes the tables of a pipeline anew. It is in no pool, as live runs go on beside it."""
+def rebuild_jobs(file: SpecFile, settings: Settings, choice: SparkChoice) -> list[JobDefinition]:
+    """Build the jobs that judge the log of a pipeline anew, as it is and without some records.
+
+    They are in no pool, as live runs go on beside them.
+    """
     name = file.spec.name
 
     @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
     def make_anew(context: OpExecutionContext, config: RebuildSettings) -> None:
         _rebuild_in_run(file, settings, choice, context, config)
 
-    @job(
-        name=f"{name}_rebuild",
-        executor_def=in_process_executor,
-        description=f"Makes the derived tables of {name} anew from its log, under the spec as it is now.",
-    )
-    def rebuilding() -> None:
-        make_anew()
-
-    return rebuilding
-
-
-def rejudge_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> JobDefinition:
-    """Build the job that judges the log of a pipeline anew without some records, or with them again."""
-    name = file.spec.name
-
     @op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)
     def judge_anew(context: OpExecutionContext, config: RejudgeSettings) -> None:
         _rebuild_in_run(file, settings, choice, context, config)
 
-    @job(
-        name=f"{name}_rejudge",
-        executor_def=in_process_executor,
-        description=f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why.",
-    )
-    def rejudging() -> None:
-        judge_anew()
-
-    return rejudging
+    rebuilt = f"Makes the derived tables of {name} anew from its log, under the spec as it is now."
+    rejudged = f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why."
+    return [job_of(make_anew, f"{name}_rebuild", rebuilt), job_of(judge_anew, f"{name}_rejudge", rejudged)]
 
 
 def _rebuild_in_run(

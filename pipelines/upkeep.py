@@ -20,15 +20,13 @@ from dagster import (
     JobDefinition,
     OpExecutionContext,
     RunsFilter,
-    in_process_executor,
-    job,
     op,
 )
 from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
-from tidemark.assets.runs import key
+from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
 from tidemark.resources.delta.files import Size, compact, size_of, vacuum
 from tidemark.resources.delta.undoing import same_rows
@@ -180,15 +178,8 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
         numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
         context.add_output_metadata({**numbers, "pages_deleted": done.pages, "runs_deleted": done.runs})
 
-    @job(
-        name=f"{name}_maintain",
-        executor_def=in_process_executor,
-        description=f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs.",
-    )
-    def upkeep() -> None:
-        look_after()
-
-    return upkeep
+    about = f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs."
+    return job_of(look_after, f"{name}_maintain", about)
 
 
 def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:

@@ -11,7 +11,6 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from tidemark.resources.places.place import Place
 from tidemark.timeops.spec import WindowSpec
 
 FORMAT_VERSION = 4
@@ -109,11 +108,6 @@ def _is_of_the_log(parts: Sequence[str]) -> bool:
         if name in derived or above in ("windows", "history", "_state"):
             return False
     return False
-
-
-def pipeline_folder(warehouse: Place, pipeline: str) -> Place:
-    """Return the folder that holds a pipeline's tables."""
-    return warehouse / pipeline
 
 
 _EVENT_RANGES = ("_timestamp", "_arrival_seq", "_batch_id")

@@ -148,7 +148,7 @@ class Workspace:
     @property
     def folder(self) -> Place:
         """Folder of the pipeline's tables."""
-        return tables.pipeline_folder(self.warehouse, self.spec.name)
+        return self.warehouse / self.spec.name
 
     @cached_property
     def lake(self) -> Lake:
@@ -196,18 +196,13 @@ class Workspace:
         return {window.name: tables.window_table(window.name) for window in self.spec.windows}
 
     @property
-    def keeps_timelines(self) -> bool:
-        """Return whether a table holds the state between batches: it is more than the watermark of one timeline."""
-        return self.spec.keeps_timelines
-
-    @property
     def tables(self) -> tuple[str, ...]:
         """Every table of the pipeline except `batches`, the log of the others, and tables of other pipelines."""
         released = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if self.spec.outputs.ordered_events else ()
         needed = dict.fromkeys(tables.needed_table(window) for window in self.spec.windows)
         flushed = [tables.flushed_table(window.name) for window in self.spec.windows]
         seen = tuple(tables.seen_groups_table(window.name) for window in self.spec.windows if window.empty)
-        timelines = (tables.TIMELINES,) if self.keeps_timelines else ()
+        timelines = (tables.TIMELINES,) if self.spec.keeps_timelines else ()
         first_times = (tables.FIRST_TIMES,) if self.spec.time.deduplicate_by else ()
         read = () if self.log_of else (tables.RAW_EVENTS, tables.FILES)
         return (

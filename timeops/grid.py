@@ -62,7 +62,7 @@ def last_end_of(timestamp_us: str, window: WindowSpec) -> str:
 
 def close_time(end_us: str, window: WindowSpec) -> str:
     """Return the lowest watermark at which a window is closed: its end and allowed lateness (M), or just after."""
-    return shifted(end_us, window.allowed_lateness_us + window.ends_inside_us)
+    return shifted(end_us, window.closes_after_us)
 
 
 def open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
@@ -81,7 +81,7 @@ def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
 
 def last_closed(watermark_us: str, window: WindowSpec) -> str:
     """Return the end of the last window of the grid that is closed at a watermark."""
-    return last_end(shifted(watermark_us, -window.allowed_lateness_us - window.ends_inside_us), window)
+    return last_end(shifted(watermark_us, -window.closes_after_us), window)
 
 
 def last_end(limit_us: str, window: WindowSpec) -> str:
@@ -133,11 +133,10 @@ def may_close_between(before_us: int | None, after_us: int | None, window: Windo
         return False
     if before_us is None or not window.closes_on_grid:
         return True
-    delay_us = window.allowed_lateness_us + window.ends_inside_us
     if window.calendar is not None:
-        days = [_local_day(value - delay_us, window.calendar[1]) for value in (before_us, after_us)]
+        days = [_local_day(value - window.closes_after_us, window.calendar[1]) for value in (before_us, after_us)]
         return None in days or days[0] != days[1]
-    anchor = window.offset_us + window.size_us + delay_us
+    anchor = window.offset_us + window.size_us + window.closes_after_us
     return (before_us - anchor) // window.end_step_us < (after_us - anchor) // window.end_step_us
 
 
@@ -146,7 +145,7 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 
     Events in a gap of hopping windows may be before or after it.
     """
-    reached = watermark_us - window.allowed_lateness_us - window.ends_inside_us
+    reached = watermark_us - window.closes_after_us
     if window.calendar is not None:
         return reached - LONGEST_MONTH_US
     if window.kind == "snapshot":
@@ -162,7 +161,7 @@ def closed_from(before_us: int, window: WindowSpec) -> int:
         longest_us = LONGEST_MONTH_US if window.calendar[0] == "month" else LONGEST_DAY_US
     else:
         longest_us = 0 if window.kind == "snapshot" else window.size_us
-    return before_us - 1 + longest_us + window.allowed_lateness_us + window.ends_inside_us
+    return before_us - 1 + longest_us + window.closes_after_us
 
 
 def _full_end(within: str, window: WindowSpec) -> str:

@@ -56,7 +56,7 @@ class Reason(StrEnum):
         *("out_of_order", Stage.TIME, True),
         "it came behind the watermark: results for its time were final",
     )
-    # `late_for_windows` in timeops/windows/results.py
+    # `late_of` in timeops/windows/membership.py; of sessions `_take` in timeops/windows/sessions.py
     WINDOW_CLOSED = (
         *("window_closed", Stage.WINDOW, True),
         "all windows of the event had closed; the event itself was accepted",

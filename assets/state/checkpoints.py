@@ -58,7 +58,7 @@ def has_state(workspace: Workspace, checkpoint: Checkpoint) -> bool:
 
     VACUUM may have deleted their files, and a rebuild keeps only the files of its last batch.
     """
-    if not workspace.keeps_timelines:
+    if not workspace.spec.keeps_timelines:
         return True
     if checkpoint.batch_id >= 0 and tables.TIMELINES not in checkpoint.versions:
         return False

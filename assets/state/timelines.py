@@ -64,7 +64,7 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
     The pipeline had that position, version of `_state/timelines`, and waits of sources there.
     """
     state = _stored(workspace, position, version)
-    if not workspace.keeps_timelines:
+    if not workspace.spec.keeps_timelines:
         return state
     # A timeline without events of its own in a batch has a row with an earlier clock and its watermark.
     rules, place = replace(workspace.rules, waits=waits), log_place(workspace, position)
@@ -73,7 +73,7 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
 
 def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
     """Return the timelines as they were written; the clock may have gone on since."""
-    if not workspace.keeps_timelines:
+    if not workspace.spec.keeps_timelines:
         return one_timeline(position)
     rows = workspace.lake.rows(tables.TIMELINES, version).sort_by(c.BATCH)
     timeline = rows[c.TIMELINE].combine_chunks().dictionary_encode()

@@ -242,7 +242,7 @@ def _before_open_windows(
     """
     if batch.flushes:
         return (), _rows(batch.workspace, table, only=())
-    several = batch.workspace.keeps_timelines  # then some of the events in a deleted file may be needed
+    several = batch.workspace.spec.keeps_timelines  # then some of the events in a deleted file may be needed
     if batch.after.watermark_us is None or (several and table == tables.OPEN_EVENTS and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)
@@ -288,7 +288,7 @@ def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
 
 def _from_open_windows(workspace: Workspace, before: Position, window: WindowSpec) -> Filters:
     """Leave out the events that stay only because it costs more to take them out."""
-    if workspace.keeps_timelines or before.watermark_us is None:
+    if workspace.spec.keeps_timelines or before.watermark_us is None:
         return []
     return [(c.TIMESTAMP, ">=", Instant(kind_of(window).needed_from(before.watermark_us)))]
 

@@ -336,17 +336,14 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
         value = abs(float(row[aggregate]))
         groups[name_of(row)] += value if math.isfinite(value) else 0
     chosen = sorted(groups, key=lambda group: (-groups[group], group))[:MOST_LINES]
-    lines = {group: _points(drawn, by, aggregate, group, name_of) for group in sorted(chosen)}
+    lines = {
+        group: sorted((row[by].us, float(row[aggregate])) for row in drawn if name_of(row) == group)
+        for group in sorted(chosen)
+    }
     figure = draw_windows(lines, across=by, up=aggregate, step_us=_step_us(window))
     expression = " ".join(window.aggregates[aggregate].split())
     said = _said(window, len(instants), len(chosen), len(groups))
     return source_of(figure), f"{aggregate}: {expression}", said
-
-
-def _points(
-    rows: Sequence[Row], by: str, aggregate: str, group: str, name_of: Callable[[Row], str]
-) -> list[tuple[int, float]]:
-    return sorted((row[by].us, float(row[aggregate])) for row in rows if name_of(row) == group)
 
 
 def _named(group_columns: Sequence[str]) -> Callable[[Row], str]:

@@ -17,7 +17,7 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.checks import ensure_answers
 from tidemark.resources.places.place import Place, in_delta, place_of, relative
-from tidemark.resources.tables import BATCHES, LOG_CONTROL, RAW_EVENTS, pipeline_folder
+from tidemark.resources.tables import BATCHES, LOG_CONTROL, RAW_EVENTS
 from tidemark.timeops.errors import LakeError
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def consistent(
     """
     place = place_of(warehouse).absolute()
     ensure_answers(place)
-    lake = Lake(pipeline_folder(place, pipeline))
+    lake = Lake(place / pipeline)
     if not lake.exists(BATCHES):
         raise LakeError(
             f"There is no pipeline {pipeline} in {warehouse}.",

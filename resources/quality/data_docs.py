@@ -6,7 +6,7 @@ Here: writing the pages and forgetting old ones. Not here: the measurements (ass
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
@@ -41,10 +41,10 @@ def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked],
     measured = [one for one in done if one.result is not None]
     if not measured:
         return None
-    key = _key(f"{pipeline.name}.{asset}", batch, at)
-    parts = key.to_tuple()
-    result = _results().serialize(_together(measured, key, f"{pipeline.name}/{asset}"))
-    write_whole(_result(pipeline, parts), result)
+    run = {"run_name": f"batch-{batch}", "run_time": at.isoformat()}
+    parts = (pipeline.name, asset, run["run_name"], f"{at.astimezone(UTC):%Y%m%dT%H%M%S.%fZ}", run["run_name"])
+    result = _together(measured, run, pipeline.name, asset).to_json_dict()
+    write_whole(_result(pipeline, parts), json.dumps(result, indent=2, sort_keys=True))
     of_asset: list[Place] = [*(pipeline / FOLDER / "results").joinpath(*parts[:2]).glob("*/*/*.json")]
     _forget(pipeline, sorted(of_asset, key=lambda file: file.parent.name)[:-KEPT])
     page = _page_of(pipeline, _result(pipeline, parts))
@@ -153,27 +153,7 @@ def _template(name: str) -> Template:
     return environment.get_template(name)
 
 
-@cache
-def _results() -> Any:
-    """Return Great Expectations' store of results, which knows their format but not all places."""
-    great_expectations()
-    from great_expectations.data_context.store import ValidationResultsStore  # noqa: PLC0415
-
-    return ValidationResultsStore(store_backend={"class_name": "InMemoryStoreBackend"})
-
-
-def _key(suite: str, batch: int, at: datetime) -> Any:
-    from great_expectations.core.run_identifier import RunIdentifier  # noqa: PLC0415
-    from great_expectations.data_context.types.resource_identifiers import (  # noqa: PLC0415
-        ExpectationSuiteIdentifier,
-        ValidationResultIdentifier,
-    )
-
-    run = RunIdentifier(run_name=f"batch-{batch}", run_time=at)
-    return ValidationResultIdentifier(ExpectationSuiteIdentifier(suite), run, f"batch-{batch}")
-
-
-def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
+def _together(measured: Sequence[Checked], run: Mapping[str, str], pipeline: str, asset: str) -> Any:
     """Return the results as one, like the result of a run of all expectations."""
     from great_expectations.core import ExpectationSuiteValidationResult  # noqa: PLC0415
 
@@ -181,7 +161,7 @@ def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
     return ExpectationSuiteValidationResult(
         success=passed == len(measured),
         results=[_in_words(one) for one in measured],
-        suite_name=key.expectation_suite_identifier.name,
+        suite_name=f"{pipeline}.{asset}",
         statistics={
             "evaluated_expectations": len(measured),
             "successful_expectations": passed,
@@ -190,8 +170,8 @@ def _together(measured: Sequence[Checked], key: Any, asset: str) -> Any:
         },
         meta={
             "great_expectations_version": great_expectations().__version__,
-            "run_id": key.run_id,
-            "batch_kwargs": {"data_asset_name": asset},
+            "run_id": run,
+            "batch_kwargs": {"data_asset_name": f"{pipeline}/{asset}"},
         },
     )
 

@@ -7,7 +7,7 @@ Versions are read in order and none is left out, so an error at one stops the so
 """
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import takewhile
@@ -29,7 +29,7 @@ from tidemark.resources.delta.log import (
 from tidemark.resources.places.place import Place, is_url, place_of
 from tidemark.resources.sources.columns import Columns, columns_of_layout
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
+from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
 from tidemark.resources.sources.table_versions import (
     ANEW,
     How,
@@ -100,15 +100,11 @@ class VersionsFound(Found):
 
 
 @dataclass(frozen=True)
-class DeltaReader:
+class DeltaReader(SourceReader[VersionsFound]):
     """Reads a Delta table; see `SourceReader`."""
 
     source: DeltaSource
     base: Path
-
-    def needs(self) -> Needs:
-        """Return nothing."""
-        return Needs()
 
     @property
     def _folder(self) -> Place:
@@ -154,10 +150,6 @@ class DeltaReader:
         except InputError as error:
             return VersionsFound(errors=(error,))
 
-    def until_judged(self, found: VersionsFound, ahead: Collection[str]) -> VersionsFound:  # noqa: ARG002
-        """Return the findings: the look of an aligned source stops between two versions already."""
-        return found
-
     def remember(self, found: VersionsFound) -> Mapping[str, Any]:
         """Return the range of versions: folder, first and last version."""
         if not found.versions:
@@ -173,10 +165,6 @@ class DeltaReader:
                 before = read_before(spark, self.source, version, place, time_zone)
                 read = replace(read, corrects=(version, before))
         return read
-
-    def to_blame(self, spark: SparkSession, found: VersionsFound) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return nothing: the version that a file belongs to is not known."""
-        return {}
 
 
 def _stat_of(folder: Place, version: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ the parsing of each format (text_files.py, parquet_files.py).
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -48,7 +48,7 @@ from tidemark.resources.sources.local_files import (
 )
 from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
 from tidemark.resources.sources.plain_lines import with_plain_copies
-from tidemark.resources.sources.reader import Found, HeldBack, Known, Needs, SourceRead
+from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
 from tidemark.resources.sources.records import (
     SPARK_FAILURES,
     Numbered,
@@ -303,15 +303,11 @@ FORMATS: Mapping[str, FileFormat] = {
 
 
 @dataclass(frozen=True)
-class FilesReader:
+class FilesReader(SourceReader[FilesFound]):
     """Reads a source of files; see `SourceReader`."""
 
     source: FilesSource
     base: Path
-
-    def needs(self) -> Needs:
-        """Return nothing."""
-        return Needs()
 
     def seen(self, known: Known) -> list[object]:  # noqa: ARG002
         """Return path, size and modification time (microseconds) of the files; none is opened."""
@@ -372,10 +368,6 @@ class FilesReader:
         examined = _Examination(source, [*candidates, *others], None if known.reread else read, at).of(candidates)
         found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
         return found.without(still_held)
-
-    def until_judged(self, found: FilesFound, ahead: Collection[str]) -> FilesFound:  # noqa: ARG002
-        """Return the findings: the look of an aligned source stops between two files already."""
-        return found
 
     def remember(self, found: FilesFound) -> Mapping[str, Any]:
         """Return of each file its path, the lines that were read before, and its bytes."""

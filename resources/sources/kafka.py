@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.kafka_connection import Broker, Connection, Partition, Topic, refused_variables
 from tidemark.resources.sources.kafka_records import avro_package, kafka_package, read_offsets
-from tidemark.resources.sources.reader import Found, Known, Needs, SourceRead
+from tidemark.resources.sources.reader import Found, Known, Needs, SourceRead, SourceReader
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import us_of
@@ -244,7 +244,7 @@ class OffsetsFound(Found):
 
 
 @dataclass(frozen=True)
-class KafkaReader:
+class KafkaReader(SourceReader[OffsetsFound]):
     """Reads topics of Kafka; see `SourceReader`."""
 
     source: KafkaSource
@@ -312,10 +312,6 @@ class KafkaReader:
     def read(self, spark: SparkSession, found: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
         """Fetch the records."""
         return read_offsets(spark, self.source, found.offsets, self.base, time_zone)
-
-    def to_blame(self, spark: SparkSession, found: OffsetsFound) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return nothing: records are fetched whole before they are read."""
-        return {}
 
 
 def _names(source: KafkaSource, broker: Broker) -> list[str]:

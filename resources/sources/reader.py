@@ -296,7 +296,11 @@ class SourceReader(Protocol[F]):
     """Looks at one source and reads it. The values that it finds go back to itself, through the stages."""
 
     def needs(self) -> Needs:
-        """Return what the source needs of the machine; asked before Spark starts, and when a spec is read."""
+        """Return what the source needs of the machine: nothing, unless its reader says otherwise.
+
+        Asked before Spark starts, and when a spec is read.
+        """
+        return Needs()
 
     def seen(self, known: Known) -> list[object]:
         """Return a cheap text of all that a look depends on, as JSON: while it is the same, a look finds the same.
@@ -314,8 +318,8 @@ class SourceReader(Protocol[F]):
             InputError: There is no such source.
         """
 
-    def until_judged(self, found: F, ahead: Collection[str]) -> F:
-        """Return the part that an aligned source reads until it is judged again.
+    def until_judged(self, found: F, ahead: Collection[str]) -> F:  # noqa: ARG002
+        """Return the part that an aligned source reads until it is judged again: all, if a look finds no more.
 
         Called after the look, if the source as a whole is not ahead of others.
 
@@ -323,6 +327,7 @@ class SourceReader(Protocol[F]):
             found: The findings.
             ahead: Splits that are not read, as they are ahead of others.
         """
+        return found
 
     def remember(self, found: F) -> Mapping[str, Any]:
         """Return what the plan of an ingestion notes of the source, as JSON by key of the plan's input.
@@ -346,5 +351,6 @@ class SourceReader(Protocol[F]):
             InputError: A part does not fit the spec, cannot be read, or changed since the look.
         """
 
-    def to_blame(self, spark: SparkSession, found: F) -> Mapping[str, InputError]:
+    def to_blame(self, spark: SparkSession, found: F) -> Mapping[str, InputError]:  # noqa: ARG002
         """Return an error for each part at which a common read failed, by path; none if that cannot be told."""
+        return {}

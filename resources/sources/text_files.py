@@ -445,7 +445,7 @@ def _is_too_large(parsed: Column, schema: StructType, options: dict[str, str]) -
     kinds = {field.name: field.dataType for field in schema if holds_floats(field.dataType)}
     if not kinds:
         return F.lit(False)
-    as_texts = StructType([StructField(name, _as_text(kind)) for name, kind in kinds.items()])
+    as_texts = StructType([StructField(name, with_texts(kind, (AtomicType,))) for name, kind in kinds.items()])
     written = F.from_json(LINE, as_texts, {**options, "columnNameOfCorruptRecord": ""})
     is_infinite = reduce(or_, [_is_infinite(parsed[name], kind) for name, kind in kinds.items()])
     is_wrong = reduce(or_, [_is_infinite(parsed[name], kind, written[name]) for name, kind in kinds.items()])
@@ -480,17 +480,6 @@ def _is_infinite(value: Column, kind: DataType, written: Column | None = None) -
 def _is_infinity(written: Column) -> Column:
     """Return whether the text of a number is a word for infinity, in quotes or, if the line has it so, without."""
     return written.isin(*_INFINITIES) | (written.isin(*_BARE_INFINITIES) & F.col(LINE).rlike(_BARE))
-
-
-def _as_text(kind: DataType) -> DataType:
-    """Return the part of a type that holds floating point, with texts in its place."""
-    if isinstance(kind, ArrayType):
-        return ArrayType(_as_text(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(StringType(), _as_text(kind.valueType))
-    if isinstance(kind, StructType):
-        return StructType([StructField(f.name, _as_text(f.dataType)) for f in kind if holds_floats(f.dataType)])
-    return StringType()
 
 
 def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:

@@ -68,7 +68,6 @@ def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two
 
 def test_a_process_that_starts_anew_goes_on_with_the_pages_of_the_one_before(tmp_path: Path) -> None:
     write(tmp_path, 1)
-    data_docs._results.cache_clear()
     write(tmp_path, 2, minutes=1)
     index = (docs_folder(tmp_path) / "index.html").read_text()
     assert "batch-1" in index
@@ -80,7 +79,6 @@ def test_what_a_killed_process_has_left_half_written_spoils_no_other_page(tmp_pa
     write(tmp_path, 2, minutes=1)
     for file in [*(tmp_path / FOLDER).glob("results/**/batch-1.json"), *docs_folder(tmp_path).glob("**/*.html")]:
         file.write_text(file.read_text()[:100])
-    data_docs._results.cache_clear()
     assert "even" in write(tmp_path, 3, minutes=2).read_text()
     index = (docs_folder(tmp_path) / "index.html").read_text()
     assert "batch-2" in index

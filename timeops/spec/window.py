@@ -324,6 +324,14 @@ class WindowEmission(WindowShape):
         return micros(self.allowed_lateness)
 
     @property
+    def closes_after_us(self) -> int:
+        """How far the watermark is past the end when the window closes: the allowed lateness (M), in microseconds.
+
+        One more where the end belongs to the window, which closes only when the watermark has passed it.
+        """
+        return self.allowed_lateness_us + self.ends_inside_us
+
+    @property
     def early_every_us(self) -> int | None:
         """Length of a period of results before the end, in microseconds; None for none."""
         return micros(self.emit.early) if isinstance(self.emit, Early) else None

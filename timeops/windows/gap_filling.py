@@ -74,7 +74,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     that each reaches: the ones that it is in and that had not closed.
     """
     earliest = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
-    still_open = end_after(shifted(W_BEFORE, -window.allowed_lateness_us - window.ends_inside_us), window)
+    still_open = end_after(shifted(W_BEFORE, -window.closes_after_us), window)
     ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(T_FINAL, window)}
     placed = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
     return with_sql(placed, ends).where(f"{FIRST_END} <= {LAST_END}")

@@ -135,7 +135,7 @@ def _passed(watermark: Array, end: Array, window: WindowSpec) -> Array:
 
 
 def _closes_at(known: Open, window: WindowSpec) -> Array:
-    return np.asarray(known.end + (window.allowed_lateness_us + window.ends_inside_us))
+    return np.asarray(known.end + window.closes_after_us)
 
 
 def _at(timeline: pa.ChunkedArray, places: Array) -> pa.ChunkedArray:

@@ -595,7 +595,7 @@ class Sessions:
         own = np.flatnonzero(found.session == np.arange(len(rows)))
         one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(ONE_TIMELINE)])
         timeline = rows[TIMELINE].take(pa.array(own)) if TIMELINE in rows.column_names else one
-        closes_at = found.end[own] + self.window.allowed_lateness_us + self.window.ends_inside_us
+        closes_at = found.end[own] + self.window.closes_after_us
         of_sessions = np.full(len(rows) + 2, NONE)  # the last two are for LATE and FLUSHED
         of_sessions[own] = segment.adjusted.watermarks.reaching(timeline, closes_at).watermark
         return of_sessions[found.session]

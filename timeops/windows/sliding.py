@@ -147,8 +147,7 @@ class SlidingWindows:
 
     def needed_from(self, watermark_us: int) -> int:
         """Return an instant: no event before it is in a window that is open at the watermark."""
-        behind = self.window.size_us + self.window.allowed_lateness_us + self.window.ends_inside_us
-        return watermark_us - behind
+        return watermark_us - self.window.size_us - self.window.closes_after_us
 
     def _passing(self, events: DataFrame, segment: WindowSegment) -> DataFrame:
         """Return the events in a window, by group, computed once: they make the instants and are held at them."""
