@@ -7,6 +7,7 @@ of `timeops` (an import contract forbids it): its mistakes must not be repeated 
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 import pyarrow as pa
@@ -398,7 +399,7 @@ def _lowest_of_splits(records: pa.Table, timelines: pa.Table, rules: RecountRule
         left, lowest = list[int | None](), list[int | None]()
         for line, _, source, part, clock_us, t in zip(*(piece[n].to_pylist() for n in _OF_SPLITS), strict=True):
             if line not in of_lines:
-                of_lines[line] = _Splits(carried.get(line) or (), rules)
+                of_lines[line] = _Splits(carried.get(line) or (), rules, clock_us)
             splits = of_lines[line]
             left.append(splits.watermark(clock_us))
             if source is not None:
@@ -411,59 +412,84 @@ def _lowest_of_splits(records: pa.Table, timelines: pa.Table, rules: RecountRule
 
 
 class _Splits:
-    """The splits of one timeline, record after record."""
+    """The splits of one timeline, record after record; heaps find the slowest and the next idle one of thousands."""
 
-    def __init__(self, carried: Iterable[Mapping[str, Any]], rules: RecountRules) -> None:
+    def __init__(self, carried: Iterable[Mapping[str, Any]], rules: RecountRules, clock_us: int) -> None:
         self._excludes = rules.idle == "exclude_split"
         self._of = {source.name: source for source in rules.sources}
         self._listed = {(source.name, part) for source in rules.sources for part in source.splits}
-        self._largest: dict[_Split, int | None] = dict.fromkeys(self._listed)
+        # By split: its largest t less the out-of-orderness, and the clock of its last record.
+        self._values: dict[_Split, int | None] = dict.fromkeys(self._listed)
         self._last: dict[_Split, int | None] = dict.fromkeys(self._listed, rules.first_clock_us)
         for one in carried:
             split = (one["source"], one["split"])
-            self._largest[split] = one["max_t"]
+            self._values[split] = None if one["max_t"] is None else self._value(split, one["max_t"])
             self._last[split] = one["last_clock"] if one["last_clock"] is not None else self._last.get(split)
-        self._watermark: int | None = None
-        self._slowest: _Split | None = None  # whose next t raises the watermark,
-        self._next: int | None = None  # as far as the next lowest
-        self._until_us: int | None = None  # the clock at which a split that counts becomes idle
-        self._is_known = False
+        self._highest = max((value for value in self._values.values() if value is not None), default=None)
+        self._counting: set[_Split] = set()  # active, and listed or with an event
+        self._awaited: set[_Split] = set()  # of these, the ones without an event
+        self._number: dict[_Split, int] = {}
+        # Of each split one entry at most, a value or an end that it had: it may have risen since.
+        self._slowest: list[tuple[int, int, _Split]] = []
+        self._queued: set[_Split] = set()
+        self._idle: list[tuple[int, int, _Split]] = []
+        for split in self._values:
+            self._count(split, clock_us)
 
     def watermark(self, clock_us: int) -> int | None:
-        """Return the lowest of the active splits, or the highest of idle ones; none while a listed one is awaited."""
-        if not self._is_known or (self._until_us is not None and clock_us >= self._until_us):
-            self._look(clock_us)
-        return self._watermark
+        """Return the lowest of the active splits, or the highest of idle ones; none while a listed one is awaited.
+
+        The clock does not go back.
+        """
+        while self._idle and self._idle[0][0] <= clock_us:
+            split = heappop(self._idle)[2]
+            self._counting.discard(split)
+            self._awaited.discard(split)
+            self._count(split, clock_us)
+        if not self._counting:
+            return self._highest
+        if self._awaited:
+            return None
+        while True:
+            value, number, split = self._slowest[0]
+            now = self._values[split]
+            if split not in self._counting or now is None:
+                heappop(self._slowest)
+                self._queued.discard(split)
+            elif now > value:
+                heapreplace(self._slowest, (now, number, split))
+            else:
+                return value
 
     def meet(self, split: _Split, clock_us: int, t: int | None) -> None:
         """Take a record: a split is active from it on, and its largest t may rise."""
-        was_active = self._is_active(split, clock_us)
         last_us, reading_us = self._last.get(split), self._reading(split, clock_us, has_record=True)
         self._last[split] = reading_us if last_us is None else max(last_us, reading_us)
-        largest = self._largest.setdefault(split, None)
-        if t is not None and (largest is None or t > largest):
-            self._largest[split] = t
-            if largest is None:
-                self._is_known = False
-            elif split == self._slowest:
-                self._watermark = self._value(split, t)
-                self._is_known &= self._next is None or self._watermark <= self._next
-        self._is_known &= was_active
+        known = self._values.setdefault(split, None)
+        value = None if t is None else self._value(split, t)
+        if value is not None and (known is None or value > known):
+            self._values[split] = value
+            self._highest = value if self._highest is None else max(self._highest, value)
+            self._awaited.discard(split)
+        self._count(split, clock_us)
 
-    def _look(self, clock_us: int) -> None:
-        active = [split for split in self._largest if self._is_active(split, clock_us)]
-        counting = [split for split in active if split in self._listed or self._largest[split] is not None]
-        values = {split: self._value(split, t) for split, t in self._largest.items() if t is not None}
-        self._slowest = self._next = self._watermark = None
-        if not counting:
-            self._watermark = max(values.values(), default=None)
-        elif all(split in values for split in counting):
-            self._slowest, *others = sorted(counting, key=values.__getitem__)
-            self._watermark = values[self._slowest]
-            self._next = values[others[0]] if others else None
-        ends = [self._idle_from(split) for split in counting] if self._excludes else []
-        self._until_us = min((end for end in ends if end is not None), default=None)
-        self._is_known = True
+    def _count(self, split: _Split, clock_us: int) -> None:
+        """Let a split count from now on, if it is active."""
+        value = self._values[split]
+        if value is None and split not in self._listed:
+            return
+        number = self._number.setdefault(split, len(self._number))
+        if split not in self._counting:
+            if not self._is_active(split, clock_us):
+                return
+            self._counting.add(split)
+            if self._excludes and (end := self._idle_from(split)) is not None:
+                heappush(self._idle, (end, number, split))
+        if value is None:
+            self._awaited.add(split)
+        elif split not in self._queued:
+            self._queued.add(split)
+            heappush(self._slowest, (value, number, split))
 
     def _value(self, split: _Split, t: int) -> int:
         return max(t - self._of[split[0]].out_of_orderness_us, _FIRST_US)
@@ -575,16 +601,9 @@ def _literal(value: object) -> str:
     return f"{value}L" if isinstance(value, int) else str(value)
 
 
-def _text_literal(text: str) -> str:
-    """Return SQL of a text, for a query whose frames are named in braces."""
-    for sign, escaped in (("\\", "\\\\"), ("'", "\\'"), ("{", "{{"), ("}", "}}")):
-        text = text.replace(sign, escaped)
-    return f"'{text}'"
-
-
-def _tolerance_of(rules: RecountRules, source: str = "source") -> str:
+def _tolerance_of(rules: RecountRules) -> str:
     """Return SQL of the out-of-orderness of an event's source."""
-    return _by_source({one.name: one.out_of_orderness_us for one in rules.sources}, source)
+    return _by_source({one.name: one.out_of_orderness_us for one in rules.sources}, "source")
 
 
 def _event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
