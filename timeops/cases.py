@@ -15,24 +15,7 @@ from math import isclose, isnan
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, PlainValidator, ValidationError, model_validator
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    ByteType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    ShortType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from tidemark.timeops import utc
 from tidemark.timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
@@ -53,18 +36,18 @@ from tidemark.timeops.spec.fields import Instant, SpecModel, Text, read_instant
 from tidemark.timeops.spec.pipeline import keys_by_arrival
 from tidemark.timeops.spec.text import read_yaml
 
-_WHOLE = (ByteType, ShortType, IntegerType, LongType)
-_FLOATS = (FloatType, DoubleType)
-_TEXTS = (StringType, DateType, TimestampType, TimestampNTZType)
+_WHOLE = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_FLOATS = (T.FloatType, T.DoubleType)
+_TEXTS = (T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 
-def read_row(text: str, columns: StructType) -> dict[str, Any]:
+def read_row(text: str, columns: T.StructType) -> dict[str, Any]:
     """Return a row that Spark wrote as JSON, see `values.as_json`."""
     found = json.loads(text, parse_float=Decimal)
     return {field.name: read_value(found[field.name], field.dataType) for field in columns}
 
 
-def read_value(value: object, kind: DataType) -> Any:
+def read_value(value: object, kind: T.DataType) -> Any:
     """Return a value of a cases file, or of Spark's JSON, as Python's value of a type.
 
     Instants are aware UTC. Of types that are not known here the value stays as it is.
@@ -74,17 +57,17 @@ def read_value(value: object, kind: DataType) -> Any:
     """
     if value is None:
         return None
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         items = _of(list, value, "a list")
         return [_at(i, item, kind.elementType) for i, item in enumerate(items)]
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         known = {field.name: field.dataType for field in kind}
         fields = _of(Mapping, value, f"a mapping of {', '.join(known)}")
         unknown = [name for name in fields if name not in known]
         if unknown:
             raise misfit(value, f"a mapping of {', '.join(known)}, not {unknown[0]}")
         return {name: _at(name, item, known[name]) for name, item in fields.items()}
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         entries = _of(Mapping, value, "a mapping")
         return {str(key): _at(str(key), item, kind.valueType) for key, item in entries.items()}
     for kinds, read in _READERS:
@@ -125,12 +108,12 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
-def is_written_as_text(kind: DataType) -> bool:
+def is_written_as_text(kind: T.DataType) -> bool:
     """Return whether a record writes values of a type as text, which YAML would otherwise read as something else."""
     return isinstance(kind, _TEXTS)
 
 
-def _at(step: str | int, value: object, kind: DataType) -> Any:
+def _at(step: str | int, value: object, kind: T.DataType) -> Any:
     return _within((step,), lambda part: read_value(part, kind), value)
 
 
@@ -176,13 +159,13 @@ def _float(value: object) -> float:
 
 
 _READERS: tuple[tuple[Any, Callable[[object], Any]], ...] = (
-    (StringType, lambda value: _of(str, value, "text", remedy="put the value in quotes")),
-    (BooleanType, lambda value: _of(bool, value, "true or false")),
-    (TimestampType, _instant),
-    (TimestampNTZType, lambda v: _parsed(datetime.fromisoformat, v, "a local time such as 2026-01-31T12:00:00")),
-    (DateType, lambda value: _parsed(date.fromisoformat, value, "a day such as 2026-01-31")),
+    (T.StringType, lambda value: _of(str, value, "text", remedy="put the value in quotes")),
+    (T.BooleanType, lambda value: _of(bool, value, "true or false")),
+    (T.TimestampType, _instant),
+    (T.TimestampNTZType, lambda v: _parsed(datetime.fromisoformat, v, "a local time such as 2026-01-31T12:00:00")),
+    (T.DateType, lambda value: _parsed(date.fromisoformat, value, "a day such as 2026-01-31")),
     (_WHOLE, lambda value: _number(value, "a whole number", int)),
-    (DecimalType, lambda value: Decimal(str(_number(value, "a number", int, float, Decimal)))),
+    (T.DecimalType, lambda value: Decimal(str(_number(value, "a number", int, float, Decimal)))),
     (_FLOATS, _float),
 )
 

@@ -14,20 +14,7 @@ from functools import cached_property
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    MapType,
-    NullType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.duplicates import key_problem
@@ -41,12 +28,20 @@ from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
 _KEY = "__tm_key"
-_STORABLE = (StringType, BooleanType, NumericType, DateType, TimestampType, TimestampNTZType, BinaryType)
+_STORABLE = (
+    T.StringType,
+    T.BooleanType,
+    T.NumericType,
+    T.DateType,
+    T.TimestampType,
+    T.TimestampNTZType,
+    T.BinaryType,
+)
 
 _COUNTS = frozenset({"count", "approx_count_distinct"})
 _RANKED = frozenset({"min_by", "max_by"})
 
-Judge = Callable[[DataType, str], Problem | None]
+Judge = Callable[[T.DataType, str], Problem | None]
 Query = Callable[[Sequence[Column]], DataFrame]
 
 
@@ -108,23 +103,23 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
     return check.problems
 
 
-def is_storable(kind: DataType) -> bool:
+def is_storable(kind: T.DataType) -> bool:
     """Return whether a table can have a column of this type."""
     return all(isinstance(leaf, _STORABLE) for leaf in _leaves(kind)) and not _is_collated(kind)
 
 
-def _is_collated(kind: DataType) -> bool:
+def _is_collated(kind: T.DataType) -> bool:
     """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
-    return any(isinstance(leaf, StringType) and not leaf.isUTF8BinaryCollation() for leaf in _leaves(kind))
+    return any(isinstance(leaf, T.StringType) and not leaf.isUTF8BinaryCollation() for leaf in _leaves(kind))
 
 
-def _leaves(kind: DataType) -> Iterator[DataType]:
+def _leaves(kind: T.DataType) -> Iterator[T.DataType]:
     """Return the types without parts that a type is made of."""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         yield from _leaves(kind.elementType)
-    elif isinstance(kind, MapType):
+    elif isinstance(kind, T.MapType):
         yield from (*_leaves(kind.keyType), *_leaves(kind.valueType))
-    elif isinstance(kind, StructType):
+    elif isinstance(kind, T.StructType):
         for part in kind:
             yield from _leaves(part.dataType)
     else:
@@ -147,7 +142,7 @@ class _Check:
     def _functions(self) -> frozenset[str]:
         return functions_of(self._any.sparkSession)
 
-    def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
+    def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
         """Judge expressions over one row each; return the types of the expressions that have one."""
         beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be beside a column
         alone = [replace(place, name="") for place in places]  # none of them may name another
@@ -155,7 +150,7 @@ class _Check:
         self._try_out(frame, {place.text: place for place in places if place.at in kinds})
         return kinds
 
-    def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, DataType]:
+    def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
         """Judge expressions over all rows of a group; each may name those before it."""
         grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
         kinds = self._types(frame, places, lambda found: grouped.agg(*found))
@@ -193,11 +188,11 @@ class _Check:
         ]
         found |= self.aggregates(events, named)
         for place in named:
-            if not _is_collated(found.get(place.at, NullType())):  # otherwise it has been said
+            if not _is_collated(found.get(place.at, T.NullType())):  # otherwise it has been said
                 for text in _kept_by(place.text):
                     self._types(events, [Place(place.at, text, _plain_problem)], lambda kept: events.select(*kept))
-        times: dict[str, DataType] = {"window_start": TimestampType(), "window_end": TimestampType()}
-        kinds = times | {place.name: found.get(place.at, NullType()) for place in (*groups, *named)}
+        times: dict[str, T.DataType] = {"window_start": T.TimestampType(), "window_end": T.TimestampType()}
+        kinds = times | {place.name: found.get(place.at, T.NullType()) for place in (*groups, *named)}
         results = _empty(events, kinds)
         if window.having is not None:
             inner = {
@@ -206,9 +201,9 @@ class _Check:
             }
             hints = {**inner, "": as_having}
             self.rows(results, [Place((*at, "having"), window.having, _truth_problem, hints=hints)])
-        return _empty(events, {**kinds, TIMELINE: StringType(), TIMESTAMP: TimestampType()})
+        return _empty(events, {**kinds, TIMELINE: T.StringType(), TIMESTAMP: T.TimestampType()})
 
-    def _types(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, DataType]:
+    def _types(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, T.DataType]:
         if not places:
             return {}
         try:
@@ -232,8 +227,8 @@ class _Check:
             return problem
         return local_time_problem(place.text, self._time_zone, lambda part: _is_text(frame, part))
 
-    def _one_by_one(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, DataType]:
-        kinds: dict[Path, DataType] = {}
+    def _one_by_one(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, T.DataType]:
+        kinds: dict[Path, T.DataType] = {}
         good: list[Column] = []
         for place in places:
             try:
@@ -252,7 +247,7 @@ class _Check:
 
 def _is_text(frame: DataFrame, part: str) -> bool:
     try:
-        return isinstance(type_of(frame, part), StringType)
+        return isinstance(type_of(frame, part), T.StringType)
     except REFUSALS:  # it names a parameter of a lambda function
         return True
 
@@ -277,12 +272,12 @@ def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
     return Problem(found, "one expression, with an operator or brackets between its words")
 
 
-def _empty(frame: DataFrame, kinds: Mapping[str, DataType]) -> DataFrame:
+def _empty(frame: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
     """Return a frame with other columns, of any types."""
     return frame.select(*[F.lit(None).cast(kind).alias(name) for name, kind in kinds.items()])
 
 
-def _shown(kind: DataType) -> str:
+def _shown(kind: T.DataType) -> str:
     return kind.simpleString().upper()
 
 
@@ -300,27 +295,27 @@ def _kept_by(aggregate: str) -> list[str]:
     ]
 
 
-def _plain_problem(kind: DataType, text: str) -> Problem | None:
+def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
     if not _is_collated(kind):
         return None
     found = f"`{text}` is {_shown(kind)}: of texts that it takes for equal, the order of rows decides which is kept"
     return Problem(found, "text that is equal only if it is the same", "write `lower(x)` or `rtrim(x)` in its place")
 
 
-def _truth_problem(kind: DataType, text: str) -> Problem | None:
-    if isinstance(kind, BooleanType):
+def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
+    if isinstance(kind, T.BooleanType):
         return None
     remedy = ""
-    if isinstance(kind, NumericType):
+    if isinstance(kind, T.NumericType):
         remedy = f"compare it, such as `{text} > 0`"
-    elif isinstance(kind, StringType):
+    elif isinstance(kind, T.StringType):
         remedy = f"compare it, such as `{text} = 'a'` or `{text} IS NOT NULL`"
-    elif isinstance(kind, StructType):
+    elif isinstance(kind, T.StructType):
         remedy = "put AND or OR between several conditions"
     return Problem(f"`{text}` has the type {_shown(kind)}, which is neither true nor false", "a condition", remedy)
 
 
-def _text_problem(kind: DataType, text: str) -> Problem | None:
+def _text_problem(kind: T.DataType, text: str) -> Problem | None:
     if is_storable(kind):
         return None
     if _is_collated(kind):
@@ -328,7 +323,7 @@ def _text_problem(kind: DataType, text: str) -> Problem | None:
     return Problem(f"`{text}` has the type {_shown(kind)}, which has no plain text", "text, a number or an instant")
 
 
-def _result_problem(kind: DataType, text: str) -> Problem | None:
+def _result_problem(kind: T.DataType, text: str) -> Problem | None:
     if is_storable(kind):
         return None
     if _is_collated(kind):
@@ -337,6 +332,6 @@ def _result_problem(kind: DataType, text: str) -> Problem | None:
     remedy = "write it as text or a number"
     if "INTERVAL" in shown:
         remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"
-    elif isinstance(kind, NullType):
+    elif isinstance(kind, T.NullType):
         remedy = "add a type, such as `cast(null AS BIGINT)`"
     return Problem(f"`{text}` has the type {shown}, which no table can hold", "a type of Delta tables", remedy)

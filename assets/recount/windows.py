@@ -20,17 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    AnsiIntervalType,
-    ArrayType,
-    DataType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    MapType,
-    StructType,
-)
+from pyspark.sql import types as T
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import last_flush
@@ -129,16 +119,16 @@ def _is_exact(one: AggregateCall, events: DataFrame) -> bool:
     """Return whether an expression adds up numbers that have no rounding error: integers, decimals, durations."""
     if one.function not in (*SUMS, *MEANS):
         return False
-    exact = (DecimalType, AnsiIntervalType, *([IntegralType] if one.function in SUMS else []))
+    exact = (T.DecimalType, T.AnsiIntervalType, *([T.IntegralType] if one.function in SUMS else []))
     return isinstance(argument_type(one, events), exact)
 
 
 # Comparisons are texts of SQL: as columns of PySpark they were a tenth of the messages of a small batch to the JVM.
-Rule = Callable[[Sequence[str], DataType], str]
+Rule = Callable[[Sequence[str], T.DataType], str]
 """A BOOLEAN, never null, of compared values that are not arrays, structs or maps."""
 
 
-def is_same(old: str, again: str, moved: Sequence[str], kind: DataType) -> str:
+def is_same(old: str, again: str, moved: Sequence[str], kind: T.DataType) -> str:
     """Return SQL that says whether two results are one: BOOLEAN, never null.
 
     Args:
@@ -150,7 +140,7 @@ def is_same(old: str, again: str, moved: Sequence[str], kind: DataType) -> str:
     return _side_by_side([old, again, *moved], kind, _is_same_value, skip=2)
 
 
-def is_sure(again: str, moved: Sequence[str], kind: DataType) -> str:
+def is_sure(again: str, moved: Sequence[str], kind: T.DataType) -> str:
     """Return SQL that says whether a result is known well enough to compare another with it: BOOLEAN, never null.
 
     A text or truth value that is made of sums is known if it is the same with each of the moved sums.
@@ -158,18 +148,18 @@ def is_sure(again: str, moved: Sequence[str], kind: DataType) -> str:
     return _side_by_side([again, *moved], kind, _is_sure_value, skip=1 + len(moved)) if moved else "true"
 
 
-def _is_same_value(values: Sequence[str], kind: DataType) -> str:
+def _is_same_value(values: Sequence[str], kind: T.DataType) -> str:
     old, again, *moved = values
-    if not isinstance(kind, DoubleType | FloatType) or not moved:
+    if not isinstance(kind, T.DoubleType | T.FloatType) or not moved:
         return f"({old} <=> {again})"
     largest = f"greatest(abs(CAST({old} AS DOUBLE)), abs(CAST({again} AS DOUBLE)))"
     near = f"abs(CAST({old} AS DOUBLE) - {again}) <= {_way(again, moved)} + {_RELATIVE}D * {largest}"
     return f"(({old} <=> {again}) OR coalesce({near}, false))"
 
 
-def _is_sure_value(values: Sequence[str], kind: DataType) -> str:
+def _is_sure_value(values: Sequence[str], kind: T.DataType) -> str:
     again, *moved = values
-    if isinstance(kind, DoubleType | FloatType):
+    if isinstance(kind, T.DoubleType | T.FloatType):
         return f"coalesce({_way(again, moved)} < DOUBLE('infinity'), false)"
     return _all(f"({one} <=> {again})" for one in moved)
 
@@ -179,16 +169,16 @@ def _way(again: str, moved: Sequence[str]) -> str:
     return " + ".join(f"IF({one} <=> {again}, 0D, abs(CAST({one} AS DOUBLE) - {again}))" for one in moved)
 
 
-def _side_by_side(values: Sequence[str], kind: DataType, rule: Rule, *, skip: int, depth: int = 0) -> str:
+def _side_by_side(values: Sequence[str], kind: T.DataType, rule: Rule, *, skip: int, depth: int = 0) -> str:
     """Apply the rule to every pair of leaves of nested values; false if the first `skip` differ in shape."""
     first, compared = values[0], values[1:skip]
-    if isinstance(kind, MapType):
-        entries = ArrayType(StructType().add("key", kind.keyType).add("value", kind.valueType))
+    if isinstance(kind, T.MapType):
+        entries = T.ArrayType(T.StructType().add("key", kind.keyType).add("value", kind.valueType))
         sorted_ = [f"sort_array(map_entries({value}))" for value in values]
         return _side_by_side(sorted_, entries, rule, skip=skip, depth=depth)
-    if not isinstance(kind, ArrayType | StructType):
+    if not isinstance(kind, T.ArrayType | T.StructType):
         return rule(values, kind)
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         item, place = f"item{depth}", f"place{depth}"
         items = [item, *[f"get({value}, {place})" for value in values[1:]]]
         like = [f"coalesce(size({value}) = size({first}), false)" for value in compared]

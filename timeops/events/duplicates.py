@@ -17,16 +17,7 @@ from operator import or_
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    AtomicType,
-    BinaryType,
-    DataType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    VariantType,
-)
+from pyspark.sql import types as T
 
 from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
 from tidemark.timeops.events.event_time import extract
@@ -37,8 +28,8 @@ from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 
-FIRST_TIMES_SCHEMA = StructType(
-    [StructField("key", StringType()), StructField("event_us", LongType()), StructField(SEQ, LongType())]
+FIRST_TIMES_SCHEMA = T.StructType(
+    [T.StructField("key", T.StringType()), T.StructField("event_us", T.LongType()), T.StructField(SEQ, T.LongType())]
 )
 """Records that are no duplicates: key, event time in microseconds, place in the log. Those of a key are more than
 `within` apart."""
@@ -196,9 +187,9 @@ def _div(value: Column, by: Column) -> Column:
     return F.call_function("div", value, by)
 
 
-def key_problem(kind: DataType, expression: str) -> Problem | None:
+def key_problem(kind: T.DataType, expression: str) -> Problem | None:
     """Return what is wrong with an expression of this type where a part of a key is asked for."""
-    if isinstance(kind, AtomicType) and not isinstance(kind, BinaryType | VariantType):
+    if isinstance(kind, T.AtomicType) and not isinstance(kind, T.BinaryType | T.VariantType):
         return None
     return Problem(
         f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text",

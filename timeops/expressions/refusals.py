@@ -19,19 +19,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as T
 
 from tidemark.timeops.errors import SpecError, first_line
 from tidemark.timeops.expressions.bounds import bounded
@@ -275,13 +263,13 @@ def _said(record: DataFrame, expression: str, *, always: bool) -> str:
     return ""
 
 
-def _value(kind: DataType, salt: int) -> str:
+def _value(kind: T.DataType, salt: int) -> str:
     """Return the SQL of a made-up value of a type; which one of several depends on the record and the column."""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return f"array({_value(kind.elementType, salt)}, {_value(kind.elementType, salt + 1000)})"
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return f"map({_value(kind.keyType, salt)}, {_value(kind.valueType, salt)})"
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         parts = [f"{_value(one.dataType, salt + n)} AS {quoted(one.name)}" for n, one in enumerate(kind)]
         return f"struct({', '.join(parts)})"
     value = "NULL"
@@ -291,11 +279,11 @@ def _value(kind: DataType, salt: int) -> str:
     return f"CAST({value} AS {kind.simpleString()})"
 
 
-def _texts(kind: DataType) -> list[str]:
-    if isinstance(kind, StringType | BinaryType):
+def _texts(kind: T.DataType) -> list[str]:
+    if isinstance(kind, T.StringType | T.BinaryType):
         return _TEXTS.split("|")
-    if isinstance(kind, NumericType):
+    if isinstance(kind, T.NumericType):
         return _NUMBERS.split("|")
-    if isinstance(kind, BooleanType):
+    if isinstance(kind, T.BooleanType):
         return ["true", "false"]
-    return _TIMES.split("|") if isinstance(kind, DateType | TimestampType | TimestampNTZType) else []
+    return _TIMES.split("|") if isinstance(kind, T.DateType | T.TimestampType | T.TimestampNTZType) else []

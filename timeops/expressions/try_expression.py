@@ -16,18 +16,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    FloatType,
-    MapType,
-    NumericType,
-    StringType,
-    StructType,
-    VariantType,
-)
+from pyspark.sql import types as T
 
 from tidemark.timeops.columns import with_sql
 from tidemark.timeops.errors import SpecError
@@ -37,7 +26,7 @@ from tidemark.timeops.expressions.tokens import Token, literal, literal_map, quo
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
-_TOTAL_TYPES = (NumericType, StringType, BooleanType)
+_TOTAL_TYPES = (T.NumericType, T.StringType, T.BooleanType)
 _TOTAL_WORDS = frozenset(
     """and as between bigint boolean case cast decimal distinct double else end false float in int integer is long not
     null or smallint string then tinyint true try_cast when""".split()  # noqa: SIM905
@@ -53,7 +42,7 @@ EVERY_MICROSECOND = {
 """Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
-def type_of(frame: DataFrame, expression: str) -> DataType:
+def type_of(frame: DataFrame, expression: str) -> T.DataType:
     """Return the type of `expression` over the columns of `frame`, or raise Spark's AnalysisException."""
     return frame.select(F.expr(expression).alias("e")).schema["e"].dataType
 
@@ -129,7 +118,7 @@ def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, tim
     return with_sql(tried, {value: f"get({_TRIED}, 0)", failed: f"size({_TRIED}) = 0"}).drop(_TRIED)
 
 
-def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, DataType]:
+def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, T.DataType]:
     session = frame.sparkSession
     check_built_texts(session, expression, frame.columns)
     kind = type_of(frame, expression)
@@ -150,8 +139,8 @@ def _first_field(frame: DataFrame, entries: str) -> str:
     except PySparkException as error:
         found = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
         raise SpecError(found, expected="entries that are no variable's", remedy="use `map_from_arrays`") from error
-    assert isinstance(kind, ArrayType)
-    assert isinstance(kind.elementType, StructType)  # as the whole has a type
+    assert isinstance(kind, T.ArrayType)
+    assert isinstance(kind.elementType, T.StructType)  # as the whole has a type
     return quoted(kind.elementType.names[0])
 
 
@@ -160,7 +149,7 @@ def types_of(frame: DataFrame) -> Mapping[str, str]:
     return {field.name: field.dataType.simpleString() for field in frame.schema}
 
 
-def _has_value(expressions: Sequence[tuple[str, DataType]]) -> str:
+def _has_value(expressions: Sequence[tuple[str, T.DataType]]) -> str:
     """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     values = (
         f"({text}{_END})" if _has_hash(kind) else f"to_json(struct({text}{_END}))" for text, kind in expressions
@@ -178,12 +167,12 @@ def _on_row(expression: str) -> str:
     return f"if(__tm_row = 0, {expression}, NULL)"
 
 
-def _has_hash(kind: DataType) -> bool:
-    if isinstance(kind, ArrayType):
+def _has_hash(kind: T.DataType) -> bool:
+    if isinstance(kind, T.ArrayType):
         return _has_hash(kind.elementType)
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return all(_has_hash(field.dataType) for field in kind)
-    return not isinstance(kind, MapType | VariantType)
+    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def as_json(*fields: str) -> str:
@@ -204,31 +193,31 @@ def text_of(frame: DataFrame, expression: str) -> str:
     return f"CAST({without_minus_zero(guarded_sql(frame, expression), type_of(frame, expression))} AS STRING)"
 
 
-def without_minus_zero(value: str, kind: DataType) -> str:
+def without_minus_zero(value: str, kind: T.DataType) -> str:
     """Return SQL of a value of a type with 0.0 for -0.0, also within it; keys of maps aside.
 
     Groups take the two for one.
     """
     if not holds_floats(kind):
         return value
-    if isinstance(kind, DoubleType | FloatType):
+    if isinstance(kind, T.DoubleType | T.FloatType):
         return _zero_sql(f"({value}{_END})", kind)
     return f"get(transform(array({value}{_END}), __tm_v -> {_zero_sql('__tm_v', kind)}), 0)"
 
 
-def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
+def _zero_sql(value: str, kind: T.DataType, depth: int = 0) -> str:
     item = f"__tm_v{depth}"
-    if isinstance(kind, DoubleType):
+    if isinstance(kind, T.DoubleType):
         return f"({value} + 0.0D)"
-    if isinstance(kind, FloatType):
+    if isinstance(kind, T.FloatType):
         return f"CAST({value} + 0.0D AS FLOAT)"
     if not holds_floats(kind):
         return value
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return f"transform({value}, {item} -> {_zero_sql(item, kind.elementType, depth + 1)})"
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return f"transform_values({value}, (__tm_k, {item}) -> {_zero_sql(item, kind.valueType, depth + 1)})"
-    assert isinstance(kind, StructType)
+    assert isinstance(kind, T.StructType)
     fields = [
         f"{literal(field.name)}, {_zero_sql(f'{value}.{quoted(field.name)}', field.dataType, depth)}"
         for field in kind
@@ -236,17 +225,17 @@ def _zero_sql(value: str, kind: DataType, depth: int = 0) -> str:
     return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
 
 
-def holds(kind: DataType, leaves: tuple[type[DataType], ...]) -> bool:
+def holds(kind: T.DataType, leaves: tuple[type[T.DataType], ...]) -> bool:
     """Return whether a type is one of some types, or holds one; keys of maps aside."""
-    if isinstance(kind, ArrayType):
+    if isinstance(kind, T.ArrayType):
         return holds(kind.elementType, leaves)
-    if isinstance(kind, MapType):
+    if isinstance(kind, T.MapType):
         return holds(kind.valueType, leaves)
-    if isinstance(kind, StructType):
+    if isinstance(kind, T.StructType):
         return any(holds(field.dataType, leaves) for field in kind)
     return isinstance(kind, leaves)
 
 
-def holds_floats(kind: DataType) -> bool:
+def holds_floats(kind: T.DataType) -> bool:
     """Return whether a value of a type is a floating-point number, or may hold one; keys of maps aside."""
-    return holds(kind, (DoubleType, FloatType))
+    return holds(kind, (T.DoubleType, T.FloatType))
