@@ -9,23 +9,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    ARRIVAL,
-    EVENT_TIME,
-    FILE,
-    LATENESS,
-    MALFORMED,
-    POSITION,
-    REASON,
-    SEQ,
-    SOURCE,
-    SPLIT,
-    TIMELINE,
-    W_BEFORE,
-    W_SET_BY,
-    WATERMARK,
-    T,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.events.event_time import is_of
@@ -49,27 +33,27 @@ _BETWEEN_OBJECTS = r"\}\s*[,;]?\s*\{"
 _BETWEEN_FIELDS, _AROUND_FIELDS = r"[,;|\t]", " \"'"  # of a line of csv
 _IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
 _SPANS = "array<struct<start: timestamp, end: timestamp>>"
-_FROM_LOG = (SEQ, ARRIVAL, SOURCE, SPLIT, POSITION)
-_PLACE = f"concat('record ', {POSITION}, ' of ', coalesce({FILE}, {SOURCE}))"
+_FROM_LOG = (c.SEQ, c.ARRIVAL, c.SOURCE, c.SPLIT, c.POSITION)
+_PLACE = f"concat('record ', {c.POSITION}, ' of ', coalesce({c.FILE}, {c.SOURCE}))"
 _MOST_SHOWN = 200  # characters of a value in a sentence; `payload` has all of it
 
 
 def time_letters(refused: DataFrame, payload: Sequence[str], rules: TimeRules) -> DataFrame:
     """Return the dead letters of the stages `ingest` and `time`, of `Adjusted.refused`."""
-    ingest = f"{REASON} IN ({literals(AT_INGESTION)})"
-    is_behind = f"{REASON} = '{Reason.OUT_OF_ORDER}'"
+    ingest = f"{c.REASON} IN ({literals(AT_INGESTION)})"
+    is_behind = f"{c.REASON} = '{Reason.OUT_OF_ORDER}'"
     return refused.selectExpr(
         *_FROM_LOG,
-        f"IF({ingest}, NULL, {TIMELINE}) AS {TIMELINE}",  # what was not read belongs to none
+        f"IF({ingest}, NULL, {c.TIMELINE}) AS {c.TIMELINE}",  # what was not read belongs to none
         f"IF({ingest}, '{Stage.INGEST}', '{Stage.TIME}') AS stage",
-        f"{REASON} AS reason",
+        f"{c.REASON} AS reason",
         f"{_time_detail(rules, refused)} AS detail",
         "CAST(NULL AS STRING) AS window_name",
         f"CAST(NULL AS {_SPANS}) AS missed_windows",
-        EVENT_TIME,
-        f"timestamp_micros(IF({is_behind}, {W_BEFORE}, NULL)) AS {WATERMARK}",
-        f"{LATENESS} AS lateness_us",
-        f"IF({is_behind}, {W_SET_BY}, NULL) AS watermark_set_by",
+        c.EVENT_TIME,
+        f"timestamp_micros(IF({is_behind}, {c.W_BEFORE}, NULL)) AS {c.WATERMARK}",
+        f"{c.LATENESS} AS lateness_us",
+        f"IF({is_behind}, {c.W_SET_BY}, NULL) AS watermark_set_by",
         _payload(payload),
     )
 
@@ -82,22 +66,22 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
-    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(LATENESS)}, {literal(more)}"
+    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
     otherwise = literal(f"{closed}: the clock had raised the watermark past it")
     if BY_FLUSH in columns:
         otherwise = f"IF({BY_FLUSH}, {literal(f'{closed}: {FLUSH_HAD_CLOSED}')}, {otherwise})"
     return late.selectExpr(
         *_FROM_LOG,
-        TIMELINE,
+        c.TIMELINE,
         f"'{Stage.WINDOW}' AS stage",
         f"'{Reason.WINDOW_CLOSED}' AS reason",
         f"coalesce(concat({by_events}), {otherwise}) AS detail",
         f"{literal(window.name)} AS window_name",
         f"CAST(transform({MISSED}, __tm_e -> {span}) AS {_SPANS}) AS missed_windows",
-        EVENT_TIME,
-        f"timestamp_micros({W_BEFORE}) AS {WATERMARK}",
-        f"{LATENESS} AS lateness_us",
-        f"{W_SET_BY} AS watermark_set_by",
+        c.EVENT_TIME,
+        f"timestamp_micros({c.W_BEFORE}) AS {c.WATERMARK}",
+        f"{c.LATENESS} AS lateness_us",
+        f"{c.W_SET_BY} AS watermark_set_by",
         _payload(payload),
     )
 
@@ -118,14 +102,14 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
             details.append(f"WHEN {own} THEN concat({', '.join([place, sentence, *value])})")
     return events.where(fails).selectExpr(
         *_FROM_LOG,
-        TIMELINE,
+        c.TIMELINE,
         f"'{Stage.WINDOW}' AS stage",
         f"'{Reason.BAD_EXPRESSION}' AS reason",
         f"CASE {' '.join(details)} END AS detail",
         f"{literal(window.name)} AS window_name",
         f"CAST(NULL AS {_SPANS}) AS missed_windows",
-        EVENT_TIME,
-        f"CAST(NULL AS TIMESTAMP) AS {WATERMARK}",
+        c.EVENT_TIME,
+        f"CAST(NULL AS TIMESTAMP) AS {c.WATERMARK}",
         "CAST(NULL AS BIGINT) AS lateness_us",
         "CAST(NULL AS BIGINT) AS watermark_set_by",
         _payload(payload),
@@ -135,14 +119,14 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
 def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
     """Return the same for a window over another one: rows of `segment.as_events`, which have no place in the log."""
     payload = [name for name in results.columns if not is_reserved(name)]
-    nowhere = {SEQ: "bigint", POSITION: "bigint", ARRIVAL: "timestamp", EVENT_TIME: "timestamp"}
-    nowhere |= dict.fromkeys((SOURCE, SPLIT, FILE, MALFORMED), "string")
+    nowhere = {c.SEQ: "bigint", c.POSITION: "bigint", c.ARRIVAL: "timestamp", c.EVENT_TIME: "timestamp"}
+    nowhere |= dict.fromkeys((c.SOURCE, c.SPLIT, c.FILE, c.MALFORMED), "string")
     known = {name: F.lit(None).cast(kind) for name, kind in nowhere.items()}
     return unfit_letters(results.withColumns(known), payload, window)
 
 
 def _payload(payload: Sequence[str]) -> str:
-    return f"coalesce({MALFORMED}, {as_json(*map(quoted, payload))}) AS payload"
+    return f"coalesce({c.MALFORMED}, {as_json(*map(quoted, payload))}) AS payload"
 
 
 def _in_seconds(us: str) -> str:
@@ -158,15 +142,15 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
     tolerance = _by_source(
         rules, lambda source: _length(source.out_of_orderness_us), _length(time.out_of_orderness_us)
     )
-    by, below = _in_seconds(LATENESS), _in_seconds(f"({W_BEFORE} - {T})")
-    whose = f"IF({LATENESS} IS NULL, ', which the clock had raised', '')"
+    by, below = _in_seconds(c.LATENESS), _in_seconds(f"({c.W_BEFORE} - {c.T})")
+    whose = f"IF({c.LATENESS} IS NULL, ', which the clock had raised', '')"
     first = FIRST if time.deduplicate_by else "''"
     apart = literal(f": they have one key, and event times at most {_length(time.within_us)} apart")
     early = literal(f" more than {format_duration(time.early.tolerance) if time.early else ''} ahead of its arrival")
     late = literal(f" more than {format_duration(time.late.tolerance) if time.late else ''} after its time")
     is_text, no_time = literal(" is '"), literal("', which is not a time from year 0001 to 9999")
     parts = {
-        Reason.MALFORMED: f"{_PLACE}, {_misfit(rules)}, ': ', {_shortened(MALFORMED)}",
+        Reason.MALFORMED: f"{_PLACE}, {_misfit(rules)}, ': ', {_shortened(c.MALFORMED)}",
         Reason.NO_ARRIVAL_TIME: f"'there is no arrival time of the years 0001 to 9999 for ', {_PLACE}",
         Reason.NO_TIMESTAMP: f"{rule}, ' is null'",
         Reason.BAD_TIMESTAMP: f"{rule}, {is_text}, {_shortened(_event_text(rules, refused))}, {no_time}",
@@ -178,12 +162,12 @@ def _time_detail(rules: TimeRules, refused: DataFrame) -> str:
         f"'; out_of_orderness is ', {tolerance}",
     }
     cases = " ".join(f"WHEN '{reason}' THEN concat({sentence})" for reason, sentence in parts.items())
-    return f"CASE {REASON} {cases} END"
+    return f"CASE {c.REASON} {cases} END"
 
 
 def _misfit(rules: TimeRules) -> str:
     """Return what is wrong with a malformed record, as far as its text says more than that it does not fit."""
-    text = f"trim({MALFORMED})"
+    text = f"trim({c.MALFORMED})"
     shape = "'array<struct<`__tm_nothing`: int>>'"
     apart = f"regexp_replace({text}, {literal(_BETWEEN_OBJECTS)}, '}},{{')"
     objects = f"size(from_json(concat('[', {apart}, ']'), {shape}))"
@@ -209,7 +193,7 @@ def _repeats_header(text: str, rules: TimeRules) -> str:
     for source, header in rules.headers.items():
         named = [f"CAST(arrays_overlap({fields}, array({literals(names)})) AS INT)" for names in header]
         is_header = f"{' + '.join(named)} >= {min(2, len(named))}"
-        found = f"IF({SOURCE} = {literal(source)}, {is_header}, {found})"
+        found = f"IF({c.SOURCE} = {literal(source)}, {is_header}, {found})"
     return found
 
 
@@ -233,7 +217,7 @@ def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str
     if len(set(texts.values())) <= 1:
         return literal(next(iter(texts.values()), default))
     cases = " ".join(f"WHEN {literal(name)} THEN {literal(one)}" for name, one in texts.items())
-    return f"CASE {SOURCE} {cases} ELSE {literal(default)} END"
+    return f"CASE {c.SOURCE} {cases} ELSE {literal(default)} END"
 
 
 def _length(us: int) -> str:

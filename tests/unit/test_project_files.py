@@ -125,7 +125,7 @@ def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
     carried = re.search(r"_FROM_LOG = \((.*?)\)", code)
     assert carried is not None
     more = ("TIMELINE", "EVENT_TIME", "WATERMARK")
-    given += [str(getattr(columns, name)) for name in (*carried[1].split(", "), *more)]
+    given += [str(getattr(columns, name.removeprefix("c."))) for name in (*carried[1].split(", "), *more)]
     assert set(first_cells(text)) == {*Reason, *given}
 
 

@@ -15,29 +15,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    ADJUSTED_BY,
-    ARRIVAL,
-    CLOCK,
-    EVENT_TIME,
-    LATENESS,
-    MIN_US,
-    REASON,
-    SEQ,
-    SOURCE,
-    SPLIT,
-    T_FINAL,
-    TIMELINE,
-    TIMESTAMP,
-    W_BEFORE,
-    W_END,
-    W_SET_BY,
-    W_START,
-    T,
-    floor_to,
-    shifted,
-    with_sql,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, stored_times
@@ -70,7 +48,7 @@ MOVED_BY = "__tm_moved_by"
 """TINYINT: 1 if rule 1 moved the event, 2 if rule 2 did, else 0."""
 _COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
 
-RELEASE_ORDER = (TIMELINE, TIMESTAMP, SEQ)
+RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
 """Released events of a timeline form one sequence in this order; ties keep arrival order."""
 
 
@@ -223,7 +201,7 @@ def time_adjustment(
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = found.state if found.has_items else state
-    names = {"watermark": W_BEFORE, "set_by": W_SET_BY}
+    names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
     behind = found.behind.rename_columns(names) if found.logs else None
     together = None
     if execution.keeps_records or rules.time.deduplicate_by:
@@ -238,8 +216,8 @@ def time_adjustment(
         few = execution.few(seqs) if execution.few is not None and seqs is not None else None
         refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
     return Adjusted(
-        accepted=accepted.where(F.col(REASON).isNull()),
-        refused=refused.where(F.col(REASON).isNotNull()),
+        accepted=accepted.where(F.col(c.REASON).isNull()),
+        refused=refused.where(F.col(c.REASON).isNotNull()),
         together=together,
         rules=rules,
         before=state,
@@ -280,7 +258,7 @@ def _watermarks_of_log(
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
     """Let the loop judge a segment of several logs, one after the other."""
     items = judged.selectExpr(*_narrow(rules)).toArrow()
-    log_of_item, log_of_timeline = (_logs(rows[TIMELINE], place) for rows in (items, state))
+    log_of_item, log_of_timeline = (_logs(rows[c.TIMELINE], place) for rows in (items, state))
     by_log = []
     for name, own in place.places.items():
         rows = in_order(items.filter(pc.equal(log_of_item, name)))
@@ -299,31 +277,31 @@ def _narrow(rules: TimeRules) -> list[str]:
     """Return the columns, in SQL, of a judged record that the loop asks for."""
     # An event that is refused still ends the silence of its timeline and split.
     refused = (
-        f"IF({REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})" if rules.follows_activity else OUTSIDE
+        f"IF({c.REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})" if rules.follows_activity else OUTSIDE
     )
-    role = f"CAST(IF({REASON} IS NULL, {JUDGED}, {refused}) AS TINYINT) AS {ROLE}"
-    found = [SEQ, f"{T} AS {T_US}", f"unix_micros({CLOCK}) AS {CLOCK_US}", role]
+    role = f"CAST(IF({c.REASON} IS NULL, {JUDGED}, {refused}) AS TINYINT) AS {ROLE}"
+    found = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", role]
     if rules.time.over:
-        found.append(TIMELINE)
+        found.append(c.TIMELINE)
     if rules.uses_splits:
-        found += [SOURCE, SPLIT]
-    closes = [close_asked(T, window, rules.time.unit_us) for window in rules.windows_to_close]
+        found += [c.SOURCE, c.SPLIT]
+    closes = [close_asked(c.T, window, rules.time.unit_us) for window in rules.windows_to_close]
     return found + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
 
 
 def _asked_by_counts(rules: TimeRules) -> list[str]:
     """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
-    why = f"coalesce(array_position(array({literals(REASONS)}), {REASON}), 0)"
+    why = f"coalesce(array_position(array({literals(REASONS)}), {c.REASON}), 0)"
     found = [f"CAST({why} AS TINYINT) AS {WHY}"]
     if any(policy is not None and policy.policy == "adjust" for policy in (rules.time.early, rules.time.late)):
-        moved_by = f"CASE try_element_at({ADJUSTED_BY}, 1) WHEN 'early' THEN 1 WHEN 'late' THEN 2 ELSE 0 END"
+        moved_by = f"CASE try_element_at({c.ADJUSTED_BY}, 1) WHEN 'early' THEN 1 WHEN 'late' THEN 2 ELSE 0 END"
         found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
-        place = f"array_position(array({literals(source.name for source in rules.sources)}), {SOURCE})"
+        place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"
         known = f"IF({place} > 0, {place} - 1, {len(rules.sources)})"
         found.append(f"CAST({known} AS SMALLINT) AS {SOURCE_PLACE}")
     if any(source.timestamp_by is not None for source in rules.sources):
-        found += [f"unix_micros({ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({EVENT_TIME}) AS {EVENT_US}"]
+        found += [f"unix_micros({c.ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({c.EVENT_TIME}) AS {EVENT_US}"]
     return found
 
 
@@ -338,48 +316,48 @@ def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
     """Return the records that rules 0 to 3 refuse; None where they are too many to be named."""
     refused = [log.rises.items.seq[log.rises.items.role != JUDGED] for log in found.logs]
     if rules.time.out_of_order == "drop":
-        refused.append(found.behind[SEQ].to_numpy())
+        refused.append(found.behind[c.SEQ].to_numpy())
     seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
     return seqs if len(seqs) <= BROADCAST else None
 
 
 def _seqs_frame(items: DataFrame, seqs: np.ndarray) -> DataFrame:
-    return to_join(items.sparkSession, pa.table({SEQ: pa.array(seqs, pa.int64())}))
+    return to_join(items.sparkSession, pa.table({c.SEQ: pa.array(seqs, pa.int64())}))
 
 
 def _without(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
-    return items if seqs is None or not len(seqs) else items.join(_seqs_frame(items, seqs), SEQ, "left_anti")
+    return items if seqs is None or not len(seqs) else items.join(_seqs_frame(items, seqs), c.SEQ, "left_anti")
 
 
 def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
-    return items if seqs is None else items.join(_seqs_frame(items, seqs), SEQ, "left_semi")
+    return items if seqs is None else items.join(_seqs_frame(items, seqs), c.SEQ, "left_semi")
 
 
 def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
     """Return judged records with `__tm_w_before` and `__tm_w_set_by`, null where they are in order."""
     if behind is None or not len(behind):
-        return with_sql(judged, dict.fromkeys((W_BEFORE, W_SET_BY), "CAST(NULL AS BIGINT)"))
-    keys = [name for name in (TIMELINE, SEQ) if name in behind.column_names]
+        return c.with_sql(judged, dict.fromkeys((c.W_BEFORE, c.W_SET_BY), "CAST(NULL AS BIGINT)"))
+    keys = [name for name in (c.TIMELINE, c.SEQ) if name in behind.column_names]
     return judged.join(to_join(judged.sparkSession, behind), keys, "left")
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
     """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or kept."""
-    policy, in_order = rules.time.out_of_order, f"{W_BEFORE} IS NULL"
-    final = f"IF({in_order}, {T}, {W_BEFORE})" if policy == "adjust" else T
-    more = {T_FINAL: final, TIMESTAMP: f"timestamp_micros({final})"}
+    policy, in_order = rules.time.out_of_order, f"{c.W_BEFORE} IS NULL"
+    final = f"IF({in_order}, {c.T}, {c.W_BEFORE})" if policy == "adjust" else c.T
+    more = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
     if policy == "drop":
-        late = f"{W_BEFORE} - {T}"
+        late = f"{c.W_BEFORE} - {c.T}"
         if rules.clock_moves:  # no tolerance lets in what the clock has passed
-            late = f"IF({W_SET_BY} IS NULL, NULL, {late})"
-        more[REASON] = f"IF({in_order}, {REASON}, '{Reason.OUT_OF_ORDER}')"
-        more[LATENESS] = f"IF({in_order}, {LATENESS}, {late})"
+            late = f"IF({c.W_SET_BY} IS NULL, NULL, {late})"
+        more[c.REASON] = f"IF({in_order}, {c.REASON}, '{Reason.OUT_OF_ORDER}')"
+        more[c.LATENESS] = f"IF({in_order}, {c.LATENESS}, {late})"
     else:
         rule = "out_of_order" if policy == "adjust" else KEPT
-        more[ADJUSTED_BY] = f"IF({in_order}, {ADJUSTED_BY}, concat({ADJUSTED_BY}, array('{rule}')))"
+        more[c.ADJUSTED_BY] = f"IF({in_order}, {c.ADJUSTED_BY}, concat({c.ADJUSTED_BY}, array('{rule}')))"
     if policy == "adjust":
-        more[W_SET_BY] = "CAST(NULL AS BIGINT)"
-    return with_sql(rows, more)
+        more[c.W_SET_BY] = "CAST(NULL AS BIGINT)"
+    return c.with_sql(rows, more)
 
 
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
@@ -392,30 +370,30 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         `__tm_t` moved where one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the
         tolerance was too small.
     """
-    arrival, ahead = f"unix_micros({ARRIVAL})", f"(unix_micros({EVENT_TIME}) - unix_micros({ARRIVAL}))"
+    arrival, ahead = f"unix_micros({c.ARRIVAL})", f"(unix_micros({c.EVENT_TIME}) - unix_micros({c.ARRIVAL}))"
     rules: list[_OfArrival] = []
     if time.early is not None:
-        limit = floor_to(shifted(arrival, time.early.tolerance_us), time.unit_us)
-        by = shifted(ahead, -time.early.tolerance_us)
+        limit = c.floor_to(c.shifted(arrival, time.early.tolerance_us), time.unit_us)
+        by = c.shifted(ahead, -time.early.tolerance_us)
         rules.append(_OfArrival("early", Reason.EARLY, time.early.policy == "drop", by, limit))
     if time.late is not None:
-        limit = f"greatest({MIN_US}L, {floor_to(shifted(arrival, -time.late.tolerance_us), time.unit_us)})"
-        by = shifted(f"(-{ahead})", -time.late.tolerance_us)
+        limit = f"greatest({c.MIN_US}L, {c.floor_to(c.shifted(arrival, -time.late.tolerance_us), time.unit_us)})"
+        by = c.shifted(f"(-{ahead})", -time.late.tolerance_us)
         rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy == "drop", by, limit))
     dropping = [rule for rule in rules if rule.drops]
     found = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
     lateness = _case([(rule.by, rule.by) for rule in dropping], "CAST(NULL AS BIGINT)")
-    moved = _case([(rule.by, rule.limit) for rule in rules], T)
+    moved = _case([(rule.by, rule.limit) for rule in rules], c.T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
     names = _case([(rule.by, f"array('{rule.name}')") for rule in rules], no_names)
-    reason = f"coalesce({REASON}, {found})"
-    return with_sql(
+    reason = f"coalesce({c.REASON}, {found})"
+    return c.with_sql(
         events,
         {
-            LATENESS: f"IF({REASON} IS NULL, {lateness}, NULL)",
-            REASON: reason,
-            T: f"IF({reason} IS NULL, {moved}, NULL)",
-            ADJUSTED_BY: f"IF({reason} IS NULL, {names}, {no_names})",
+            c.LATENESS: f"IF({c.REASON} IS NULL, {lateness}, NULL)",
+            c.REASON: reason,
+            c.T: f"IF({reason} IS NULL, {moved}, NULL)",
+            c.ADJUSTED_BY: f"IF({reason} IS NULL, {names}, {no_names})",
         },
     )
 
@@ -453,28 +431,28 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     `_timeline` and `_adjusted_by`.
     """
     # Under another policy there is none: a search is not needed.
-    passed = f" WHEN array_contains({ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"
+    passed = f" WHEN array_contains({c.ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"
     kept_late = passed if adjusted.rules.time.out_of_order == "keep" else ""
     known = with_end(accepted, adjusted)
-    is_out = "true" if flushed else f"unix_micros({TIMESTAMP}) < {W_END}"
+    is_out = "true" if flushed else f"unix_micros({c.TIMESTAMP}) < {c.W_END}"
     fate = F.expr(f"CASE{kept_late} WHEN {is_out} THEN '{IN_SEQUENCE}' ELSE '{HELD}' END")
-    return Released(known.withColumn(FATE, fate).drop(W_END))
+    return Released(known.withColumn(FATE, fate).drop(c.W_END))
 
 
 def with_end(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add W_END to rows with `_timeline`: the watermark of their timeline after the segment."""
     if adjusted.ends is not None:
-        return rows.withColumn(W_END, F.lit(adjusted.ends.after).cast("bigint"))
-    return _with_watermark(rows, adjusted.state, W_END)
+        return rows.withColumn(c.W_END, F.lit(adjusted.ends.after).cast("bigint"))
+    return _with_watermark(rows, adjusted.state, c.W_END)
 
 
 def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add W_START and W_END to rows with `_timeline`."""
     if adjusted.ends is not None:
-        return with_end(rows.withColumn(W_START, F.lit(adjusted.ends.before).cast("bigint")), adjusted)
-    return with_end(_with_watermark(rows, adjusted.before, W_START), adjusted)
+        return with_end(rows.withColumn(c.W_START, F.lit(adjusted.ends.before).cast("bigint")), adjusted)
+    return with_end(_with_watermark(rows, adjusted.before, c.W_START), adjusted)
 
 
 def _with_watermark(rows: DataFrame, timelines: pa.Table, name: str) -> DataFrame:
-    found = timelines.select([TIMELINE, "watermark"]).rename_columns([TIMELINE, name])
-    return rows.join(to_join(rows.sparkSession, found), TIMELINE, "left")
+    found = timelines.select([c.TIMELINE, "watermark"]).rename_columns([c.TIMELINE, name])
+    return rows.join(to_join(rows.sparkSession, found), c.TIMELINE, "left")

@@ -9,21 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, StringType, TimestampNTZType, TimestampType
 
-from tidemark.timeops.columns import (
-    ARRIVAL,
-    EVENT_TIME,
-    MALFORMED,
-    MAX_US,
-    MIN_US,
-    ONE_TIMELINE,
-    REASON,
-    SOURCE,
-    TIMELINE,
-    T,
-    floor_to,
-    to_us,
-    with_sql,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
@@ -49,22 +35,24 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         SpecError: An expression of the spec does not fit the columns.
     """
     reason = F.expr(
-        f"CASE WHEN {MALFORMED} IS NOT NULL THEN '{Reason.MALFORMED}' "
-        f"WHEN {ARRIVAL} IS NULL THEN '{Reason.NO_ARRIVAL_TIME}' "
+        f"CASE WHEN {c.MALFORMED} IS NOT NULL THEN '{Reason.MALFORMED}' "
+        f"WHEN {c.ARRIVAL} IS NULL THEN '{Reason.NO_ARRIVAL_TIME}' "
         f"WHEN {FAILED} THEN '{Reason.BAD_EXPRESSION}' "
         f"WHEN {BAD} THEN '{Reason.BAD_TIMESTAMP}' "
         f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
-    timed = _with_event_time(items, rules).withColumns({REASON: reason, TIMELINE: timeline(items, rules.time.over)})
-    usable = f"IF({REASON} IS NULL, {US}, NULL)"
-    times = {EVENT_TIME: f"timestamp_micros({usable})", T: floor_to(usable, rules.time.unit_us)}
-    return with_sql(timed, times).drop(US, FAILED, BAD)
+    timed = _with_event_time(items, rules).withColumns(
+        {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
+    )
+    usable = f"IF({c.REASON} IS NULL, {US}, NULL)"
+    times = {c.EVENT_TIME: f"timestamp_micros({usable})", c.T: c.floor_to(usable, rules.time.unit_us)}
+    return c.with_sql(timed, times).drop(US, FAILED, BAD)
 
 
 def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
     """Return `_timeline`: the `over` values as a compact JSON array of strings or null; `[]` without it (A1)."""
     if not over:
-        return F.lit(ONE_TIMELINE)
+        return F.lit(c.ONE_TIMELINE)
     return F.expr(f"to_json(array({', '.join(text_of(items, e) for e in over)}))")
 
 
@@ -82,17 +70,17 @@ def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
         names = {name: f"{name}{number}" for name in parts}
         found = _of_expression(found, by, one.time_zone).withColumnsRenamed(names)
         chosen = {name: f"IF({own}, {names[name]}, {chosen[name]})" for name in parts}
-    return with_sql(found, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
+    return c.with_sql(found, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
 
 
 def is_of(sources: tuple[str, ...]) -> str:
     """Return SQL of a BOOLEAN: the record is of one of these sources."""
-    return f"{SOURCE} IN ({literals(sources)})"
+    return f"{c.SOURCE} IN ({literals(sources)})"
 
 
 def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -> DataFrame:
     if timestamp_by is None:  # processing time: A1 and A2's System.Timestamp without TIMESTAMP BY
-        return items.withColumns({US: to_us(ARRIVAL), FAILED: F.lit(False), BAD: F.lit(False)})
+        return items.withColumns({US: c.to_us(c.ARRIVAL), FAILED: F.lit(False), BAD: F.lit(False)})
     return with_instant(items, timestamp_by, time_zone, where="timestamp_by")
 
 
@@ -160,9 +148,9 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
 
 
 def _bounded(frame: DataFrame) -> DataFrame:
-    inside = f"{_RAW} BETWEEN {MIN_US}L AND {MAX_US}L"
+    inside = f"{_RAW} BETWEEN {c.MIN_US}L AND {c.MAX_US}L"
     told = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
-    return with_sql(frame, told).drop(_RAW)
+    return c.with_sql(frame, told).drop(_RAW)
 
 
 def _local_to_utc(us: Column, time_zone: str) -> Column:

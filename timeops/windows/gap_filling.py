@@ -17,18 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    SEQ,
-    T_FINAL,
-    TIMELINE,
-    W_BEFORE,
-    W_END,
-    W_START,
-    WATERMARK,
-    same_in,
-    shifted,
-    with_sql,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.expressions.tokens import literal, quoted
@@ -73,11 +62,11 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     They have the group columns of `membership.with_groups`, and `__tm_first_end` and `__tm_last_end` of the windows
     that each reaches: the ones that it is in and that had not closed.
     """
-    earliest = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
-    still_open = end_after(shifted(W_BEFORE, -window.closes_after_us), window)
-    ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(T_FINAL, window)}
+    earliest = end_after(c.shifted(c.T_FINAL, -window.ends_inside_us), window)
+    still_open = end_after(c.shifted(c.W_BEFORE, -window.closes_after_us), window)
+    ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(c.T_FINAL, window)}
     placed = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
-    return with_sql(placed, ends).where(f"{FIRST_END} <= {LAST_END}")
+    return c.with_sql(placed, ends).where(f"{FIRST_END} <= {LAST_END}")
 
 
 def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
@@ -91,15 +80,15 @@ def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
 def once(rows: DataFrame, window: WindowSpec) -> DataFrame:
     """Return rows of `seen_groups` of several segments as those of all of them together: each group once."""
     ends = (F.min(FIRST_END).alias(FIRST_END), F.max(LAST_END).alias(LAST_END))
-    return rows.groupBy(TIMELINE, *group_names(window)).agg(*ends)
+    return rows.groupBy(c.TIMELINE, *group_names(window)).agg(*ends)
 
 
 def changed_groups(before: DataFrame, fresh: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the groups of a segment that the rows of earlier ones lack, or say less of."""
-    keys = [TIMELINE, *group_names(window)]
+    keys = [c.TIMELINE, *group_names(window)]
     new, old = fresh.alias("new"), before.alias("old")
     says_it = F.expr(f"old.{FIRST_END} <= new.{FIRST_END} AND old.{LAST_END} >= new.{LAST_END}")
-    return new.join(old, same_in("new", "old", keys) & says_it, "left_anti")
+    return new.join(old, c.same_in("new", "old", keys) & says_it, "left_anti")
 
 
 def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -107,12 +96,12 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
 
     `seen` is `seen_groups` after the segment.
     """
-    reach = seen.groupBy(TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
-    known = with_end(seen.join(reach, TIMELINE), adjusted)
-    first = F.expr(f"greatest({FIRST_END} - 1L, {last_closed(W_END, window)})")
+    reach = seen.groupBy(c.TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
+    known = with_end(seen.join(reach, c.TIMELINE), adjusted)
+    first = F.expr(f"greatest({FIRST_END} - 1L, {last_closed(c.W_END, window)})")
     spans = known.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
     ends = f"explode({ends_between(_BEHIND, '__tm_reach', window)}) AS {END}"
-    each = spans.selectExpr(TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
+    each = spans.selectExpr(c.TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
     return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
@@ -156,7 +145,7 @@ def given_watermark(window: WindowSpec) -> Column:
 
     Where an event came into this or a later window after that item, it is the one just after that event.
     """
-    return F.expr(f"IF({REACHED_W} >= {close_time(END, window)}, {REACHED_W}, {WATERMARK})")
+    return F.expr(f"IF({REACHED_W} >= {close_time(END, window)}, {REACHED_W}, {c.WATERMARK})")
 
 
 def _owed(
@@ -173,11 +162,11 @@ def _owed(
     `given` are the windows that have a row: they close in the segment and hold events, or a flush closed them.
     """
     groups = group_names(window)
-    keys = [TIMELINE, *groups]
+    keys = [c.TIMELINE, *groups]
     held = given.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
     both = seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
     of_groups = both.groupBy(*keys).agg(F.min(FIRST_END).alias(FIRST_END), F.sum(_HELD).alias(_HELD))
-    spans = of_groups.join(_given_between(seen, fresh, segment, window), TIMELINE)
+    spans = of_groups.join(_given_between(seen, fresh, segment, window), c.TIMELINE)
     spans = spans.withColumn(_BEHIND, F.greatest(_BEHIND, F.col(FIRST_END) - F.lit(1)))
     start_us = segment.adjusted.rules.time.start_us
     if start_us is not None:
@@ -190,7 +179,7 @@ def _owed(
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
     each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)
-    return each.alias("each").join(given.alias("held"), same_in("each", "held", [*BY_END, *groups]), "left_anti")
+    return each.alias("each").join(given.alias("held"), c.same_in("each", "held", [*BY_END, *groups]), "left_anti")
 
 
 def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
@@ -201,16 +190,16 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
         the last window that is closed and that no event is missing for.
     """
     nothing = F.lit(None).cast("bigint")
-    earlier = seen.select(TIMELINE, F.col(LAST_END).alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
+    earlier = seen.select(c.TIMELINE, F.col(LAST_END).alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     both = earlier.unionByName(
-        fresh.select(TIMELINE, nothing.alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
+        fresh.select(c.TIMELINE, nothing.alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     )
-    reach = both.groupBy(TIMELINE).agg(*[F.max(name).alias(name) for name in (_REACH_BEFORE, _REACH_AFTER)])
+    reach = both.groupBy(c.TIMELINE).agg(*[F.max(name).alias(name) for name in (_REACH_BEFORE, _REACH_AFTER)])
     known = with_both_ends(reach, segment.adjusted)
-    before, after = last_closed(W_START, window), last_closed(W_END, window)
+    before, after = last_closed(c.W_START, window), last_closed(c.W_END, window)
     given = f"IF({_REACH_BEFORE} IS NOT NULL AND {before} IS NOT NULL, least({before}, {_REACH_BEFORE}), NULL)"
     upto = _REACH_AFTER if segment.flushed else f"IF({after} IS NOT NULL, least({after}, {_REACH_AFTER}), NULL)"
-    return known.selectExpr(TIMELINE, f"{given} AS {_BEHIND}", f"{upto} AS {_UPTO}")
+    return known.selectExpr(c.TIMELINE, f"{given} AS {_BEHIND}", f"{upto} AS {_UPTO}")
 
 
 def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
@@ -220,16 +209,18 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
         `membership.BY_END` and `__tm_reached_w` BIGINT, the watermark just after the item; null where that was before
         the segment.
     """
-    reached_by = fresh.select(TIMELINE, F.col(LAST_END).alias(END), F.col(SEQ).alias(AFTER_SEQ))
-    earlier = seen.select(TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ))
+    reached_by = fresh.select(c.TIMELINE, F.col(LAST_END).alias(END), F.col(c.SEQ).alias(AFTER_SEQ))
+    earlier = seen.select(c.TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ))
     asked = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
     both = reached_by.unionByName(earlier).unionByName(asked, allowMissingColumns=True)
-    here_or_later = Window.partitionBy(TIMELINE).orderBy(F.desc(END))  # the same end counts, too
+    here_or_later = Window.partitionBy(c.TIMELINE).orderBy(F.desc(END))  # the same end counts, too
     first = both.withColumn(AFTER_SEQ, F.min(AFTER_SEQ).over(here_or_later)).where(F.col(_IS_ASKED))
     by_item = segment.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))
-    places = by_item.select(TIMELINE, AFTER_SEQ).distinct()
-    stood = watermarks_after(places, segment.adjusted).select(TIMELINE, AFTER_SEQ, F.col(WATERMARK).alias(REACHED_W))
-    return by_item.join(stood, [TIMELINE, AFTER_SEQ]).select(*BY_END, REACHED_W)
+    places = by_item.select(c.TIMELINE, AFTER_SEQ).distinct()
+    stood = watermarks_after(places, segment.adjusted).select(
+        c.TIMELINE, AFTER_SEQ, F.col(c.WATERMARK).alias(REACHED_W)
+    )
+    return by_item.join(stood, [c.TIMELINE, AFTER_SEQ]).select(*BY_END, REACHED_W)
 
 
 def _unless_too_many(window: WindowSpec) -> Column:

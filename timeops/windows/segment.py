@@ -18,19 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from tidemark.timeops.columns import (
-    SEQ,
-    T_FINAL,
-    TIMELINE,
-    TIMESTAMP,
-    W_BEFORE,
-    W_END,
-    W_SET_BY,
-    W_START,
-    WATERMARK,
-    same_in,
-    to_us,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
@@ -57,11 +45,11 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
     """
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.reaching(rows[TIMELINE], integers(rows[_CLOSES_AT]))
-        return {WATERMARK: found.watermark, REACHED: found.reached}
+        found = adjusted.watermarks.reaching(rows[c.TIMELINE], integers(rows[_CLOSES_AT]))
+        return {c.WATERMARK: found.watermark, REACHED: found.reached}
 
     closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
-    return _answered(closed, adjusted, answer, (WATERMARK, REACHED)).drop(_CLOSES_AT)
+    return _answered(closed, adjusted, answer, (c.WATERMARK, REACHED)).drop(_CLOSES_AT)
 
 
 def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec, *, are_few: bool) -> DataFrame:
@@ -71,8 +59,8 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
     """
     if are_few:
         return closing_watermarks(results, adjusted, window).drop(REACHED)
-    closed = closing_watermarks(results.select(TIMELINE, END).distinct(), adjusted, window).drop(REACHED)
-    return results.join(closed, [TIMELINE, END], "left")
+    closed = closing_watermarks(results.select(c.TIMELINE, END).distinct(), adjusted, window).drop(REACHED)
+    return results.join(closed, [c.TIMELINE, END], "left")
 
 
 def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -86,22 +74,22 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     """
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.after(rows[TIMELINE], integers(rows[AFTER_SEQ]))
-        return {WATERMARK: found.value, W_SET_BY: found.set_by}
+        found = adjusted.watermarks.after(rows[c.TIMELINE], integers(rows[AFTER_SEQ]))
+        return {c.WATERMARK: found.value, c.W_SET_BY: found.set_by}
 
-    return _answered(wanted, adjusted, answer, (WATERMARK, W_SET_BY))
+    return _answered(wanted, adjusted, answer, (c.WATERMARK, c.W_SET_BY))
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
     def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.before(rows[TIMELINE], integers(rows[SEQ]))
-        return {W_BEFORE: found.value, W_SET_BY: found.set_by}
+        found = adjusted.watermarks.before(rows[c.TIMELINE], integers(rows[c.SEQ]))
+        return {c.W_BEFORE: found.value, c.W_SET_BY: found.set_by}
 
-    asked = events.drop(W_BEFORE, W_SET_BY)
-    found = _answered(asked.select(TIMELINE, SEQ), adjusted, answer, (W_BEFORE, W_SET_BY))
-    return asked.join(found, [TIMELINE, SEQ])
+    asked = events.drop(c.W_BEFORE, c.W_SET_BY)
+    found = _answered(asked.select(c.TIMELINE, c.SEQ), adjusted, answer, (c.W_BEFORE, c.W_SET_BY))
+    return asked.join(found, [c.TIMELINE, c.SEQ])
 
 
 def _answered(
@@ -123,7 +111,7 @@ LAST_SEQ = "__tm_last_seq"
 
 def columns_of(window: WindowSpec) -> list[str]:
     """Return the columns of a frame of flushed windows: BIGINT microseconds, the group, and LAST_SEQ."""
-    return [TIMELINE, *group_names(window), START, END, LAST_SEQ]
+    return [c.TIMELINE, *group_names(window), START, END, LAST_SEQ]
 
 
 def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
@@ -132,15 +120,15 @@ def of_contents(contents: DataFrame, adjusted: Adjusted, window: WindowSpec) -> 
     `contents` are events of the windows that close in it, one row per window that holds them, with `__tm_start`,
     `__tm_end` and the group columns.
     """
-    keys = [TIMELINE, *group_names(window), START, END]
-    once = contents.groupBy(*keys).agg(F.max(SEQ).alias(LAST_SEQ) if SEQ in contents.columns else no_seq())
+    keys = [c.TIMELINE, *group_names(window), START, END]
+    once = contents.groupBy(*keys).agg(F.max(c.SEQ).alias(LAST_SEQ) if c.SEQ in contents.columns else no_seq())
     return ahead(once, adjusted, window).select(*columns_of(window))
 
 
 def ahead(windows: DataFrame, adjusted: Adjusted, window: WindowSpec) -> DataFrame:
     """Return the windows that the watermark has not passed; one whose end it has reached is kept as well."""
-    is_ahead = f"NOT coalesce({close_time(END, window)} < {W_END}, false)"
-    return with_end(windows, adjusted).where(is_ahead).drop(W_END)
+    is_ahead = f"NOT coalesce({close_time(END, window)} < {c.W_END}, false)"
+    return with_end(windows, adjusted).where(is_ahead).drop(c.W_END)
 
 
 def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
@@ -149,8 +137,8 @@ def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: Window
         return events
     groups = group_names(window)
     one = f"struct({START} AS start, {END} AS `end`, {LAST_SEQ} AS seq)"
-    lists = flushed_windows.groupBy(TIMELINE, *groups).agg(F.expr(f"collect_list({one}) AS {FLUSHED_WINDOWS}"))
-    same = same_in("event", "own", [TIMELINE, *groups])
+    lists = flushed_windows.groupBy(c.TIMELINE, *groups).agg(F.expr(f"collect_list({one}) AS {FLUSHED_WINDOWS}"))
+    same = c.same_in("event", "own", [c.TIMELINE, *groups])
     known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
     kind = lists.schema[FLUSHED_WINDOWS].dataType.simpleString()
     found = f"coalesce(own.{FLUSHED_WINDOWS}, CAST(array() AS {kind})) AS {FLUSHED_WINDOWS}"
@@ -160,7 +148,7 @@ def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: Window
 def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
     """Return the accepted events that may find windows closed: behind the watermark, or where a flush closed some."""
     if flushed_windows is None:
-        return accepted.where(f"{W_BEFORE} IS NOT NULL")
+        return accepted.where(f"{c.W_BEFORE} IS NOT NULL")
     return told_of(accepted, flushed_windows, window)
 
 
@@ -199,7 +187,7 @@ class WindowSegment:
         """The accepted events of the segment and the known ones, which were on time: `__tm_w_before` is null."""
         if self.known is None:
             return self.adjusted.accepted
-        known = self.known.withColumn(W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
+        known = self.known.withColumn(c.W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
         return known.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
@@ -220,13 +208,13 @@ class WindowSegment:
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
         """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
         known = with_both_ends(rows, self.adjusted)
-        by_now = "true" if self.flushed else f"{close_time(END, window)} <= {W_END}"
-        return known.where(f"{open_to(END, W_START, window)} AND {by_now}").drop(W_START, W_END)
+        by_now = "true" if self.flushed else f"{close_time(END, window)} <= {c.W_END}"
+        return known.where(f"{open_to(END, c.W_START, window)} AND {by_now}").drop(c.W_START, c.W_END)
 
 
 def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Return rows with `__tm_w_end`, which they may have already."""
-    return rows if W_END in rows.columns else with_end(rows, adjusted)
+    return rows if c.W_END in rows.columns else with_end(rows, adjusted)
 
 
 def result_columns(window: WindowSpec) -> tuple[str, ...]:
@@ -249,10 +237,10 @@ def as_events(
     final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window)))
     return final.withColumns(
         {
-            TIMELINE: timeline(final, timeline_columns(window, windows, over)),
-            TIMESTAMP: F.col("window_end"),
-            T_FINAL: to_us("window_end"),
-            W_BEFORE: F.expr("CAST(NULL AS BIGINT)"),
+            c.TIMELINE: timeline(final, timeline_columns(window, windows, over)),
+            c.TIMESTAMP: F.col("window_end"),
+            c.T_FINAL: c.to_us("window_end"),
+            c.W_BEFORE: F.expr("CAST(NULL AS BIGINT)"),
         }
     )
 

@@ -25,19 +25,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    CLOCK,
-    LATENESS,
-    MIN_US,
-    ONE_TIMELINE,
-    SEQ,
-    T_FINAL,
-    TIMELINE,
-    W_BEFORE,
-    WATERMARK,
-    shifted,
-    with_sql,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
@@ -441,7 +429,7 @@ class Sessions:
     """Sessions: windows that merge; see kinds.WindowKind for what each method is."""
 
     window: WindowSpec
-    keys: ClassVar[tuple[str, ...]] = (TIMELINE, START, END)
+    keys: ClassVar[tuple[str, ...]] = (c.TIMELINE, START, END)
     """With late events two of them may have one start, but not one end; bounds that are revised may share both."""
     merges: ClassVar[bool] = True
     needs_others: ClassVar[bool] = True
@@ -449,32 +437,32 @@ class Sessions:
 
     def start_of(self, end_us: str) -> str:
         """Return the start of the session of one event with this end."""
-        return shifted(end_us, -self.window.gap_us)
+        return c.shifted(end_us, -self.window.gap_us)
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
-        ends = f"IF({FILTERED}, {NO_ENDS}, array({shifted(T_FINAL, self.window.gap_us)}))"
+        ends = f"IF({FILTERED}, {NO_ENDS}, array({c.shifted(c.T_FINAL, self.window.gap_us)}))"
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
-        return with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
+        return c.with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
         """Return the events that take part, on the driver, each with its session."""
-        keys: tuple[str, ...] = (SEQ,)
+        keys: tuple[str, ...] = (c.SEQ,)
         if self.window.input is not None:  # results have no number; those of one time are in one session
-            keys = (TIMELINE, *group_names(self.window), T_FINAL)
+            keys = (c.TIMELINE, *group_names(self.window), c.T_FINAL)
         elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
-            keys = (TIMELINE, SEQ)
+            keys = (c.TIMELINE, c.SEQ)
         keeps = segment.adjusted.rules.time.out_of_order == "keep" and self.window.input is None
         rows, group, closed = self._told(segment, keys, keeps=keeps)
         came = Came(
             group=group,
-            t=integers(rows[T_FINAL]),
-            watermark=integers(rows[W_BEFORE]) if keeps else np.zeros(0, np.int64),
+            t=integers(rows[c.T_FINAL]),
+            watermark=integers(rows[c.W_BEFORE]) if keeps else np.zeros(0, np.int64),
             is_known=~np.asarray(rows[FRESH], bool),
-            clock=integers(rows[CLOCK]) if self.window.revises else np.zeros(0, np.int64),
+            clock=integers(rows[c.CLOCK]) if self.window.revises else np.zeros(0, np.int64),
         )
         if not self.window.revises:  # only the keys are asked for again
-            rows = rows.select(dict.fromkeys([*keys, *({TIMELINE} & set(rows.column_names))]))
+            rows = rows.select(dict.fromkeys([*keys, *({c.TIMELINE} & set(rows.column_names))]))
         found = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
         closing = self._closing_watermark(rows, found, segment)
         late = int(((found.session < 0) & ~came.is_known).sum())
@@ -483,12 +471,12 @@ class Sessions:
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
         placed = self._placed(segment)
-        own = {START: placed.found.start, END: placed.found.end, WATERMARK: placed.watermark}
+        own = {START: placed.found.start, END: placed.found.end, c.WATERMARK: placed.watermark}
         return self._beside(segment.events, placed.some(placed.is_closed, **own), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the sessions that close in the segment, dated."""
-        return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
+        return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have been dated."""
@@ -503,12 +491,12 @@ class Sessions:
         own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
         events, bounds = self._beside(segment.fresh_and_known, own, placed.keys), _bounds(placed)
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
-        in_time = f"coalesce({SEQ} < {CHANGED_BY}.seq, true)"
-        held = both.where(f"{T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
-        held = with_sql(held, {START: _FIRST, END: shifted(_LAST, self.window.gap_us)})
+        in_time = f"coalesce({c.SEQ} < {CHANGED_BY}.seq, true)"
+        held = both.where(f"{c.T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
+        held = c.with_sql(held, {START: _FIRST, END: c.shifted(_LAST, self.window.gap_us)})
         by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
         came = with_both_ends(held, segment.adjusted)
-        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
+        own = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
         came = came.withColumn(RANK, F.expr(f"greatest({own}, {by_maker})"))
         # An event of the segment made the bounds, and the row is in a result since this came.
         is_fresh = f"{FRESH} OR coalesce({_MADE_BY}.fresh AND {RANK} = {by_maker}, false)"
@@ -525,9 +513,9 @@ class Sessions:
         by_flush = placed.found.session == FLUSHED
         own = {MISSED_FROM: placed.found.start, END: placed.found.end, BY_FLUSH: by_flush.astype(np.int64)}
         late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **own), placed.keys)
-        lateness = f"IF({BY_FLUSH} = 0, {W_BEFORE} - {shifted(END, window.allowed_lateness_us)}, NULL)"
-        told = {MISSED: f"array({END})", LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
-        late = with_sql(late, told).drop(END)
+        lateness = f"IF({BY_FLUSH} = 0, {c.W_BEFORE} - {c.shifted(END, window.allowed_lateness_us)}, NULL)"
+        told = {MISSED: f"array({END})", c.LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
+        late = c.with_sql(late, told).drop(END)
         return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -541,7 +529,7 @@ class Sessions:
 
     def needed_from(self, _watermark_us: int, /) -> int:
         """Return the lowest instant: a session may have begun at any time."""
-        return MIN_US
+        return c.MIN_US
 
     def _placed(self, segment: WindowSegment) -> PlacedInSessions:
         return segment.placed if segment.placed is not None else self.placed(segment)
@@ -555,21 +543,21 @@ class Sessions:
     def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
         """Return what the loop takes: the events that take part, the numbers of their groups, CLOSED by flushes."""
         window, over = self.window, segment.adjusted.rules.time.over
-        timeline = [TIMELINE] if over or window.input is not None else []
+        timeline = [c.TIMELINE] if over or window.input is not None else []
         by_group = [*timeline, *group_names(window)]
         events = segment.fresh_and_known
         taking = with_groups(events.where(takes_part(events, window)), window)
         # Known events of a window that has one result are in open sessions, whatever they met.
-        met = W_BEFORE if window.revises else f"IF({FRESH}, {W_BEFORE}, NULL)"
-        more = [f"{met} AS {W_BEFORE}"] if keeps or window.revises else []
-        more += [f"unix_micros({CLOCK}) AS {CLOCK}"] if window.revises else []
-        named = dict.fromkeys([*keys, T_FINAL, FRESH, *timeline])
+        met = c.W_BEFORE if window.revises else f"IF({FRESH}, {c.W_BEFORE}, NULL)"
+        more = [f"{met} AS {c.W_BEFORE}"] if keeps or window.revises else []
+        more += [f"unix_micros({c.CLOCK}) AS {c.CLOCK}"] if window.revises else []
+        named = dict.fromkeys([*keys, c.T_FINAL, FRESH, *timeline])
         narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
         if window.input is not None:
             narrow = narrow.distinct()
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
-            own = (f"{START} AS {T_FINAL}", f"{END} AS {W_BEFORE}")
+            own = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")
             closed = segment.flushed_windows.selectExpr(*own, *flat)
             narrow = narrow.unionByName(closed, allowMissingColumns=True)
         rows = fetched(narrow, segment.adjusted.seqs)
@@ -580,11 +568,11 @@ class Sessions:
             is_event = np.asarray(rows[FRESH].is_valid())
             closed_by_flush = np.zeros(int((~is_event).sum()), CLOSED)
             closed_by_flush["group"] = group[~is_event]
-            closed_by_flush["start"] = integers(rows[T_FINAL])[~is_event]
-            closed_by_flush["end"] = integers(rows[W_BEFORE])[~is_event]
+            closed_by_flush["start"] = integers(rows[c.T_FINAL])[~is_event]
+            closed_by_flush["end"] = integers(rows[c.W_BEFORE])[~is_event]
             rows, group = rows.filter(pa.array(is_event)), group[is_event]
-        if SEQ in keys:
-            seq = integers(rows[SEQ])
+        if c.SEQ in keys:
+            seq = integers(rows[c.SEQ])
             if (seq[1:] < seq[:-1]).any():
                 order = np.argsort(seq, kind="stable")
                 rows, group = rows.take(pa.array(order)), group[order]
@@ -593,8 +581,8 @@ class Sessions:
     def _closing_watermark(self, rows: pa.Table, found: FoundSessions, segment: WindowSegment) -> Array:
         """Return by event the watermark just after the item that closed its session."""
         own = np.flatnonzero(found.session == np.arange(len(rows)))
-        one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(ONE_TIMELINE)])
-        timeline = rows[TIMELINE].take(pa.array(own)) if TIMELINE in rows.column_names else one
+        one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(c.ONE_TIMELINE)])
+        timeline = rows[c.TIMELINE].take(pa.array(own)) if c.TIMELINE in rows.column_names else one
         closes_at = found.end[own] + self.window.closes_after_us
         of_sessions = np.full(len(rows) + 2, NONE)  # the last two are for LATE and FLUSHED
         of_sessions[own] = segment.adjusted.watermarks.reaching(timeline, closes_at).watermark
@@ -611,7 +599,7 @@ def _bounds(placed: PlacedInSessions) -> pa.Table:
     events = pa.StructArray.from_arrays(
         [
             pa.array(integers(rows[name]), pa.int64(), mask=np.asarray(rows[name].is_null()))
-            for name in (SEQ, T_FINAL, W_BEFORE, CLOCK)
+            for name in (c.SEQ, c.T_FINAL, c.W_BEFORE, c.CLOCK)
         ]
         + [rows[FRESH].combine_chunks()],
         names=["seq", "t", "w", "clock", "fresh"],

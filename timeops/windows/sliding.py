@@ -13,20 +13,7 @@ from typing import ClassVar
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import (
-    CLOCK,
-    SEQ,
-    T_FINAL,
-    TIMELINE,
-    W_BEFORE,
-    W_END,
-    W_START,
-    WATERMARK,
-    floor_to,
-    same_in,
-    shifted,
-    with_sql,
-)
+from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.grid import open_to
 from tidemark.timeops.spec import WindowSpec
@@ -76,14 +63,14 @@ class SlidingWindows:
 
     def start_of(self, end_us: str) -> str:
         """Return the start of the window of an instant."""
-        return shifted(end_us, -self.window.size_us)
+        return c.shifted(end_us, -self.window.size_us)
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
         Others of the group make the instants in between, so the last possible one decides whether the event goes on.
         """
-        first, last = T_FINAL, shifted(T_FINAL, self.window.size_us - 1)
+        first, last = c.T_FINAL, c.shifted(c.T_FINAL, self.window.size_us - 1)
         if FLUSHED_WINDOWS not in events.columns:
             return place(events, f"array({first}, {last})", self.window)
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
@@ -94,7 +81,7 @@ class SlidingWindows:
             f"WHEN {some} THEN array({first}) ELSE {NO_ENDS} END"
         )
         ends = f"IF({FILTERED} OR {is_closed}, {NO_ENDS}, array({last}))"
-        return with_sql(placed, {MISSED: missed, ENDS: ends})
+        return c.with_sql(placed, {MISSED: missed, ENDS: ends})
 
     def placed(self, _segment: WindowSegment, /) -> None:
         """Return None: an event is in as many windows as its group has instants, too many to keep."""
@@ -102,13 +89,13 @@ class SlidingWindows:
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of the instants that close in the segment with `_watermark`, a row per instant."""
         passing = self._passing(told_of(segment.events, segment.flushed_windows, self.window), segment)
-        made = _made_by(passing, self.window).select(TIMELINE, *group_names(self.window), END).distinct()
+        made = _made_by(passing, self.window).select(c.TIMELINE, *group_names(self.window), END).distinct()
         closing = closing_watermarks(segment.closing(made, self.window), segment.adjusted, self.window)
-        return _held_at(_with_cell(closing, self.window), passing, self.window, WATERMARK)
+        return _held_at(_with_cell(closing, self.window), passing, self.window, c.WATERMARK)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results at the instants that close in the segment, dated."""
-        return results_of(self.closed_contents(segment), (*self.keys, WATERMARK), self.window)
+        return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have been dated."""
@@ -120,14 +107,14 @@ class SlidingWindows:
         An instant that a late event makes holds events that came before there was any.
         """
         passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
-        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
-        made = _made_by(passing, self.window, SEQ, CLOCK, FRESH).withColumn("moment", F.expr(own))
+        own = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
+        made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(own))
         first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
-        by_instant = made.groupBy(TIMELINE, *group_names(self.window), END).agg(first)
+        by_instant = made.groupBy(c.TIMELINE, *group_names(self.window), END).agg(first)
         instants = with_both_ends(by_instant, segment.adjusted)
-        is_open = open_to(END, W_START, self.window)
+        is_open = open_to(END, c.W_START, self.window)
         found = _with_cell(instants.where(is_open), self.window)
-        held = _held_at(found, passing, self.window, _MADE, W_START, W_END)
+        held = _held_at(found, passing, self.window, _MADE, c.W_START, c.W_END)
         held = held.withColumn(RANK, F.expr(f"greatest({own}, {_MADE}.moment)"))
         is_fresh = f"{FRESH} OR ({_MADE}.fresh AND {RANK} = {_MADE}.moment)"
         return held.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE)
@@ -139,7 +126,7 @@ class SlidingWindows:
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add BOOLEAN `into`: an instant is still open at which the event counts, or at which it is gone."""
-        is_open = open_to(shifted(T_FINAL, self.window.size_us), W_END, self.window)
+        is_open = open_to(c.shifted(c.T_FINAL, self.window.size_us), c.W_END, self.window)
         if self.needs_others:
             events = told_of(events, segment.flushed_windows, self.window)
             is_open = f"{_is_in_one(events, self.window)} AND {is_open}"
@@ -156,10 +143,10 @@ class SlidingWindows:
 
 def _is_in_one(events: DataFrame, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
-    last = shifted(T_FINAL, window.size_us - 1)
-    is_in = f"{takes_part(events, window)} AND {open_to(last, W_BEFORE, window)}"
+    last = c.shifted(c.T_FINAL, window.size_us - 1)
+    is_in = f"{takes_part(events, window)} AND {open_to(last, c.W_BEFORE, window)}"
     if FLUSHED_WINDOWS in events.columns:  # events that came before the flush stay in what it left open
-        is_in += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {last} AND {SEQ} > __tm_f.seq)"
+        is_in += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {last} AND {c.SEQ} > __tm_f.seq)"
     return f"({is_in})"
 
 
@@ -168,24 +155,24 @@ def _made_by(passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
 
     What a flush closed before stays closed; its events still count at the instants of others after it.
     """
-    changes = f"explode(array({T_FINAL}, {shifted(T_FINAL, window.size_us)})) AS {END}"
+    changes = f"explode(array({c.T_FINAL}, {c.shifted(c.T_FINAL, window.size_us)})) AS {END}"
     flushed = [FLUSHED_WINDOWS] if FLUSHED_WINDOWS in passing.columns else []
-    made = passing.selectExpr(TIMELINE, *group_names(window), W_BEFORE, *more, *flushed, changes)
-    is_open = f"{open_to(END, W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
+    made = passing.selectExpr(c.TIMELINE, *group_names(window), c.W_BEFORE, *more, *flushed, changes)
+    is_open = f"{open_to(END, c.W_BEFORE, window)} AND NOT {flushed_at(made, END)}"
     return made.where(is_open).drop(*flushed)
 
 
 def _with_cell(instants: DataFrame, window: WindowSpec) -> DataFrame:
-    return instants.withColumn(_CELL, F.expr(floor_to(END, window.size_us)))
+    return instants.withColumn(_CELL, F.expr(c.floor_to(END, window.size_us)))
 
 
 def _held_at(instants: DataFrame, passing: DataFrame, window: WindowSpec, *more: str) -> DataFrame:
     """Return the events in `(instant - size, instant]` that came when it was open, with `__tm_end` and more."""
-    cell = floor_to(T_FINAL, window.size_us)
-    near = passing.withColumn(_CELL, F.expr(f"explode(array({cell}, {shifted(cell, window.size_us)}))"))
-    end, t = f"at.{END}", f"event.{T_FINAL}"
-    same = same_in("at", "event", [TIMELINE, *group_names(window), _CELL])
-    inside = f"{t} <= {end} AND {t} > {shifted(end, -window.size_us)}"
-    came = open_to(end, f"event.{W_BEFORE}", window)
+    cell = c.floor_to(c.T_FINAL, window.size_us)
+    near = passing.withColumn(_CELL, F.expr(f"explode(array({cell}, {c.shifted(cell, window.size_us)}))"))
+    end, t = f"at.{END}", f"event.{c.T_FINAL}"
+    same = c.same_in("at", "event", [c.TIMELINE, *group_names(window), _CELL])
+    inside = f"{t} <= {end} AND {t} > {c.shifted(end, -window.size_us)}"
+    came = open_to(end, f"event.{c.W_BEFORE}", window)
     joined = instants.alias("at").join(near.alias("event"), same & F.expr(f"{inside} AND {came}"))
     return joined.selectExpr("event.*", end, *[f"at.{name}" for name in more]).drop(_CELL)
