@@ -5,15 +5,7 @@ Here: their names, and results as Dagster shows them. Not here: what they look a
 
 from collections.abc import Iterator, Sequence
 
-from dagster import (
-    AssetCheckExecutionContext,
-    AssetCheckResult,
-    AssetChecksDefinition,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    MetadataValue,
-    multi_asset_check,
-)
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.checks import expectations, run_checks
@@ -26,7 +18,7 @@ from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 
 
-def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[AssetChecksDefinition]:
+def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a pipeline's live assets; `data_docs` is the address of all checks' pages, or empty."""
     asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
     return [_checks_of(spec, run, data_docs, name, all_of) for name, all_of in asked]
@@ -34,20 +26,20 @@ def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[AssetChecksDef
 
 def _checks_of(
     spec: Spec, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
-) -> AssetChecksDefinition:
+) -> dg.AssetChecksDefinition:
     asset = key(spec, name)
-    specs = [AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
+    specs = [dg.AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
 
-    @multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
+    @dg.multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster
     def checks(
-        context: AssetCheckExecutionContext, tidemark_spark: LazyPySparkResource
-    ) -> Iterator[AssetCheckResult]:
+        context: dg.AssetCheckExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[dg.AssetCheckResult]:
         batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             idle = "This run had no batch to check."
             for one in all_of:
-                yield AssetCheckResult(asset_key=asset, check_name=one.name, passed=True, description=idle)
+                yield dg.AssetCheckResult(asset_key=asset, check_name=one.name, passed=True, description=idle)
             return
         workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
@@ -61,11 +53,11 @@ def _checks_of(
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
             blocks = checked.expectation.blocking and batch.accepted_because is None
-            yield AssetCheckResult(
+            yield dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=checked.expectation.name,
                 passed=checked.passed,
-                severity=AssetCheckSeverity.ERROR if blocks or checked.is_error else AssetCheckSeverity.WARN,
+                severity=dg.AssetCheckSeverity.ERROR if blocks or checked.is_error else dg.AssetCheckSeverity.WARN,
                 description=checked.message,
                 metadata=about | _details(checked),
             )
@@ -74,10 +66,10 @@ def _checks_of(
 
 
 def _details(checked: Checked) -> show.Metadata:
-    found: show.Metadata = {name: MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
+    found: show.Metadata = {name: dg.MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
         apart = sum(abs(one.found - one.expected) for one in checked.measured)
-        found["difference"] = MetadataValue.int(apart)  # a number, so that Dagster plots it
+        found["difference"] = dg.MetadataValue.int(apart)  # a number, so that Dagster plots it
         counts = [{"subject": one.subject, "expected": one.expected, "found": one.found} for one in checked.measured]
         found["counts"] = show.rows_as_table(counts)
     if checked.sample:
@@ -85,9 +77,9 @@ def _details(checked: Checked) -> show.Metadata:
     return found
 
 
-def _link(page: Place, pipeline: Place, address: str) -> MetadataValue[str]:
+def _link(page: Place, pipeline: Place, address: str) -> dg.MetadataValue[str]:
     """Return the place where the page of the checks can be read; a browser opens no file from Dagster's pages."""
     if not address:
-        return MetadataValue.path(str(page))
+        return dg.MetadataValue.path(str(page))
     within = relative(page, docs_folder(pipeline))
-    return MetadataValue.url(f"{address}/{pipeline.name}/{within}")
+    return dg.MetadataValue.url(f"{address}/{pipeline.name}/{within}")

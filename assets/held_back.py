@@ -7,16 +7,7 @@ Such input makes no work for a run. So a look also reports it to Dagster, as soo
 
 from collections.abc import Sequence
 
-from dagster import (
-    AssetCheckEvaluation,
-    AssetCheckKey,
-    AssetCheckResult,
-    AssetCheckSeverity,
-    AssetCheckSpec,
-    DagsterEventType,
-    DagsterInstance,
-    MetadataValue,
-)
+import dagster as dg
 
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import key
@@ -30,39 +21,39 @@ _REMEDY = (
 )
 
 
-def held_back_check(spec: Spec) -> AssetCheckSpec:
+def held_back_check(spec: Spec) -> dg.AssetCheckSpec:
     """Return the check of a pipeline."""
-    return AssetCheckSpec(NAME, asset=key(spec, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
+    return dg.AssetCheckSpec(NAME, asset=key(spec, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
 
 
-def held_back_result(spec: Spec, sentences: Sequence[str]) -> AssetCheckResult:
+def held_back_result(spec: Spec, sentences: Sequence[str]) -> dg.AssetCheckResult:
     """Return its result in a run, from a sentence or two for each input that cannot be taken."""
     more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
     said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
-    return AssetCheckResult(
+    return dg.AssetCheckResult(
         asset_key=key(spec, tables.RAW_EVENTS),
         check_name=NAME,
         passed=not sentences,
-        severity=AssetCheckSeverity.ERROR,
+        severity=dg.AssetCheckSeverity.ERROR,
         description=said,
         metadata={
-            "held_back": MetadataValue.int(len(sentences)),
+            "held_back": dg.MetadataValue.int(len(sentences)),
             **({"inputs": show.sentences(sentences, of="input")} if sentences else {}),
         },
     )
 
 
-def tell_dagster(instance: DagsterInstance, spec: Spec, sentences: Sequence[str]) -> None:
+def tell_dagster(instance: dg.DagsterInstance, spec: Spec, sentences: Sequence[str]) -> None:
     """Report what a look has found, unless the last result of the check says the same."""
     found = held_back_result(spec, sentences)
-    check = AssetCheckKey(key(spec, tables.RAW_EVENTS), NAME)
+    check = dg.AssetCheckKey(key(spec, tables.RAW_EVENTS), NAME)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
-    done = event is not None and event.event_type == DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
+    done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
     before = event.asset_check_evaluation_data.description if event is not None and done else f"{_HOLDS}."
     if before != found.description:
         instance.report_runless_asset_event(
-            AssetCheckEvaluation(
+            dg.AssetCheckEvaluation(
                 asset_key=check.asset_key,
                 check_name=NAME,
                 passed=found.passed,

@@ -10,17 +10,7 @@ from going on to `batches`: the batch stays uncommitted, readers stay at the las
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 
-from dagster import (
-    AssetCheckResult,
-    AssetCheckSpec,
-    AssetExecutionContext,
-    AssetMaterialization,
-    AssetsDefinition,
-    ConfigurableResource,
-    FreshnessPolicy,
-    MaterializeResult,
-    asset,
-)
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 
@@ -53,7 +43,7 @@ BATCH = "tidemark_batch"
 """Key of the settings of a run, by which assets name them."""
 
 
-class BatchSettings(ConfigurableResource[None]):
+class BatchSettings(dg.ConfigurableResource[None]):
     """The settings of one run, made once for all of its assets; the plan of the batch records the outcome."""
 
     max_events_per_batch: int | None = Field(default=None, description="At most so many records of the log.", ge=1)
@@ -66,13 +56,13 @@ class BatchSettings(ConfigurableResource[None]):
 
 
 _MOST_NAMED = 3  # corrections in the reason of a rebuild; `log_control` has all
-StageResult = MaterializeResult[None] | AssetCheckResult
+StageResult = dg.MaterializeResult[None] | dg.AssetCheckResult
 
 NOTHING_ASKED = BatchSettings()
 """One object for all pipelines: Dagster merges two definitions of a resource only if they are the same object."""
 
 
-def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
+def live_assets(spec: Spec, run: LiveRun) -> list[dg.AssetsDefinition]:
     """Return the assets of a pipeline's live run, in order."""
     time_stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
     windows = _of_batch(
@@ -107,10 +97,10 @@ def live_assets(spec: Spec, run: LiveRun) -> list[AssetsDefinition]:
 
 
 def _stage(
-    spec: Spec, name: str, about: str, deps: list[str], checks: Sequence[AssetCheckSpec] = ()
-) -> Callable[[Callable[..., Iterator[StageResult]]], AssetsDefinition]:
+    spec: Spec, name: str, about: str, deps: list[str], checks: Sequence[dg.AssetCheckSpec] = ()
+) -> Callable[[Callable[..., Iterator[StageResult]]], dg.AssetsDefinition]:
     """Decorate a live asset. Without a batch of the run it yields no rows, so that no empty run is shown."""
-    described = asset(
+    described = dg.asset(
         key=key(spec, name),
         group_name=spec.name,
         description=about,
@@ -128,20 +118,20 @@ def _stage(
     return lambda stage: described(told_to_dagster(stage))
 
 
-def _freshness(spec: Spec) -> FreshnessPolicy | None:
+def _freshness(spec: Spec) -> dg.FreshnessPolicy | None:
     """Return how old the last batch may be, as Dagster's daemon watches it; an age beyond that is an error."""
     levels = spec.alerts.freshness
     if levels is None or levels.error is None:
         return None
-    return FreshnessPolicy.time_window(fail_window=levels.error, warn_window=levels.warn)
+    return dg.FreshnessPolicy.time_window(fail_window=levels.error, warn_window=levels.warn)
 
 
-def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
+def _raw_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
     about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
 
     @_stage(spec, "raw_events", about, [], [held_back_check(spec)])
     def raw_events(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
+        context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[StageResult]:
         say_who_runs(context)
         workspace = run.workspace(tidemark_spark)
@@ -183,7 +173,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
             "corrections": (read.corrections, "version"),
             "new_columns": (read.first_met, "source"),
         }
-        yield MaterializeResult(
+        yield dg.MaterializeResult(
             metadata={
                 **show.rows_written(read.records),
                 **show.table_rows(workspace.lake, tables.RAW_EVENTS),
@@ -195,7 +185,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
     return raw_events
 
 
-def _read(context: AssetExecutionContext, workspace: Workspace, asked: BatchSettings) -> Ingested | None:
+def _read(context: dg.AssetExecutionContext, workspace: Workspace, asked: BatchSettings) -> Ingested | None:
     """Read what is waiting; return None if something has to be processed first."""
     pending = workspace.batches.pending("process")
     if pending is not None:
@@ -219,7 +209,7 @@ def _may_settle_later(workspace: Workspace) -> bool:
     return bool(waiting_input(workspace).counts["version"])
 
 
-def _settle(context: AssetExecutionContext, workspace: Workspace) -> None:
+def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
     """Make the derived tables anew where records were corrected that they were computed from."""
     corrected = due(workspace)
     if not corrected.sentences:
@@ -235,13 +225,13 @@ def _settle(context: AssetExecutionContext, workspace: Workspace) -> None:
     show_days_held(context.instance, workspace)
 
 
-def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
+def _ordered_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
     about = "Accepted events in event-time order, released once the watermark has passed them."
 
     @_stage(spec, "ordered_events", about, ["raw_events"])
     def ordered_events(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
-    ) -> Iterator[MaterializeResult[None]]:
+        context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
+    ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_whole(context, spec)
         workspace = run.workspace(tidemark_spark)
         segment = _next(workspace, tidemark_batch)
@@ -255,7 +245,7 @@ def _ordered_events(spec: Spec, run: LiveRun) -> AssetsDefinition:
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with batch.stage():
             about = show.of_time_adjustment(batch, adjust_time(batch))
-        yield MaterializeResult(metadata=about)
+        yield dg.MaterializeResult(metadata=about)
 
     return ordered_events
 
@@ -268,25 +258,25 @@ def _of_batch(
     *,
     deps: list[str],
     doing: str,
-    stage: Callable[[AssetExecutionContext, Batch], show.Metadata],
-) -> AssetsDefinition:
+    stage: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
+) -> dg.AssetsDefinition:
     """Build an asset of the batch that `ordered_events` has planned."""
 
     @_stage(spec, name, about, deps)
     def of_batch(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
-    ) -> Iterator[MaterializeResult[None]]:
+        context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_whole(context, spec)
         batch = run.batch(tidemark_spark, context.run.run_id)
         if batch is None:
             raise _not_whole(spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
-        yield MaterializeResult(metadata={**stage(context, batch), "batch": show.number_of(batch.plan)})
+        yield dg.MaterializeResult(metadata={**stage(context, batch), "batch": show.number_of(batch.plan)})
 
     return of_batch
 
 
-def _ensure_whole(context: AssetExecutionContext, spec: Spec) -> None:
+def _ensure_whole(context: dg.AssetExecutionContext, spec: Spec) -> None:
     """Check that the stages of a batch are materialized together, where a person has chosen assets."""
     chosen = context.run.asset_selection
     needed = ("ordered_events", *(["window_results"] if spec.windows else []), "dead_letters", "batches")
@@ -303,7 +293,7 @@ def _not_whole(spec: Spec, found: str) -> TidemarkError:
     )
 
 
-def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
+def _close_windows(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         results = aggregate_windows(batch)
     counts = batch.workspace.progress.counts_of(batch.plan.batch_id)
@@ -315,7 +305,7 @@ def _close_windows(_context: AssetExecutionContext, batch: Batch) -> show.Metada
     }
 
 
-def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
+def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         reasons = write_dead_letters(batch)
     return {
@@ -326,7 +316,7 @@ def _refuse(_context: AssetExecutionContext, batch: Batch) -> show.Metadata:
     }
 
 
-def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.Metadata:
+def _commit(context: dg.AssetExecutionContext, batch: Batch, run: LiveRun) -> show.Metadata:
     workspace, plan = batch.workspace, batch.plan
     spec = workspace.spec
     counts, versions = workspace.progress.counts_of(plan.batch_id), workspace.outputs(plan)
@@ -341,7 +331,7 @@ def _commit(context: AssetExecutionContext, batch: Batch, run: LiveRun) -> show.
         in_all = rows_of_days(workspace, table, days)
         for day, n in days.items():
             of_day = {**about, **show.partition_rows(in_all[day]), **show.rows_written(n)}
-            context.log_event(AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
+            context.log_event(dg.AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
     keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),

@@ -9,15 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import uuid4
 
-from dagster import (
-    AssetMaterialization,
-    Config,
-    DagsterInstance,
-    Failure,
-    JobDefinition,
-    OpExecutionContext,
-    op,
-)
+import dagster as dg
 from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
@@ -60,7 +52,7 @@ def rebuild_pipeline(
     decision: Decision | None = None,
     *,
     to_spec: bool = False,
-    instance: DagsterInstance,
+    instance: dg.DagsterInstance,
     choice: SparkChoice | None = None,
     run_id: str | None = None,
     tell: Callable[[str], None] = silent,
@@ -95,7 +87,7 @@ def rebuild_pipeline(
     made = [*ordered, tables.DEAD_LETTERS]
     for name in (*made, tables.BATCHES):
         about = {**show.table_rows(lake, name), "batch": show.number_of(commit.plan)}
-        instance.report_runless_asset_event(AssetMaterialization(key(spec, name), metadata=about))
+        instance.report_runless_asset_event(dg.AssetMaterialization(key(spec, name), metadata=about))
     results = [name for name in workspace.result_tables if not names or name.partition("/")[2] in anew]
     rows = {name: lake.row_count(name, commit.table_versions[name]) for name in (*made, *results)}
     return Rebuilt(commit, rows, taken)
@@ -117,7 +109,7 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names)) or known
 
 
-class RebuildSettings(Config):
+class RebuildSettings(dg.Config):
     """Run config of the job."""
 
     reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
@@ -125,7 +117,7 @@ class RebuildSettings(Config):
     to_spec: bool = Field(False, description="Only what the spec asks for: some windows, all tables, or nothing.")
 
 
-class RejudgeSettings(Config):
+class RejudgeSettings(dg.Config):
     """Run config of the job that takes records out of the log, or back into it: one of three."""
 
     exclude: list[int] = Field([], description="Take out the records with these `_arrival_seq`.")
@@ -148,19 +140,19 @@ class RejudgeSettings(Config):
         return Decision(self.reason.strip(), self.exclude, self.where, self.include)
 
 
-def rebuild_jobs(file: SpecFile, settings: Settings, choice: SparkChoice) -> list[JobDefinition]:
+def rebuild_jobs(file: SpecFile, settings: Settings, choice: SparkChoice) -> list[dg.JobDefinition]:
     """Build the jobs that judge the log of a pipeline anew, as it is and without some records.
 
     They are in no pool, as live runs go on beside them.
     """
     name = file.spec.name
 
-    @op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
-    def make_anew(context: OpExecutionContext, config: RebuildSettings) -> None:
+    @dg.op(name=f"{name}__rebuild", description="Makes the derived tables anew from the log.", retry_policy=RETRIES)
+    def make_anew(context: dg.OpExecutionContext, config: RebuildSettings) -> None:
         _rebuild_in_run(file, settings, choice, context, config)
 
-    @op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)
-    def judge_anew(context: OpExecutionContext, config: RejudgeSettings) -> None:
+    @dg.op(name=f"{name}__rejudge", description="Judges the log anew without some records.", retry_policy=RETRIES)
+    def judge_anew(context: dg.OpExecutionContext, config: RejudgeSettings) -> None:
         _rebuild_in_run(file, settings, choice, context, config)
 
     rebuilt = f"Makes the derived tables of {name} anew from its log, under the spec as it is now."
@@ -172,7 +164,7 @@ def _rebuild_in_run(
     file: SpecFile,
     settings: Settings,
     choice: SparkChoice,
-    context: OpExecutionContext,
+    context: dg.OpExecutionContext,
     config: RebuildSettings | RejudgeSettings,
 ) -> None:
     """Rebuild in a run of Dagster, which tries again only what may be another time otherwise."""
@@ -189,7 +181,7 @@ def _rebuild_in_run(
     except TidemarkError as error:
         if not lasts(error):
             raise
-        raise Failure(str(error), allow_retries=False) from error
+        raise dg.Failure(str(error), allow_retries=False) from error
     if done is None:
         context.log.info("nothing needs the past")
         return

@@ -10,18 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from dagster import (
-    Config,
-    DagsterEventType,
-    DagsterInstance,
-    DagsterRun,
-    DagsterRunStatus,
-    EventRecordsFilter,
-    JobDefinition,
-    OpExecutionContext,
-    RunsFilter,
-    op,
-)
+import dagster as dg
 from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_held
@@ -51,7 +40,7 @@ _BY_TIME = (
     tables.REVISED_EVENTS,
     tables.REVISED_SESSION_EVENTS,
 )
-_ENDED = [DagsterRunStatus.SUCCESS, DagsterRunStatus.FAILURE, DagsterRunStatus.CANCELED]
+_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _AT_ONCE = 200
 
 
@@ -94,7 +83,7 @@ def maintain(
     settings: Settings,
     retain: timedelta,
     *,
-    instance: DagsterInstance,
+    instance: dg.DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Upkeep:
     """Join small files; delete obsolete ones, and pages of checks and runs that are old.
@@ -160,18 +149,18 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
     return "window_start" if table in workspace.result_tables else None
 
 
-class UpkeepSettings(Config):
+class UpkeepSettings(dg.Config):
     """Run config of the job."""
 
     retain: str = Field("7 days", description="For how long commits stay readable, and runs and pages are kept.")
 
 
-def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
+def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
     """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
     name = file.spec.name
 
-    @op(name=f"{name}__maintain", description="Looks after the tables, the pages of checks and the runs.")
-    def look_after(context: OpExecutionContext, config: UpkeepSettings) -> None:
+    @dg.op(name=f"{name}__maintain", description="Looks after the tables, the pages of checks and the runs.")
+    def look_after(context: dg.OpExecutionContext, config: UpkeepSettings) -> None:
         retain = parse_duration(config.retain)
         done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
         before, after = done.files
@@ -182,7 +171,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> JobDefinition:
     return job_of(look_after, f"{name}_maintain", about)
 
 
-def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:
+def forget_runs(spec: Spec, instance: dg.DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:
     """Delete the runs that ended and were made before an instant, with their events, pictures and logs.
 
     What stays: of each asset the run of its newest materialization, of windows that of each day, so that no day is
@@ -194,14 +183,14 @@ def forget_runs(spec: Spec, instance: DagsterInstance, jobs: Iterable[str], befo
     stays = _newest(spec, instance)
     forgotten = 0
     for name in jobs:
-        for run in instance.get_runs(RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
             if run.run_id not in stays and _is_of(spec, run):
                 _forget(instance, run.run_id, home)
                 forgotten += 1
     return forgotten
 
 
-def _is_of(spec: Spec, run: DagsterRun) -> bool:
+def _is_of(spec: Spec, run: dg.DagsterRun) -> bool:
     """Return whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
     checks = [check.asset_key for check in run.asset_check_selection or ()]
     chosen = [*(run.asset_selection or ()), *checks]
@@ -210,7 +199,7 @@ def _is_of(spec: Spec, run: DagsterRun) -> bool:
     return all(asset.path[0] == spec.name for asset in chosen)
 
 
-def _forget(instance: DagsterInstance, run_id: str, home: Path) -> None:
+def _forget(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
     instance.delete_run(run_id)
     with suppress(NotImplementedError, OSError):
         instance.compute_log_manager.delete_logs(prefix=[run_id])
@@ -219,10 +208,10 @@ def _forget(instance: DagsterInstance, run_id: str, home: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _newest(spec: Spec, instance: DagsterInstance) -> set[str]:
+def _newest(spec: Spec, instance: dg.DagsterInstance) -> set[str]:
     """Return the runs that made the newest materialization of an asset, or of a day of one."""
     stays: set[str] = set()
-    kind = DagsterEventType.ASSET_MATERIALIZATION
+    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
     for name in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches"):
         event = instance.get_latest_materialization_event(key(spec, name))
         if event is not None:
@@ -232,6 +221,6 @@ def _newest(spec: Spec, instance: DagsterInstance) -> set[str]:
         numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
-            found = instance.get_event_records(EventRecordsFilter(kind, asset_key=asset, storage_ids=some))
+            found = instance.get_event_records(dg.EventRecordsFilter(kind, asset_key=asset, storage_ids=some))
             stays |= {record.run_id for record in found}
     return stays

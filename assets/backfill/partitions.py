@@ -9,18 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from dagster import (
-    AllPartitionMapping,
-    AssetDep,
-    AssetExecutionContext,
-    AssetMaterialization,
-    AssetsDefinition,
-    BackfillPolicy,
-    BetaWarning,
-    MaterializeResult,
-    MetadataValue,
-    asset,
-)
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
@@ -37,19 +26,19 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec, WindowSpec
 
 
-def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[AssetsDefinition]:
+def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[dg.AssetsDefinition]:
     """Make one asset per window of a spec."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", BetaWarning)  # of `backfill_policy`, which is used on purpose
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of `backfill_policy`, which is used on purpose
         return [_window(spec, window, open_workspace) for window in spec.windows]
 
 
-def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> AssetsDefinition:
+def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> dg.AssetsDefinition:
     table = tables.window_table(window.name)
     inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
     zone = spec.partitions.time_zone
 
-    @asset(
+    @dg.asset(
         key=key(spec, table),
         group_name=spec.name,
         description=f"Final results of the {window.kind} window `{window.name}`. A partition is the day of "
@@ -57,20 +46,20 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         # A window may take results of other days than the one on which it starts.
         deps=[
             key(spec, "window_results"),
-            *(AssetDep(one, partition_mapping=AllPartitionMapping()) for one in inputs),
+            *(dg.AssetDep(one, partition_mapping=dg.AllPartitionMapping()) for one in inputs),
         ],
         kinds={"pyspark", "delta"},
         owners=list(spec.owners),
         tags=dict(spec.tags),
         partitions_def=days_of(spec, window.name),
-        backfill_policy=BackfillPolicy.single_run(),
+        backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(spec),
         retry_policy=RETRIES,
     )
     @told_to_dagster
     def window_days(
-        context: AssetExecutionContext, tidemark_spark: LazyPySparkResource
-    ) -> Iterator[MaterializeResult[None]]:
+        context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
+    ) -> Iterator[dg.MaterializeResult[None]]:
         say_who_runs(context)
         workspace = open_workspace(tidemark_spark)
         workspace.ensure_whole()
@@ -88,12 +77,12 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> As
         for name, days in (written | {window.name: between}).items():
             of_window = key(spec, tables.window_table(name))
             for day, n in days.items():
-                context.log_event(AssetMaterialization(of_window, partition=day, metadata=_written_whole(n)))
+                context.log_event(dg.AssetMaterialization(of_window, partition=day, metadata=_written_whole(n)))
             show_days(context.instance, spec, name, days)
         show_days(context.instance, spec, window.name, rows)
-        named = MetadataValue.text("{} to {}".format(*chosen))
+        named = dg.MetadataValue.text("{} to {}".format(*chosen))
         about = {**show.table_rows(workspace.lake, table), "batch": show.number_of(plan), "days": named}
-        yield MaterializeResult(metadata=about)
+        yield dg.MaterializeResult(metadata=about)
 
     return window_days
 
@@ -103,7 +92,7 @@ def _written_whole(rows: int) -> show.Metadata:
 
 
 def _compute(
-    context: AssetExecutionContext,
+    context: dg.AssetExecutionContext,
     workspace: Workspace,
     window: WindowSpec,
     asked: Sequence[str],
