@@ -45,11 +45,6 @@ class Waits:
     any_since_us: int | None = None
     any_waited_us: int = 0
 
-    @property
-    def never(self) -> bool:
-        """True if no source has ever waited."""
-        return not self.sources and not self.any_waited_us
-
     def from_here(self, clock_us: int | None, sources: Iterable[Waiter]) -> "Waits":
         """Return the waits from a place of the log on.
 

@@ -105,7 +105,6 @@ class Adjusted:
             `deduplicate_by` also `__tm_key`.
         refused: Records that do not: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
-        together: Both in one frame that is kept; None where none is.
         rules: The rules that it was judged by.
         before: timelines.STATE before the segment.
         state: The same after it.
@@ -118,7 +117,6 @@ class Adjusted:
 
     accepted: DataFrame
     refused: DataFrame
-    together: DataFrame | None
     rules: TimeRules
     before: pa.Table
     state: pa.Table
@@ -203,10 +201,8 @@ def time_adjustment(
     after = found.state if found.has_items else state
     names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
     behind = found.behind.rename_columns(names) if found.logs else None
-    together = None
     if execution.keeps_records or rules.time.deduplicate_by:
-        together = _with_rule_3(_beside(judged, behind), rules)
-        accepted = refused = together
+        accepted = refused = _with_rule_3(_beside(judged, behind), rules)
     else:
         # The few that are refused are read again by themselves, and the others without them.
         seqs = _refused_seqs(found, rules)
@@ -218,7 +214,6 @@ def time_adjustment(
     return Adjusted(
         accepted=accepted.where(F.col(c.REASON).isNull()),
         refused=refused.where(F.col(c.REASON).isNotNull()),
-        together=together,
         rules=rules,
         before=state,
         state=after,
