@@ -342,7 +342,8 @@ def parse_cases(text: str, spec: Spec, *, file: str) -> CasesFile:
     Raises:
         SpecError: All that is wrong with the file, each with line, key path, what was found and expected.
     """
-    document = read_yaml(text, expected="a mapping with `cases`", nullable=_is_value)
+    of_rows = frozenset({"records", "expect"})  # whose values may be null
+    document = read_yaml(text, expected="a mapping with `cases`", nullable=lambda at: not of_rows.isdisjoint(at[:-1]))
     problems = list(document.problems)
     cases: tuple[Case, ...] = ()
     if document.is_readable:
@@ -355,11 +356,6 @@ def parse_cases(text: str, spec: Spec, *, file: str) -> CasesFile:
     read = CasesFile(file, cases, document.lines)
     read.complain(problems)
     return read
-
-
-def _is_value(path: Path) -> bool:
-    """Return whether a place of the file holds values of rows, which may be null."""
-    return bool({"records", "expect"} & set(path[:-1]))
 
 
 def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:

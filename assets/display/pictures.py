@@ -177,7 +177,8 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
     }
     values = [y for heights in lines.values() for y in heights if not math.isnan(y)] + [y for _, y in dots]
     most = _outlying_from(values)
-    unit, size = _unit_for(most or max(map(abs, values)))
+    longest = most or max(map(abs, values))
+    unit, size = next((unit for unit in _UNITS if longest >= 2 * unit[1]), _UNITS[-1])
     figure, axes = _canvas()
     across = _across(axes, known)
     for (label, colour), heights in lines.items():
@@ -237,10 +238,6 @@ def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
 
 def _seconds(us: int | None, at: Bin) -> float:
     return math.nan if us is None or at.clock_us is None else (us - at.clock_us) / 1e6
-
-
-def _unit_for(seconds: float) -> tuple[str, float]:
-    return next((unit for unit in _UNITS if seconds >= 2 * unit[1]), _UNITS[-1])
 
 
 def _length(seconds: float) -> str:

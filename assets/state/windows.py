@@ -117,7 +117,8 @@ def write_window_state(batch: Batch) -> None:
 def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
-    if has_marks(table) and batch.is_small and not batch.flushes and _is_small(batch, table):
+    may_add = has_marks(table) and batch.is_small and not batch.flushes
+    if may_add and batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS:
         _write_changes(batch, table, windows)
         return
     look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
@@ -139,10 +140,6 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
 def has_marks(table: str) -> bool:
     """Return whether a table stores the windows that need an event, and may have rows that take back others."""
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
-
-
-def _is_small(batch: Batch, table: str) -> bool:
-    return batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS
 
 
 def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> None:

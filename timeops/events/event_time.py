@@ -122,8 +122,9 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
         return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED, time_zone))
     # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
     tried = with_attempt(frame, expression, _LOCAL, FAILED, time_zone)
-    local = F.unix_micros(F.col(_LOCAL).cast("timestamp"))
-    return _bounded(tried.withColumn(_RAW, _local_to_utc(local, time_zone)).drop(_LOCAL))
+    local = F.col(_LOCAL).cast("timestamp")
+    instant = local if time_zone == "UTC" else F.to_utc_timestamp(local, time_zone)
+    return _bounded(tried.withColumn(_RAW, F.unix_micros(instant)).drop(_LOCAL))
 
 
 def instant_problem(kind: DataType, expression: str) -> Problem | None:
@@ -151,9 +152,3 @@ def _bounded(frame: DataFrame) -> DataFrame:
     inside = f"{_RAW} BETWEEN {c.MIN_US}L AND {c.MAX_US}L"
     told = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
     return c.with_sql(frame, told).drop(_RAW)
-
-
-def _local_to_utc(us: Column, time_zone: str) -> Column:
-    if time_zone == "UTC":
-        return us
-    return F.unix_micros(F.to_utc_timestamp(F.timestamp_micros(us), time_zone))

@@ -85,15 +85,8 @@ _REASONS = {
     "identifier": ("hides the name that it means", "write the name itself"),
 }
 _BARE = frozenset(
-    (
-        "current_timestamp",
-        "current_date",
-        "current_time",
-        "localtimestamp",
-        "current_user",
-        "session_user",
-        "user",
-    )
+    """current_timestamp current_date current_time localtimestamp current_user session_user
+    user""".split()  # noqa: SIM905
 )
 
 _INSTANT_LITERALS = frozenset({"timestamp", "timestamp_ltz"})

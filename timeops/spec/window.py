@@ -78,14 +78,10 @@ def _size(value: object) -> timedelta | Literal["1 month"]:
     return read_positive_duration(value)
 
 
-def _size_text(size: timedelta | str) -> str:
-    return size if isinstance(size, str) else format_duration(size)
-
-
 WindowSize = Annotated[
     timedelta | Literal["1 month"],
     PlainValidator(_size),
-    PlainSerializer(_size_text, return_type=str, when_used="json"),
+    PlainSerializer(lambda size: size if size == MONTH else format_duration(size), return_type=str, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "string", "pattern": A_MONTH}, POSITIVE_LENGTH]}),
 ]
 """Length of a window: a duration, or a month of the calendar."""

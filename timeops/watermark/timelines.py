@@ -29,25 +29,14 @@ CLOSE = "close"  # and the number of a window that the clock may close
 
 MOST_SPLITS = 1_000
 
+_SPLIT = pa.struct({"source": pa.string(), "split": pa.string(), "max_t": pa.int64(), "last_clock": pa.int64()})
 STATE = pa.schema(
     [
         pa.field(TIMELINE, pa.string(), nullable=False),
         *[(name, pa.int64()) for name in ("max_t", "watermark", "watermark_set_by", "computed", "computed_set_by")],
         *[(name, pa.int64()) for name in ("clock", "last_clock")],
         ("max_close", pa.list_(pa.int64())),
-        (
-            "splits",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("source", pa.string()),
-                        ("split", pa.string()),
-                        ("max_t", pa.int64()),
-                        ("last_clock", pa.int64()),
-                    ]
-                )
-            ),
-        ),
+        ("splits", pa.list_(_SPLIT)),
     ]
 )
 """A timeline between two segments of the log; instants in microseconds.
