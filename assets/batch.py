@@ -6,7 +6,7 @@ and safe to repeat. Not here: judging (judging.py), which rows a stage writes, h
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -90,7 +90,8 @@ class BatchWriter:
     @contextmanager
     def stage(self) -> Iterator[None]:
         """Run a stage of the batch: its lease is kept, and Spark is set for its size."""
-        with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), self.tuned():
+        tuned = tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
+        with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), tuned:
             try:
                 yield
             except SPARK_FAILURES as error:
@@ -99,10 +100,6 @@ class BatchWriter:
                 raise
             finally:
                 pa.default_memory_pool().release_unused()  # else Arrow keeps what it has freed for itself
-
-    def tuned(self) -> AbstractContextManager[None]:
-        """Set Spark for the size of the batch."""
-        return tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
 
     def written(self, table: str) -> DataFrame:
         """Return the rows that the batch has written to a table."""

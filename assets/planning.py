@@ -167,13 +167,14 @@ def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
     if not flushed:
         raise not_flushed(workspace)
-    for window in workspace.spec.revised_sessions:
-        raise LakeError(
-            f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a session window that revises its "
-            "results, and what it had given before the flush is not remembered.",
-            expected="no session window with `emit: on_time` or `emit: {early: …}`",
-            remedy="process the new input in another warehouse, or under another pipeline name",
-        )
+    for window in workspace.spec.windows:
+        if window.may_take_back:
+            raise LakeError(
+                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a session window that revises "
+                "its results, and what it had given before the flush is not remembered.",
+                expected="no session window with `emit: on_time` or `emit: {early: …}`",
+                remedy="process the new input in another warehouse, or under another pipeline name",
+            )
     for window in workspace.spec.chained_windows:
         if window.is_linked:
             raise LakeError(

@@ -36,7 +36,7 @@ from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of
-from tidemark.timeops.spec_check import Columns, expression_problems
+from tidemark.timeops.spec_check import expression_problems
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
@@ -412,6 +412,6 @@ def _ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequenc
         f"CAST(NULL AS {_OF_EVENTS[name]}) AS {name}" if name in _OF_EVENTS else quoted(name) for name in of_events
     ]
     events = log.selectExpr(*columns)
-    problems = expression_problems(workspace.spec, Columns(sources, log.drop(*_NOT_OF_THE_LOG), events))
+    problems = expression_problems(workspace.spec, sources, log.drop(*_NOT_OF_THE_LOG), events)
     if problems:
         raise workspace.file.error(problems)

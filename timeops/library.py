@@ -220,7 +220,7 @@ def adjust(
         <BLANKLINE>
     """
     check_session(events.sparkSession)
-    spec = time if isinstance(time, TimeSpec) else read_part("time", time)
+    spec = time if isinstance(time, TimeSpec) else read_part("time", TimeSpec, time)
     _refuse(spec, events.sparkSession)
     for text in (*spec.over, *spec.deduplicate_by):
         _refuse_hidden_time(events, text, "time")
@@ -346,16 +346,8 @@ def _us_of_tick(tick: datetime) -> int:
 
 
 def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> WindowSpec:
-    read = window if isinstance(window, WindowSpec) else read_part("windows", window)
-    problems = rules_between_parts(
-        sources=(),
-        time=events.time,
-        windows={0: read},
-        has_windows=True,
-        outputs=None,
-        has_partitions=False,
-        has_schedule=False,
-    )
+    read = window if isinstance(window, WindowSpec) else read_part("windows", WindowSpec, window)
+    problems = rules_between_parts(time=events.time, windows={0: read}, has_windows=True)
     session = events.accepted.sparkSession
     problems = [*problems, *problems_of_zone(session, read.time_zone, ("windows", 0, "time_zone"))]
     if problems:

@@ -59,36 +59,32 @@ class Place:
     hints: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Columns:
-    """The columns that expressions may name, as frames whose rows do not matter.
+def expression_problems(
+    spec: Spec, sources: Sequence[DataFrame], log: DataFrame, of_events: DataFrame
+) -> list[Problem]:
+    """Return what is wrong with the expressions of a spec; Spark reads them, and tries them on made-up records.
+
+    The frames have the columns that expressions may name, and no row of them matters.
 
     Args:
+        spec: The spec.
         sources: The payload of each source, in their order.
         log: The records of the log.
-        events: The events of windows.
+        of_events: The events of windows.
     """
-
-    sources: Sequence[DataFrame]
-    log: DataFrame
-    events: DataFrame
-
-
-def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
-    """Return what is wrong with the expressions of a spec; Spark reads them, and tries them on made-up records."""
     zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
-    check = _Check(columns.log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
-    for number, (source, own) in enumerate(zip(spec.sources, columns.sources, strict=True)):
+    check = _Check(log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
+    for number, (source, own) in enumerate(zip(spec.sources, sources, strict=True)):
         at: Path = ("sources", number)
         with_file = own.withColumn(FILE, F.lit("").cast("string"))
         check.rows(with_file, _given([((*at, "arrival_time"), source.arrival_time)], instant_problem))
         check.rows(own, _given([((*at, "split"), source.split)], _text_problem))
-        check.rows(columns.log, _given([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
+        check.rows(log, _given([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
     time = spec.time
     timelines = [(("time", "over", i), text) for i, text in enumerate(time.over)]
     keys = [(("time", "deduplicate_by", i), text) for i, text in enumerate(time.deduplicate_by)]
     check.rows(
-        columns.log,
+        log,
         [
             *_given([(("time", "timestamp_by"), time.timestamp_by)], instant_problem),
             *_given(timelines, _text_problem),
@@ -98,7 +94,7 @@ def expression_problems(spec: Spec, columns: Columns) -> list[Problem]:
     results: dict[str, DataFrame] = {}
     places = {window.name: position for position, window in enumerate(spec.windows)}
     for window in (*spec.event_windows, *spec.chained_windows):
-        events = columns.events if window.input is None else results[window.input]
+        events = of_events if window.input is None else results[window.input]
         results[window.name] = check.window(events, window, ("windows", places[window.name]))
     return check.problems
 

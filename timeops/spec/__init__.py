@@ -5,7 +5,7 @@ Here: reading a spec file, and the names that other modules use. Not here: file 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 Part = TypeVar("Part")
+Model = TypeVar("Model", bound=BaseModel)
 
 _MODELS: Mapping[Path, type[BaseModel]] = {
     (): Spec,
@@ -96,23 +97,15 @@ def name_with(file: str, overrides: Sequence[str]) -> str:
     return " ".join([file, *(f"--set {override}" for override in overrides)])
 
 
-@overload
-def read_part(key: Literal["time"], data: Mapping[str, Any]) -> TimeSpec: ...
-
-
-@overload
-def read_part(key: Literal["windows"], data: Mapping[str, Any]) -> WindowSpec: ...
-
-
-def read_part(key: str, data: Mapping[str, Any]) -> BaseModel:
+def read_part(key: str, model: type[Model], data: Mapping[str, Any]) -> Model:
     """Read the keys of one part of a spec by itself: its `time`, or one of its `windows`.
 
     Raises:
         SpecError: All that is wrong with it, as in a spec file.
     """
-    models = {path[1:]: model for path, model in _MODELS.items() if path[:1] == (key,)}
+    models = {path[1:]: one for path, one in _MODELS.items() if path[:1] == (key,)}
     try:
-        return models[()].model_validate(dict(data))
+        return model.model_validate(dict(data))
     except ValidationError as error:
         nothing = Problem("a key has the value None", remedy="leave it out")  # a file cannot say that
         raise spec_error(key, problems_of(error, models) or [nothing], {}) from None

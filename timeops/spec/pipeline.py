@@ -54,38 +54,39 @@ def has_event_time(sources: Sequence[Source], time: TimeSpec) -> bool:
 
 def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
     """Find what several sources do wrong together."""
-    seen: set[str] = set()
+    yield from _names("source", dict(enumerate(sources)))
     for position, source in enumerate(sources):
         at: Path = ("sources", position)
-        if source.name.lower() in seen:
-            found = f"found a second source called `{source.name}`"
-            yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
-        seen.add(source.name.lower())
         yield from _order_problems(source, sources, at)
         if source.splits and not source.has_splits:
             found = "`splits` has no effect without `split`"
             remedy = "set `split` to the expression that has these values, or leave `splits` out"
             yield Problem(found, remedy=remedy, at=(*at, "splits"))
-    yield from former_names("source", {at: (source.name, source.was) for at, source in enumerate(sources)})
 
 
-def former_names(of: str, parts: Mapping[int, tuple[str, str | None]]) -> Iterable[Problem]:
-    """Find what is wrong with `was`: it must not name a part that is there, nor lead one past to two parts.
+def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Problem]:
+    """Find what is wrong with the names of sources or windows, which `of` says, by their position.
 
-    `of` says what the parts are, source or window; `parts` has the name and the former name of each, by position.
+    No two have one name, and `was` must not name a part that is there, nor lead one past to two parts.
     """
-    names = {name.lower() for name, _ in parts.values()}
+    names = {part.name.lower() for part in parts.values()}
     seen: set[str] = set()
-    for position, (_, was) in parts.items():
-        if was is None:
+    former: set[str] = set()
+    for position, part in parts.items():
+        at: Path = (f"{of}s", position)
+        if part.name.lower() in seen:
+            found = f"found a second {of} called `{part.name}`"
+            yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
+        seen.add(part.name.lower())
+        if part.was is None:
             continue
-        at = (f"{of}s", position, "was")
-        if was.lower() in names:
-            yield Problem(f"`{was}` is the name of a {of} of this spec", "a name that is free now", at=at)
-        elif was.lower() in seen:
+        if part.was.lower() in names:
+            found = f"`{part.was}` is the name of a {of} of this spec"
+            yield Problem(found, "a name that is free now", at=(*at, "was"))
+        elif part.was.lower() in former:
             expected = "one that goes on with " + ("its tables" if of == "window" else "what was read")
-            yield Problem(f"two {of}s were `{was}`", expected, at=at)
-        seen.add(was.lower())
+            yield Problem(f"two {of}s were `{part.was}`", expected, at=(*at, "was"))
+        former.add(part.was.lower())
 
 
 def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iterable[Problem]:
@@ -402,11 +403,6 @@ class Spec(SpecModel):
         """The windows over the results of others, in an order in which each can be computed."""
         return tuple(window for window in inputs_first(self.windows) if window.input is not None)
 
-    @property
-    def revised_sessions(self) -> tuple[WindowSpec, ...]:
-        """The session windows that have results before they close."""
-        return tuple(window for window in self.windows if window.may_take_back)
-
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
 
@@ -441,20 +437,20 @@ def digest(text: str) -> str:
 
 def rules_between_parts(
     *,
-    sources: Sequence[Source],
     time: TimeSpec | None,
     windows: Mapping[int, WindowSpec],
     has_windows: bool,
-    outputs: Outputs | None,
-    has_partitions: bool,
-    has_schedule: bool,
+    sources: Sequence[Source] = (),
+    outputs: Outputs | None = None,
+    has_partitions: bool = False,
+    has_schedule: bool = False,
 ) -> list[Problem]:
     """Return what parts that are right by themselves do wrong together.
 
     Parts that could not be read are left out, or None; windows are by their position. The flags say which keys are
     there, readable or not.
     """
-    problems = [*_window_names(windows), *chain_problems(windows)]
+    problems = [*_names("window", windows), *chain_problems(windows)]
     problems += [*between_sources(sources), *user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
@@ -475,16 +471,6 @@ def rules_between_parts(
         found = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
         problems.append(Problem(found, "`time.end_of_input: hold`", "leave one of them out", ("schedule",)))
     return problems
-
-
-def _window_names(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    seen: set[str] = set()
-    for position, window in windows.items():
-        if window.name.lower() in seen:
-            found = f"found a second window called `{window.name}`"
-            yield Problem(found, "distinct names (in any case)", at=("windows", position, "name"))
-        seen.add(window.name.lower())
-    yield from former_names("window", {at: (window.name, window.was) for at, window in windows.items()})
 
 
 def _lateness_problems(

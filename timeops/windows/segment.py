@@ -9,7 +9,7 @@ A result has its end as its time, and the watermark of its timeline. So it is ne
 of those over it, as these allow at least its lateness.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,6 @@ from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import END, FLUSHED_WINDOWS, FRESH, START, group_names, with_groups
 
-REACHED = "__tm_reached"  # the watermark that first came to a value, at an item that may raise it further
 AFTER_SEQ = "__tm_after_seq"  # an item, by its place in the log
 
 _CLOSES_AT = "__tm_closes_at"
@@ -41,15 +40,14 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
 
     Returns:
         `wanted` with `_watermark` BIGINT, just after the item that closed the window: null where no item did (a flush
-        does); and `__tm_reached`, the watermark that closed it.
+        does).
     """
 
-    def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.reaching(rows[c.TIMELINE], integers(rows[_CLOSES_AT]))
-        return {c.WATERMARK: found.watermark, REACHED: found.reached}
+    def ask(rows: pa.Table) -> list[Array]:
+        return [adjusted.watermarks.reaching(rows[c.TIMELINE], integers(rows[_CLOSES_AT])).watermark]
 
     closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
-    return _answered(closed, adjusted, answer, (c.WATERMARK, REACHED)).drop(_CLOSES_AT)
+    return _answered(closed, adjusted, [c.WATERMARK], ask).drop(_CLOSES_AT)
 
 
 def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec, *, are_few: bool) -> DataFrame:
@@ -58,8 +56,8 @@ def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: Window
     Few results go through the driver whole: to join the answer would take longer than to compute them.
     """
     if are_few:
-        return closing_watermarks(results, adjusted, window).drop(REACHED)
-    closed = closing_watermarks(results.select(c.TIMELINE, END).distinct(), adjusted, window).drop(REACHED)
+        return closing_watermarks(results, adjusted, window)
+    closed = closing_watermarks(results.select(c.TIMELINE, END).distinct(), adjusted, window)
     return results.join(closed, [c.TIMELINE, END], "left")
 
 
@@ -69,37 +67,35 @@ def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
     An item is of the segment, or the one before its first.
 
     Returns:
-        `wanted` with `_watermark` BIGINT, null where there is none yet, and `__tm_w_set_by`, null where no event
-        brought it to this value.
+        `wanted` with `_watermark` BIGINT, null where there is none yet.
     """
 
-    def answer(rows: pa.Table) -> Mapping[str, Array]:
-        found = adjusted.watermarks.after(rows[c.TIMELINE], integers(rows[AFTER_SEQ]))
-        return {c.WATERMARK: found.value, c.W_SET_BY: found.set_by}
+    def ask(rows: pa.Table) -> list[Array]:
+        return [adjusted.watermarks.after(rows[c.TIMELINE], integers(rows[AFTER_SEQ])).value]
 
-    return _answered(wanted, adjusted, answer, (c.WATERMARK, c.W_SET_BY))
+    return _answered(wanted, adjusted, [c.WATERMARK], ask)
 
 
 def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
-    def answer(rows: pa.Table) -> Mapping[str, Array]:
+    def ask(rows: pa.Table) -> list[Array]:
         found = adjusted.watermarks.before(rows[c.TIMELINE], integers(rows[c.SEQ]))
-        return {c.W_BEFORE: found.value, c.W_SET_BY: found.set_by}
+        return [found.value, found.set_by]
 
     asked = events.drop(c.W_BEFORE, c.W_SET_BY)
-    found = _answered(asked.select(c.TIMELINE, c.SEQ), adjusted, answer, (c.W_BEFORE, c.W_SET_BY))
+    found = _answered(asked.select(c.TIMELINE, c.SEQ), adjusted, [c.W_BEFORE, c.W_SET_BY], ask)
     return asked.join(found, [c.TIMELINE, c.SEQ])
 
 
 def _answered(
-    wanted: DataFrame, adjusted: Adjusted, answer: Callable[[pa.Table], Mapping[str, Array]], names: tuple[str, ...]
+    wanted: DataFrame, adjusted: Adjusted, names: Sequence[str], ask: Callable[[pa.Table], Sequence[Array]]
 ) -> DataFrame:
     """Return the rows with columns that are looked up on the driver; without items nothing rises."""
     if not adjusted.watermarks.has_items:
         return wanted.withColumns({name: F.lit(None).cast("bigint") for name in names})
     rows = wanted.toArrow()
-    for name, values in answer(rows).items():
+    for name, values in zip(names, ask(rows), strict=True):
         rows = rows.append_column(name, pa.array(values, pa.int64(), mask=values == NONE))
     told = [StructField(name, LongType()) for name in names]
     return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *told]))
