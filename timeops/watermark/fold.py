@@ -171,7 +171,7 @@ def fold(items: Items, state: Fold) -> Found:
     behind = np.empty(count, BEHIND)
     rises = np.empty(most, RISE)
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
-    run = _judge if count < COMPILED_FROM else _compiled()
+    run = _judge if count < COMPILED_FROM else compiled(_judge, *_PARTS)
     n_behind, n_rises = run(
         items.seq,
         items.t,
@@ -456,17 +456,24 @@ def _idle_at(split: Any, first: int) -> int:
     return NEVER if split["since"] != NONE and at > split["since"] else at
 
 
+_PARTS = (
+    *(_is_due, _judge_order, _note_activity, _note_closes, _move),
+    *(_floor, waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock),
+    *(_closed_by_clock, _last_close),
+    *(_with_split, lowest, _idle_at),
+)
+
+
 @cache
-def _compiled() -> Callable[..., tuple[int, int]]:
-    """Return the loop, compiled; the code is kept beside this file, or in the user's cache folder."""
-    from numba import njit  # noqa: PLC0415  (only who judges many items pays for it)
+def compiled(loop: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a loop, compiled; the code is kept beside its file, or in the user's cache folder.
+
+    `parts` are the functions that it calls, and that these call in turn.
+    """
+    from numba import njit  # noqa: PLC0415  (only who has many items pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
-    of_items = (_is_due, _judge_order, _note_activity, _note_closes, _move)
-    parts = (_floor, waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock)
-    of_windows = (_closed_by_clock, _last_close)
-    of_splits = (_with_split, lowest, _idle_at)
-    for part in (*of_items, *parts, *of_windows, *of_splits):
+    for part in parts:
         register_jitable(part)
-    compiled: Callable[..., tuple[int, int]] = njit(cache=True)(_judge)
-    return compiled
+    found: Callable[..., Any] = njit(cache=True)(loop)
+    return found

@@ -15,9 +15,8 @@ Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 they are on few events, and compiled on many.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -128,7 +127,7 @@ def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
     session, first, last = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
     bounds = np.empty(2 * count if rules[0]["revises"] else 0, BOUNDS)
     small = count < fold.COMPILED_FROM
-    n_bounds = (_find if small else _compiled())(
+    n_bounds = (_find if small else fold.compiled(_find, *_PARTS))(
         np.argsort(came.t, kind="stable").astype(np.int32),
         came._replace(group=came.group.astype(np.int32)),
         own,
@@ -368,18 +367,10 @@ def _refuse_cuts(
             count -= 1
 
 
-@cache
-def _compiled() -> Callable[..., int]:
-    """Return the loop, compiled; see watermark/fold.py."""
-    from numba import njit  # noqa: PLC0415  (only who has many events pays for it)
-    from numba.extending import register_jitable  # noqa: PLC0415
-
-    of_chains = (_by_group, _end_of_chain, _may_meet, _needs_order, _cut, _refuse_cuts)
-    for part in (*of_chains, _take, _near, _put, _settle, _follow, _note_changed, _is_closed, _note):
-        register_jitable(part)
-    compiled: Callable[..., int] = njit(cache=True)(_find)
-    return compiled
-
+_PARTS = (
+    *(_by_group, _end_of_chain, _may_meet, _needs_order, _cut, _refuse_cuts),
+    *(_take, _near, _put, _settle, _follow, _note_changed, _is_closed, _note),
+)
 
 _SESSION = "__tm_session"  # names a session
 _FLAT = "__tm_flat"  # and the number of a column of the group
