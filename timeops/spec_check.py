@@ -7,7 +7,7 @@ All expressions of one place are read by Spark at once, which takes milliseconds
 know which it is.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,19 +23,15 @@ from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import type_of, types_of
+from tidemark.timeops.expressions.try_expression import parts, type_of, types_of
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
 _KEY = "__tm_key"
 _STORABLE = (
-    T.StringType,
-    T.BooleanType,
-    T.NumericType,
-    T.DateType,
-    T.TimestampType,
-    T.TimestampNTZType,
-    T.BinaryType,
+    *(T.StringType, T.BooleanType, T.NumericType, T.BinaryType),
+    *(T.DateType, T.TimestampType, T.TimestampNTZType),
+    *(T.ArrayType, T.MapType, T.StructType),
 )
 
 _COUNTS = frozenset({"count", "approx_count_distinct"})
@@ -101,25 +97,12 @@ def expression_problems(
 
 def is_storable(kind: T.DataType) -> bool:
     """Return whether a table can have a column of this type."""
-    return all(isinstance(leaf, _STORABLE) for leaf in _leaves(kind)) and not _is_collated(kind)
+    return all(isinstance(one, _STORABLE) for one in parts(kind)) and not _is_collated(kind)
 
 
 def _is_collated(kind: T.DataType) -> bool:
     """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
-    return any(isinstance(leaf, T.StringType) and not leaf.isUTF8BinaryCollation() for leaf in _leaves(kind))
-
-
-def _leaves(kind: T.DataType) -> Iterator[T.DataType]:
-    """Return the types without parts that a type is made of."""
-    if isinstance(kind, T.ArrayType):
-        yield from _leaves(kind.elementType)
-    elif isinstance(kind, T.MapType):
-        yield from (*_leaves(kind.keyType), *_leaves(kind.valueType))
-    elif isinstance(kind, T.StructType):
-        for part in kind:
-            yield from _leaves(part.dataType)
-    else:
-        yield kind
+    return any(isinstance(one, T.StringType) and not one.isUTF8BinaryCollation() for one in parts(kind))
 
 
 def _given(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:

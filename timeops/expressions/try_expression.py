@@ -11,7 +11,7 @@ functions, and Spark takes no part out of these. Where two expressions have a pa
 compute that before both, outside of any "try".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -26,6 +26,7 @@ from tidemark.timeops.expressions.tokens import Token, literal, literal_map, quo
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
+_WITHOUT_HASH = (T.MapType, T.VariantType)
 _TOTAL_TYPES = (T.NumericType, T.StringType, T.BooleanType)
 _TOTAL_WORDS = frozenset(
     """and as between bigint boolean case cast decimal distinct double else end false float in int integer is long not
@@ -152,7 +153,8 @@ def types_of(frame: DataFrame) -> Mapping[str, str]:
 def _has_value(expressions: Sequence[tuple[str, T.DataType]]) -> str:
     """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     values = (
-        f"({text}{_END})" if _has_hash(kind) else f"to_json(struct({text}{_END}))" for text, kind in expressions
+        f"to_json(struct({text}{_END}))" if holds(kind, _WITHOUT_HASH) else f"({text}{_END})"
+        for text, kind in expressions
     )
     hashed = ", ".join(map(_on_row, values))
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
@@ -165,14 +167,6 @@ def _on_row(expression: str) -> str:
     its error.
     """
     return f"if(__tm_row = 0, {expression}, NULL)"
-
-
-def _has_hash(kind: T.DataType) -> bool:
-    if isinstance(kind, T.ArrayType):
-        return _has_hash(kind.elementType)
-    if isinstance(kind, T.StructType):
-        return all(_has_hash(field.dataType) for field in kind)
-    return not isinstance(kind, T.MapType | T.VariantType)
 
 
 def as_json(*fields: str) -> str:
@@ -225,15 +219,23 @@ def _zero_sql(value: str, kind: T.DataType, depth: int = 0) -> str:
     return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
 
 
-def holds(kind: T.DataType, leaves: tuple[type[T.DataType], ...]) -> bool:
-    """Return whether a type is one of some types, or holds one; keys of maps aside."""
+def parts(kind: T.DataType, *, keys: bool = True) -> Iterator[T.DataType]:
+    """Return a type and all types within it; without `keys` not those of the keys of maps."""
+    yield kind
+    inner: list[T.DataType] = []
     if isinstance(kind, T.ArrayType):
-        return holds(kind.elementType, leaves)
-    if isinstance(kind, T.MapType):
-        return holds(kind.valueType, leaves)
-    if isinstance(kind, T.StructType):
-        return any(holds(field.dataType, leaves) for field in kind)
-    return isinstance(kind, leaves)
+        inner = [kind.elementType]
+    elif isinstance(kind, T.MapType):
+        inner = [kind.keyType, kind.valueType] if keys else [kind.valueType]
+    elif isinstance(kind, T.StructType):
+        inner = [field.dataType for field in kind]
+    for one in inner:
+        yield from parts(one, keys=keys)
+
+
+def holds(kind: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
+    """Return whether a type is one of some types, or holds one; keys of maps aside."""
+    return any(isinstance(one, kinds) for one in parts(kind, keys=False))
 
 
 def holds_floats(kind: T.DataType) -> bool:
