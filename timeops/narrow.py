@@ -52,7 +52,7 @@ def as_flat(frame: DataFrame, name: str) -> str:
     return as_json(f"{value} AS {quoted(name)}") if is_nested else value
 
 
-def integers(column: pa.ChunkedArray) -> Array:
+def integers(column: pa.ChunkedArray | pa.Array) -> Array:
     """Return a column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column, NONE) if column.null_count else column
     return np.asarray(filled.to_numpy(), np.int64)

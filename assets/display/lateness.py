@@ -22,9 +22,11 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.reasons import Stage
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.watermark.fold import NONE
 
 BINS = 200
 """Into so many pieces a segment is cut."""
@@ -33,8 +35,6 @@ FINEST_US = 1_000
 QUANTILES = (0.5, 0.9, 0.99)
 ON_TIME, MOVED_OR_KEPT, REFUSED = "on time", "moved or kept", "refused"
 OUTCOMES = (ON_TIME, MOVED_OR_KEPT, REFUSED)
-
-_NONE = np.iinfo(np.int64).min  # no instant
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def lateness_of_batch(batch: Batch, outcomes: Outcomes) -> Lateness:
 
 
 def _judged(outcomes: Outcomes) -> "_Log":
-    has_time = outcomes.event != _NONE
+    has_time = outcomes.event != NONE
     is_refused = outcomes.reason != 0
     outcome = np.where(is_refused, OUTCOMES.index(REFUSED), OUTCOMES.index(ON_TIME))
     outcome[~is_refused & (outcomes.moved != 0)] = OUTCOMES.index(MOVED_OR_KEPT)
@@ -171,7 +171,7 @@ def _judged(outcomes: Outcomes) -> "_Log":
 
 @dataclass(frozen=True)
 class _Log:
-    """Records of a segment of the log by their place in it; microseconds since the epoch, _NONE for no value.
+    """Records of a segment of the log by their place in it; microseconds since the epoch, NONE for no value.
 
     Attributes:
         clock: The clock at each.
@@ -228,7 +228,7 @@ def _quantiles(lateness_us: Integers) -> dict[float, int]:
 
 
 def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log:
-    clock, time, moving, watermark, lateness = (np.full(end - first, _NONE, dtype=np.int64) for _ in range(5))
+    clock, time, moving, watermark, lateness = (np.full(end - first, NONE, dtype=np.int64) for _ in range(5))
     log = _Log(clock, time, moving, watermark, lateness, outcome=np.full(end - first, -1, dtype=np.int64))
     segment: Filters = [(c.SEQ, ">=", first), (c.SEQ, "<", end)]
 
@@ -240,12 +240,12 @@ def _read(lake: Lake, versions: Mapping[str, int], first: int, end: int) -> _Log
         log.clock[at] = _integers(piece, c.CLOCK)
     for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
         for at, piece in read(table, [c.EVENT_TIME, c.ARRIVAL, c.TIMESTAMP, c.ADJUSTED_BY, c.WATERMARK]):
-            moved = _filled(pc.list_value_length(piece[c.ADJUSTED_BY]), 0) > 0
+            moved = np.asarray(pc.fill_null(pc.list_value_length(piece[c.ADJUSTED_BY]), 0)) > 0
             _put(log, at, piece, np.where(moved, OUTCOMES.index(MOVED_OR_KEPT), OUTCOMES.index(ON_TIME)))
             log.moving[at] = _integers(piece, c.TIMESTAMP)
             log.watermark[at] = _integers(piece, c.WATERMARK)
     for at, piece in read(tables.DEAD_LETTERS, [c.EVENT_TIME, c.ARRIVAL, c.WATERMARK], [("stage", "=", Stage.TIME)]):
-        has_time = _integers(piece, c.EVENT_TIME) != _NONE
+        has_time = _integers(piece, c.EVENT_TIME) != NONE
         _put(log, at, piece, np.where(has_time, OUTCOMES.index(REFUSED), -1))
         log.watermark[at] = _integers(piece, c.WATERMARK)
     return log
@@ -258,7 +258,7 @@ def _put(log: _Log, at: Integers, piece: pa.RecordBatch, outcome: Integers) -> N
 
 
 def _lateness(arrival: Integers, time: Integers) -> Integers:
-    return np.where(time == _NONE, _NONE, arrival - np.where(time == _NONE, 0, time))
+    return np.where(time == NONE, NONE, arrival - np.where(time == NONE, 0, time))
 
 
 def _parts(records: int) -> Iterator[slice]:
@@ -283,7 +283,7 @@ def _bins(log: _Log) -> Iterator[Bin]:
 
 
 def _bin(log: _Log, start: int) -> Bin:
-    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != _NONE)
+    refused = (log.outcome == OUTCOMES.index(REFUSED)) & (log.clock != NONE)
     behind = log.time[refused] - log.clock[refused]
     return Bin(
         last=start + len(log.clock) - 1,
@@ -301,7 +301,7 @@ def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], 
     for one in bins:
         known = one.watermark_us
         while left and left[0][0] - first <= one.last + 1:
-            known = max(known if known is not None else _NONE, left.pop(0)[1])
+            known = max(known if known is not None else NONE, left.pop(0)[1])
         yield replace(one, watermark_us=known)
 
 
@@ -317,19 +317,14 @@ def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first
 
 def _buckets(lateness_us: Integers) -> Integers:
     """Return the bucket of each lateness, see `bucket_start`."""
-    off = np.abs(np.where(lateness_us == _NONE, 0, lateness_us))
+    off = np.abs(np.where(lateness_us == NONE, 0, lateness_us))
     size = np.floor(PER_DECADE * np.log10(np.maximum(off, FINEST_US) / FINEST_US)).astype(np.int64) + 1
     return np.where(off < FINEST_US, 0, np.sign(lateness_us) * size)
 
 
 def _integers(piece: pa.RecordBatch, column: str) -> Integers:
-    return _filled(piece[column].cast(pa.int64()), _NONE)
-
-
-def _filled(values: pa.Array, nothing: int) -> Integers:
-    filled: Integers = pc.fill_null(values, nothing).to_numpy(zero_copy_only=False).astype(np.int64)
-    return filled
+    return integers(piece[column].cast(pa.int64()))
 
 
 def _some(value: np.int64) -> int | None:
-    return None if value == _NONE else int(value)
+    return None if value == NONE else int(value)
