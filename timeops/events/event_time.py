@@ -41,9 +41,8 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         f"WHEN {BAD} THEN '{Reason.BAD_TIMESTAMP}' "
         f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
-    timed = _with_event_time(items, rules).withColumns(
-        {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
-    )
+    found = {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
+    timed = _with_event_time(items, rules).withColumns(found)
     usable = f"IF({c.REASON} IS NULL, {US}, NULL)"
     times = {c.EVENT_TIME: f"timestamp_micros({usable})", c.T: c.floor_to(usable, rules.time.unit_us)}
     return c.with_sql(timed, times).drop(US, FAILED, BAD)
