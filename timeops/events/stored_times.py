@@ -78,7 +78,7 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
 
 
 def plainly_timed(items: DataFrame, rules: TimeRules) -> DataFrame:
-    """Return what `event_time.extract` returns of records of which `stored_times` has the times: none is refused."""
+    """Return what `event_time.extract` returns where `stored_times` has the times of the records: none is refused."""
     column = column_of_time(items, rules)
     assert column is not None
     name = quoted(column)
