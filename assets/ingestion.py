@@ -366,7 +366,7 @@ def _numbered(
         first += [_A] if by_arrival else []
         order = [F.col(name).asc_nulls_last() for name in first]
         place = (F.col(c.FILE), F.col(c.SOURCE), F.col(c.POSITION))  # two sources may have files of one name
-        texts = [file for source in spec.files if source.is_text for file in read.files[source.name]]
+        texts = [file for source in spec.sources if source.is_text for file in read.files[source.name]]
         return numbered(
             read.records,
             (*order, *place),

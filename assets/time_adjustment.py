@@ -171,7 +171,7 @@ def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dic
 def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, Any]]:
     """Return the offsets of Kafka that were gone when the records of a segment were read."""
     found: list[dict[str, Any]] = []
-    if not any(source.kind == "kafka" and source.on_data_loss == "note" for source in workspace.spec.sources):
+    if not any(source.notes_losses for source in workspace.spec.sources):
         return found
     for read in workspace.progress.read.history("ingest"):
         first = read.plan.first_seq

@@ -27,7 +27,6 @@ from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import Found, HeldBack, InputPart, still_held
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import micros
 from tidemark.timeops.errors import InputError, TidemarkError
 from tidemark.timeops.rules import SourceTime, Waiter
 from tidemark.timeops.spec import Source, Spec
@@ -269,7 +268,7 @@ def _progress(source: Source, time: SourceTime, found: Found, largest: LargestTi
     watermarks: dict[Waiter, int | None] = {source.name: source_watermark(time, largest)}
     if source.is_read_by_split:
         watermarks = {(source.name, one): split_watermark(time, one, largest) for one in found.splits}
-    return {who: Progress(alignment.group, micros(alignment.max_drift), us) for who, us in watermarks.items()}
+    return {who: Progress(alignment.group, alignment.max_drift_us, us) for who, us in watermarks.items()}
 
 
 def largest_times(workspace: Workspace) -> LargestTimes:

@@ -165,7 +165,7 @@ def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: R
     """Return what is waiting; wait once for files that are just too young, if that is no more than a moment."""
     found = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
     if found.waiting and not found.is_ready:
-        settle = max(source.settle.total_seconds() for source in workspace.spec.files)
+        settle = max(source.settles_in.total_seconds() for source in workspace.spec.sources)
         if settle > _LONGEST_WAIT_SECONDS:
             return found
         tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")

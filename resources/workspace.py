@@ -82,7 +82,7 @@ class SpecFile:
     @property
     def inputs(self) -> list[str]:
         """Paths and URLs from which its sources are read."""
-        return [source.path for source in self.spec.sources if source.kind != "kafka"]
+        return [source.folder for source in self.spec.sources if source.folder is not None]
 
     @property
     def _lines(self) -> Mapping[KeyPath, int]:

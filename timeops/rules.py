@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tidemark.timeops.durations import micros
 from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 
 Waiter = str | tuple[str, str]
@@ -120,7 +119,7 @@ class TimeRules:
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
         """Return the rules of a spec; `splits` are those by source that are known beside the ones that it lists."""
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
-        headers = {source.name: source.header for source in spec.files if source.header}
+        headers = {source.name: source.header for source in spec.sources if source.header}
         return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)
 
     @property
@@ -178,6 +177,6 @@ def _source_time(source: Source, time: TimeSpec, splits: tuple[str, ...]) -> Sou
         out_of_orderness_us=(
             time.out_of_orderness_us if source.out_of_orderness_us is None else source.out_of_orderness_us
         ),
-        idle_timeout_us=micros(source.idle.timeout) if source.idle else time.idle_timeout_us,
+        idle_timeout_us=source.idle.timeout_us if source.idle else time.idle_timeout_us,
         splits=(*source.splits, *splits),
     )

@@ -58,12 +58,6 @@ _IDLE = {
     "arrival_clock": "The watermark stays at most the late tolerance behind the latest arrival.",
     "window_close": "Windows close although no event comes{for_so_long}.",
 }
-_INPUT = {
-    "files": ("{} files", "the time of its file"),
-    "delta": ("Delta table", "the time of the commit that added it"),
-    "kafka": ("Kafka", "the timestamp that Kafka has of it"),
-}
-"""By kind of source what it is, with its format, and when a record arrived that says nothing itself."""
 
 Lines = list[tuple[str, str]]
 """The subject and the text about it: plain, or Markup in which the spec's own text is escaped."""
@@ -116,10 +110,8 @@ def of_window(window: WindowSpec) -> str:
 
 
 def _source(source: Source) -> str:
-    what, arrived = _INPUT[source.kind]
-    arrival = code(source.arrival_time) if source.arrival_time else arrived
-    said = Markup("{} {}; a record arrived at {}.")
-    parts: list[str] = [said.format(what.format(source.form.upper()), code(source.place), arrival)]
+    arrival = code(source.arrival_time) if source.arrival_time else source.ARRIVAL
+    parts: list[str] = [Markup("{} {}; a record arrived at {}.").format(source.what, code(source.place), arrival)]
     if source.timestamp_by:
         parts.append(Markup("Event time here: {}.").format(code(source.timestamp_by)))
     if source.split:

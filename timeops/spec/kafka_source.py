@@ -166,6 +166,7 @@ class KafkaSource(Source):
     """Topics of Kafka, read by ranges of offsets."""
 
     ARRIVALS: ClassVar[str] = "timestamps of Kafka"
+    ARRIVAL: ClassVar[str] = "the timestamp that Kafka has of it"
 
     kind: Annotated[Literal["kafka"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
@@ -246,6 +247,11 @@ class KafkaSource(Source):
         return f"{what} at {self.bootstrap_servers}"
 
     @property
+    def what(self) -> str:
+        """Kafka."""
+        return "Kafka"
+
+    @property
     def form(self) -> str:
         """The format of the values."""
         return self.format
@@ -254,6 +260,11 @@ class KafkaSource(Source):
     def record_order(self) -> str:
         """The order of the spec."""
         return self.order
+
+    @property
+    def notes_losses(self) -> bool:
+        """True with `on_data_loss: note`."""
+        return self.on_data_loss == "note"
 
     @property
     def has_splits(self) -> bool:

@@ -63,6 +63,11 @@ class Alignment(SpecModel):
     )
 
     @property
+    def max_drift_us(self) -> int:
+        """The largest drift in microseconds."""
+        return micros(self.max_drift)
+
+    @property
     def update_interval_us(self) -> int:
         """The interval in microseconds."""
         return micros(self.update_interval)
@@ -74,6 +79,11 @@ class SourceIdle(SpecModel):
     timeout: PositiveDuration = Field(
         description="How long without an event, by the clock of the log; overrides time.idle.timeout."
     )
+
+    @property
+    def timeout_us(self) -> int:
+        """The timeout in microseconds."""
+        return micros(self.timeout)
 
 
 def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -92,6 +102,8 @@ class Source(SpecModel):
 
     ARRIVALS: ClassVar[str]
     """The arrival times that its records have by themselves."""
+    ARRIVAL: ClassVar[str]
+    """The same of one record."""
 
     name: Name = Field(description="Name of the source, the value of `_source`.")
     was: Name | None = Field(
@@ -147,9 +159,19 @@ class Source(SpecModel):
         raise NotImplementedError
 
     @property
+    def what(self) -> str:
+        """The kind of its input, in words."""
+        raise NotImplementedError
+
+    @property
     def form(self) -> str:
         """The format of its records; `delta` for those of a Delta table."""
         return self.kind
+
+    @property
+    def is_text(self) -> bool:
+        """True if its records are parsed from text each time that they are read."""
+        return False
 
     @property
     def reader_options(self) -> Mapping[str, bool | int | str]:
@@ -157,9 +179,29 @@ class Source(SpecModel):
         return {}
 
     @property
+    def header(self) -> tuple[tuple[str, ...], ...]:
+        """The names that the header of a csv file may have for each column of `schema`; nothing without headers."""
+        return ()
+
+    @property
+    def folder(self) -> str | None:
+        """Path or URL of what is read; None if it is not stored in a folder."""
+        return None
+
+    @property
+    def settles_in(self) -> timedelta:
+        """How old input has to be before it is read."""
+        return timedelta(0)
+
+    @property
     def record_order(self) -> str | None:
         """How the records of an ingestion are ordered; None for rows of a table: by the times of their commits."""
         return None
+
+    @property
+    def notes_losses(self) -> bool:
+        """True if reading goes on after records that are gone, and `log_control` says which these are."""
+        return False
 
     @property
     def has_splits(self) -> bool:
@@ -226,6 +268,11 @@ class StoredSource(Source):
 
     @property
     def place(self) -> str:
+        """The path."""
+        return self.path
+
+    @property
+    def folder(self) -> str:
         """The path."""
         return self.path
 
@@ -303,6 +350,7 @@ class FilesSource(StoredSource):
 
     PART: ClassVar[str] = "file"
     ARRIVALS: ClassVar[str] = "file times"
+    ARRIVAL: ClassVar[str] = "the time of its file"
     WITHOUT_EFFECT: ClassVar[Mapping[str, str]] = {"unaligned": "every source of files can stop between two files"}
 
     kind: Annotated[Literal["files"], one_of(*SOURCE_KINDS)] = Field(
@@ -346,6 +394,11 @@ class FilesSource(StoredSource):
     )
 
     @property
+    def what(self) -> str:
+        """Files of a format."""
+        return f"{self.format.upper()} files"
+
+    @property
     def form(self) -> str:
         """The format of the files."""
         return self.format
@@ -359,6 +412,11 @@ class FilesSource(StoredSource):
     def reader_options(self) -> Mapping[str, bool | int | str]:
         """The options of the spec."""
         return self.options
+
+    @property
+    def settles_in(self) -> timedelta:
+        """The age of the spec."""
+        return self.settle
 
     @property
     def record_order(self) -> str:
@@ -417,6 +475,7 @@ class DeltaSource(StoredSource):
 
     PART: ClassVar[str] = "version"
     ARRIVALS: ClassVar[str] = "times of commits"
+    ARRIVAL: ClassVar[str] = "the time of the commit that added it"
 
     kind: Annotated[Literal["delta"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
@@ -447,6 +506,11 @@ class DeltaSource(StoredSource):
         default=None, description="Read what versions add that were committed at this instant or later. UTC."
     )
     max_versions: WholeNumber = Field(default=1_000, description="Most versions in one ingestion.")
+
+    @property
+    def what(self) -> str:
+        """A table."""
+        return "Delta table"
 
     @property
     def added_columns(self) -> Mapping[str, str]:
