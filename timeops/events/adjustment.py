@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, plainly_timed, stored_times
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution
@@ -182,8 +182,8 @@ def time_adjustment(
     """
     items, place, execution = segment.items, segment.place, segment.execution
 
-    def judged_alone(records: DataFrame, *, are_plain: bool = False) -> DataFrame:
-        timed = plainly_timed(records, rules) if are_plain else extract(records, rules)
+    def judged_alone(records: DataFrame) -> DataFrame:
+        timed = extract(records, rules)
         if rules.time.deduplicate_by:
             timed = with_duplicates(timed, first_times, rules.time)
         return judge_arrival(timed, rules.time)
@@ -191,11 +191,11 @@ def time_adjustment(
     judged = judged_alone(items)
     if execution.keeps_records:
         judged = execution.materialize(judged)
-    told, are_plain = None, False
+    told = None
     if watermarks is not None:
         found = watermarks
     elif isinstance(place, LogPlace):
-        found, told, are_plain = _watermarks_of_log(segment, judged, state, rules, place)
+        found, told = _watermarks_of_log(_rows_of_log(segment, judged, rules, place.seqs), state, rules, place)
     else:
         found = _watermarks_of_logs(judged, state, rules, place)
     after = found.state if found.has_items else state
@@ -206,12 +206,11 @@ def time_adjustment(
     else:
         # The few that are refused are read again by themselves, and the others without them.
         seqs = _refused_seqs(found, rules)
-        rest = judged_alone(_without(items, seqs), are_plain=are_plain)
+        rest = judged_alone(_without(items, seqs))
         drops_all = rules.time.out_of_order == "drop" and seqs is not None  # the rest has no event out of order
         accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
         few = execution.few(seqs) if execution.few is not None and seqs is not None else None
-        asked = judged_alone(_only(items, seqs) if few is None else few, are_plain=are_plain)
-        refused = _with_rule_3(_beside(asked, behind), rules)
+        refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
     return Adjusted(
         accepted=accepted.where(F.col(c.REASON).isNull()),
         refused=refused.where(F.col(c.REASON).isNotNull()),
@@ -230,25 +229,25 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
     return Ends(first, last)
 
 
-def _watermarks_of_log(
-    segment: Segment, judged: DataFrame, before: pa.Table, rules: TimeRules, place: LogPlace
-) -> tuple[Watermarks, dict[str, Array], bool]:
-    """Let the loop judge a segment of one log.
-
-    Return what counts ask of its records as well, and whether all of them are plain: `stored_times` has them.
-    """
+def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
+    """Return what the loop and counts ask of the records of a segment of one log, in its order."""
     rows, execution = None, segment.execution
     if execution.stored is not None:
         rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
-    are_plain = rows is not None
     if rows is None:
         asked = _asked_by_counts(rules) if execution.counts else []
-        rows = fetched(judged.selectExpr(*_narrow(rules), *asked), place.seqs)
-    rows = in_order(rows)
+        rows = fetched(judged.selectExpr(*_narrow(rules), *asked), seqs)
+    return in_order(rows)
+
+
+def _watermarks_of_log(
+    rows: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace
+) -> tuple[Watermarks, dict[str, Array]]:
+    """Let the loop judge a segment of one log; return what counts ask of its records as well."""
     told = _copied(rows)
     narrow = rows.drop_columns(list(told))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge(narrow, before, rules, place),)), told, are_plain
+    return Watermarks((judge(narrow, before, rules, place),)), told
 
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:

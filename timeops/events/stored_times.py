@@ -12,24 +12,8 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, TimestampType
 
-from tidemark.timeops.columns import (
-    ARRIVAL,
-    CLOCK,
-    EVENT_TIME,
-    MALFORMED,
-    MAX_US,
-    MIN_US,
-    REASON,
-    SEQ,
-    SOURCE,
-    SPLIT,
-    TIMELINE,
-    T,
-    floor_to,
-    with_sql,
-)
+from tidemark.timeops.columns import ARRIVAL, CLOCK, MALFORMED, MAX_US, MIN_US, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.events.event_time import timeline
-from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import is_column
 from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.rules import TimeRules
@@ -75,19 +59,6 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         return None
     whole = pa.concat_tables(found)
     return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
-
-
-def plainly_timed(items: DataFrame, rules: TimeRules) -> DataFrame:
-    """Return what `event_time.extract` returns where `stored_times` has the times of the records: none is refused."""
-    column = column_of_time(items, rules)
-    assert column is not None
-    name = quoted(column)
-    plain = {
-        REASON: "CAST(NULL AS STRING)",
-        EVENT_TIME: name,
-        T: floor_to(f"unix_micros({name})", rules.time.unit_us),
-    }
-    return with_sql(items.withColumn(TIMELINE, timeline(items, rules.time.over)), plain)
 
 
 def column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
