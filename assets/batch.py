@@ -90,8 +90,10 @@ class BatchWriter:
     @contextmanager
     def stage(self) -> Iterator[None]:
         """Run a stage of the batch: its lease is kept, and Spark is set for its size."""
-        tuned = tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext()
-        with self.workspace.batches.keeping_lease(self.plan, self.workspace.clock), tuned:
+        with (
+            self.workspace.batches.keeping_lease(self.plan, self.workspace.clock),  # also while Spark starts
+            tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext(),
+        ):
             try:
                 yield
             except SPARK_FAILURES as error:

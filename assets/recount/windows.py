@@ -460,14 +460,14 @@ def _events(workspace: Workspace, window: WindowSpec, spans: Sequence[Span]) -> 
 def _again(events: DataFrame, spans: Sequence[Span], window: WindowSpec, moved: Mapping[str, Moved]) -> DataFrame:
     """Compute the windows that are asked for from the events in them, also with their sums moved."""
     passing = events
+    if len(spans) <= _FEWEST:  # of a large batch: most events are in none of them, and are left out before all else
+        near = " OR ".join(f"__tm_at BETWEEN timestamp_micros({a}L) AND timestamp_micros({b}L)" for a, b in spans)
+        passing = passing.where(near)
     if window.where is not None:
         passing = passing.where(guarded_sql(events, window.where))
     if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
         passing = passing.where(f"NOT {fails}")
     groups = {f"__tm_of_{name}": guarded_sql(events, text) for name, text in window.group_expressions}
-    if len(spans) <= _FEWEST:  # of a large batch: what is in none of them is not even read
-        near = " OR ".join(f"__tm_at BETWEEN timestamp_micros({a}L) AND timestamp_micros({b}L)" for a, b in spans)
-        passing = passing.where(near)
     each = f"inline({_listed(spans)}) AS ({_FROM}, {_TO})"
     beside_each = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()], each)
     placed = beside_each.withColumns({name: c.to_instant(name) for name in (_FROM, _TO)}).where(_is_in(window))

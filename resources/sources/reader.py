@@ -319,7 +319,7 @@ class SourceReader(Protocol[F]):
         """
 
     def until_judged(self, found: F, ahead: Collection[str]) -> F:  # noqa: ARG002
-        """Return the part that an aligned source reads until it is judged again: all, if a look finds no more.
+        """Return the part that an aligned source reads until it is judged again: all, where a look stops in time.
 
         Called after the look, if the source as a whole is not ahead of others.
 

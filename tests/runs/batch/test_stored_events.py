@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.runs.running import (
     assert_same,
     committed,
     go,
+    workspace_of,
     written,
 )
 from tests.seeds import Dice
@@ -83,6 +85,12 @@ def assert_as_by_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Ma
         by_spark = run(tmp_path / "by_spark", files, spec, whole=True)
     assert len(committed(by_spark, "ordered_events")) > 2
     assert_same(made, by_spark)
+    workspace = workspace_of(made)
+    released = {
+        one.batch_id: one.counts.ordered for one in workspace.batches.history("process") if one.counts.ordered
+    }
+    of_rows = workspace.lake.rows("ordered_events", columns=["_batch_id"])["_batch_id"].to_pylist()
+    assert Counter(of_rows) == released, "rows have the number of their batch"
 
 
 @pytest.mark.usefixtures("spark")
