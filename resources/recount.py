@@ -1,15 +1,19 @@
 """An independent recount of late drops, from the arrival log alone, without code of the pipeline's rules.
 
-Here: the rules in numbers; event times, duplicates and watermarks in SQL, also with silences and periods of emission;
-the walk through the splits of a timeline. Not here: what the recount is compared with (assets/recount/), and any code
-of `timeops` (an import contract forbids it): its mistakes must not be repeated here.
+Here: the rules in numbers; event times and duplicates in SQL; watermarks in SQL, with silences and periods of
+emission, or of one timeline by its largest time so far, or by a walk through its splits. Not here: what the recount
+is compared with (assets/recount/), and any code of `timeops` (an import contract forbids it): its mistakes must not
+be repeated here.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush, heapreplace
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
@@ -17,12 +21,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 _FIRST_US = -62135596800000000  # the year 0001
-_BLOCK_ROWS = 64
 _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _OF_SPLITS = ("line", "seq", "source", "part", "clock_now", "t")
 _ROWS_AT_ONCE = 100_000
-_OF_BLOCKS = ("line", "block", "top", "carried")  # all else that is known of a block are counts
+_PIECE = 4_000_000  # records of one answer of Spark, which has a bound
+_NONE = np.iinfo(np.int64).min
 _Split = tuple[str, str | None]  # source and split
 
 
@@ -109,6 +113,7 @@ class RecountRules:
 
 def recount(
     log: DataFrame,
+    seqs: range,
     rules: RecountRules,
     timelines: pa.Table,
     *,
@@ -116,12 +121,12 @@ def recount(
     compute: Callable[[DataFrame], DataFrame],
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
-    are_few: bool = False,
 ) -> dict[str, int]:
     """Count early, late and out-of-order drops of a range of the log, and duplicates.
 
     Args:
         log: The range of `raw_events`.
+        seqs: The numbers of its records.
         rules: The spec's numbers.
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
@@ -131,7 +136,6 @@ def recount(
         told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
             they are near the records of the range.
-        are_few: Whether all records are ordered, rather than only records that may be late; the counts are the same.
 
     Returns:
         Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
@@ -162,10 +166,10 @@ def recount(
             asked = _query(f"{records} SELECT {', '.join(_OF_SPLITS)} FROM watched WHERE active", frames)
             frames["of_splits"] = frame(_lowest_of_splits(asked.toArrow(), timelines, rules))
         found = _one_row(f"{records}, {_below(rules)}, {_with_outcomes(rules)}", frames)
-    elif are_few or rules.over:  # many timelines share the work among the cores
+    elif rules.over:  # many timelines share the work among the cores
         found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
     else:
-        found = _by_blocks(rules, frames, frame)
+        found = _one_by_one(rules, frames, seqs, timelines, compute)
     return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
 
 
@@ -204,19 +208,25 @@ WITH timed AS (
 )"""
 
 
-def _outcomes(rules: RecountRules) -> str:
-    return f"""count(*) AS records,
-    count_if(untimed) AS untimed,
-    count_if(duplicate <> mistaken) AS duplicate,
-    count_if(mistaken) AS mistaken,
-    count_if(is_early AND {_is(rules.early_policy)}) AS early,
-    count_if(is_late AND {_is(rules.late_policy)}) AS late_arrival"""
+def _outcomes(rules: RecountRules) -> dict[str, str]:
+    """Return SQL of what a record is, by the name of its count."""
+    return {
+        "untimed": "untimed",
+        "duplicate": "duplicate <> mistaken",
+        "mistaken": "mistaken",
+        "early": f"is_early AND {_is(rules.early_policy)}",
+        "late_arrival": f"is_late AND {_is(rules.late_policy)}",
+    }
+
+
+def _counted(rules: RecountRules) -> str:
+    return ", ".join(["count(*) AS records", *(f"count_if({sql}) AS {n}" for n, sql in _outcomes(rules).items())])
 
 
 def _with_outcomes(rules: RecountRules) -> str:
     """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
     return f"""outcomes AS (
-  SELECT {_outcomes(rules)} FROM {_records_of(rules)}
+  SELECT {_counted(rules)} FROM {_records_of(rules)}
 )
 SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
 
@@ -226,40 +236,44 @@ def _in_order(rules: RecountRules) -> str:
     return f"""seen AS (
   SELECT *, {_tolerance_of(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
 )
-SELECT {_outcomes(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
+SELECT {_counted(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
 FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
 
 
-def _by_blocks(
-    rules: RecountRules, frames: Mapping[str, DataFrame], frame: Callable[[pa.Table], DataFrame]
+def _one_by_one(
+    rules: RecountRules,
+    frames: Mapping[str, DataFrame],
+    seqs: range,
+    timelines: pa.Table,
+    compute: Callable[[DataFrame], DataFrame],
 ) -> dict[str, int]:
-    """Count many records of one timeline in two scans: maxima and outcomes of blocks, then the doubtful events.
-
-    Nearly every event is on time whatever the order in its block was. The others need an order, together with the
-    events above all earlier blocks: only these can put an event of their block below the watermark.
-    """
-    watched = _watched(rules)
-    by_block = f"""{watched}
-SELECT *, max(top) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried FROM (
-  SELECT line, seq div {_BLOCK_ROWS} AS block, max(t) AS top, {_outcomes(rules)} FROM watched GROUP BY line, block
-)"""
-    blocks = _query(by_block, frames).toArrow()
-    found = {name: pc.sum(blocks[name]).as_py() or 0 for name in blocks.column_names if name not in _OF_BLOCKS}
-    if not found["records"]:
-        return found | {"below": 0}
-    told = frame(blocks.select(["block", "top", "carried"]))
-    doubtful = f"""{watched}, moving AS (
-  SELECT *, seq div {_BLOCK_ROWS} AS block, {_tolerance_of(rules)} AS tolerance FROM watched WHERE t IS NOT NULL
-), compared AS (
-  SELECT /*+ BROADCAST(blocks) */ moving.*, computed, carried, coalesce(t > carried, true) AS rises,
-    coalesce({_is_below("greatest(carried, top)", "computed", rules)}, false) AS asked
-  FROM moving JOIN {{blocks}} AS blocks USING (block) LEFT JOIN {{timelines}} ON line = _timeline
-), seen AS (
-  SELECT *, greatest(carried, max(IF(rises, t, NULL)) OVER (PARTITION BY block {_EARLIER})) AS largest
-  FROM compared WHERE asked OR rises
-)
-SELECT count_if(asked AND {_is_below("largest", "computed", rules)}) AS below FROM seen"""
-    return found | _one_row(doubtful, {**frames, "blocks": told})
+    """Count records of one timeline: SQL says what each is, and Python which of them comes below the largest t."""
+    computed_us = timelines["computed"][0].as_py() if len(timelines) else None
+    is_behind = f"coalesce(t < greatest({_literal(computed_us)}, {_by_clock(rules)}), false)"
+    flags = {**_outcomes(rules), "below": is_behind}
+    # They come as one number: of many rows each column takes seconds.
+    bits = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(flags.values()))
+    tolerances = {source.out_of_orderness_us for source in rules.sources}
+    tolerance = f", {_tolerance_of(rules)} AS tolerance" if len(tolerances) > 1 else ""
+    columns = f"seq, t, CAST({bits} AS TINYINT) AS flags{tolerance}"
+    records = _query(f"{_watched(rules)} SELECT {columns} FROM watched", frames)
+    if rules.deduplicate_by and len(seqs) > _PIECE:
+        records = compute(records)  # else each piece would look for duplicates among all
+    found, highest = Counter(dict.fromkeys(["records", *flags], 0)), _NONE
+    for first, end in pairwise([None, *seqs[_PIECE::_PIECE], None]):
+        low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
+        rows = records.where(f"{low} AND {high}").toArrow()
+        if (np.diff(rows["seq"].to_numpy()) < 0).any():
+            rows = rows.sort_by("seq")
+        t = pc.fill_null(rows["t"], _NONE).to_numpy()
+        own = pc.fill_null(rows["tolerance"], 0).to_numpy() if tolerance else min(tolerances)
+        largest = np.maximum.accumulate(np.concatenate([[highest], t]))
+        seen, highest = largest[:-1], largest[-1]
+        is_below = (t != _NONE) & (seen != _NONE) & (t < np.maximum(seen - own, _FIRST_US))
+        are = {name: (rows["flags"].to_numpy() & (1 << place)) != 0 for place, name in enumerate(flags)}
+        are["below"] |= is_below
+        found.update(records=len(rows), **{name: int(np.count_nonzero(one)) for name, one in are.items()})
+    return dict(found)
 
 
 def _below(rules: RecountRules) -> str:

@@ -21,6 +21,7 @@ from tidemark.assets.log_control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
 from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, recount
 from tidemark.resources.workspace import Workspace
@@ -43,13 +44,13 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame) -> Mapping[str, int]
         known = known_first_times(workspace, batch.spans)
     return recount(
         items,
+        range(batch.plan.first_seq, plan_end(batch.plan)),
         rules,
         batch.timelines,
         frame=partial(from_driver, workspace.spark),
         compute=computed,
         told=told,
         first_times=known,
-        are_few=batch.is_moderate,
     )
 
 

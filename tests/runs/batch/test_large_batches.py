@@ -13,7 +13,7 @@ from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
 from tidemark.assets import batch as batch_at_work
 from tidemark.assets import exclusions
 from tidemark.pipelines.runner import RunOptions
-from tidemark.resources import tables
+from tidemark.resources import recount, tables
 
 EVERY_TYPE = """\
 name: typed
@@ -33,6 +33,7 @@ time: {timestamp_by: at, out_of_orderness: 10 s}
 def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     for bound in ("FEW_RECORDS", "MODERATE_RECORDS", "MATERIALIZED_RECORDS"):
         monkeypatch.setattr(batch_at_work, bound, 0)
+    monkeypatch.setattr(recount, "_PIECE", 100)
 
 
 @pytest.mark.long

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import assert_tables_equal_the_oracle, land, table
 from tests.runs.running import changed, go, materialize_days, pipeline
 from tidemark.pipelines.runner import RunOptions
+from tidemark.resources import recount
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.errors import SpecError
 
@@ -22,8 +23,9 @@ def letters_of(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.long
 def test_duplicates_are_the_oracles_in_several_batches_and_days_recomputed_are_the_same(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(recount, "_PIECE", 100)
     late = "late: {tolerance: 30 s, policy: drop}"
     file, settings = made = pipeline(tmp_path, "once", "keep", sessions=True, time=f"{late}\n  {DUPLICATES}")
     land(tmp_path / "in_once", 700, seed=31)
