@@ -25,7 +25,7 @@ _EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
 _OF_SPLITS = ("line", "seq", "source", "part", "clock_now", "t")
 _ROWS_AT_ONCE = 100_000
-_PIECE = 4_000_000  # records of one answer of Spark, which has a bound
+_PIECE = 2_000_000  # records that Spark is asked for at once: the process has the rest of a batch in memory too
 _NONE = np.iinfo(np.int64).min
 _Split = tuple[str, str | None]  # source and split
 
@@ -259,21 +259,27 @@ def _one_by_one(
     records = _query(f"{_watched(rules)} SELECT {columns} FROM watched", frames)
     if rules.deduplicate_by and len(seqs) > _PIECE:
         records = compute(records)  # else each piece would look for duplicates among all
-    found, highest = Counter(dict.fromkeys(["records", *flags], 0)), _NONE
+    found, highest_us = Counter(dict.fromkeys(["records", *flags], 0)), _NONE
     for first, end in pairwise([None, *seqs[_PIECE::_PIECE], None]):
         low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
-        rows = records.where(f"{low} AND {high}").toArrow()
-        if (np.diff(rows["seq"].to_numpy()) < 0).any():
-            rows = rows.sort_by("seq")
-        t = pc.fill_null(rows["t"], _NONE).to_numpy()
-        own = pc.fill_null(rows["tolerance"], 0).to_numpy() if tolerance else min(tolerances)
-        largest = np.maximum.accumulate(np.concatenate([[highest], t]))
-        seen, highest = largest[:-1], largest[-1]
-        is_below = (t != _NONE) & (seen != _NONE) & (t < np.maximum(seen - own, _FIRST_US))
-        are = {name: (rows["flags"].to_numpy() & (1 << place)) != 0 for place, name in enumerate(flags)}
-        are["below"] |= is_below
-        found.update(records=len(rows), **{name: int(np.count_nonzero(one)) for name, one in are.items()})
+        own, highest_us = _of_piece(records.where(f"{low} AND {high}").toArrow(), list(flags), tolerances, highest_us)
+        found.update(own)
     return dict(found)
+
+
+def _of_piece(
+    rows: pa.Table, flags: Sequence[str], tolerances: set[int], highest_us: int
+) -> tuple[dict[str, int], int]:
+    """Count records that follow others, whose largest t is known, and return the largest t after them as well."""
+    if (np.diff(rows["seq"].to_numpy()) < 0).any():
+        rows = rows.sort_by("seq")
+    t = pc.fill_null(rows["t"], _NONE).to_numpy()
+    tolerance = pc.fill_null(rows["tolerance"], 0).to_numpy() if "tolerance" in rows.column_names else min(tolerances)
+    largest = np.maximum.accumulate(np.concatenate([[highest_us], t]))
+    seen = largest[:-1]
+    are = {name: (rows["flags"].to_numpy() & (1 << place)) != 0 for place, name in enumerate(flags)}
+    are["below"] |= (t != _NONE) & (seen != _NONE) & (t < np.maximum(seen - tolerance, _FIRST_US))
+    return {"records": len(rows), **{n: int(np.count_nonzero(one)) for n, one in are.items()}}, int(largest[-1])
 
 
 def _below(rules: RecountRules) -> str:
