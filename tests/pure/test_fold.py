@@ -244,3 +244,13 @@ def test_the_arrival_clock_moves_the_watermark_by_a_microsecond() -> None:
     items = pa.table(rows | {ROLE: pa.array([fold.JUDGED] * 3, pa.int8())})
     found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
     assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 96}]
+
+
+def test_a_period_begins_with_what_the_clock_gave_at_the_last_record_before_it_even_one_that_does_not_count() -> None:
+    late = {"tolerance": "5 us", "policy": "drop"}
+    rules = {"late": late, "idle": {"advance": "arrival_clock"}, "emit": {"every": "100 us"}}
+    time = TimeSpec(timestamp_by="e", out_of_orderness="60 us", **rules)
+    rows = {"_arrival_seq": [0, 1, 2], T_US: [100, None, 150], CLOCK_US: [100, 190, 205]}
+    items = pa.table(rows | {ROLE: pa.array([fold.JUDGED, fold.OUTSIDE, fold.JUDGED], pa.int8())})
+    found = judge(items, STATE.empty_table(), TimeRules(time, (SourceTime("s", "e", "UTC", 60),)), LogPlace())
+    assert found.behind.select(["_arrival_seq", "watermark"]).to_pylist() == [{"_arrival_seq": 2, "watermark": 185}]
