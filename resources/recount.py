@@ -153,10 +153,13 @@ def recount(
         F.expr(_timeline(rules)).alias("line"),
         F.expr(_key_of(rules.deduplicate_by)).alias("key"),
     )
-    frames = {"log": times, "timelines": frame(timelines)}
+    frames = {"log": times}
     if told is not None and first_times is not None:
         frames |= {"told": told, "first_times": first_times}
-    if rules.emit_every_us is not None or rules.uses_splits or rules.idle is not None:
+    follows_clock = rules.emit_every_us is not None or rules.idle is not None
+    if follows_clock or rules.uses_splits or rules.over:
+        frames["timelines"] = frame(timelines)
+    if follows_clock or rules.uses_splits:
         # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
         frames["records"] = compute(_query(f"{_watched(rules)} SELECT * FROM {_records_of(rules)}", frames))
         records = f"WITH {_records_of(rules)} AS (SELECT * FROM {{records}})"
@@ -169,7 +172,7 @@ def recount(
     elif rules.over:  # many timelines share the work among the cores
         found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
     else:
-        found = _one_by_one(rules, frames, seqs, timelines, compute)
+        found = _of_one_timeline(rules, frames, seqs, timelines, compute)
     return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
 
 
@@ -240,7 +243,7 @@ SELECT {_counted(rules)}, count_if({_is_below("largest", "computed", rules)}) AS
 FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
 
 
-def _one_by_one(
+def _of_one_timeline(
     rules: RecountRules,
     frames: Mapping[str, DataFrame],
     seqs: range,
@@ -249,8 +252,8 @@ def _one_by_one(
 ) -> dict[str, int]:
     """Count records of one timeline: SQL says what each is, and Python which of them comes below the largest t."""
     computed_us = timelines["computed"][0].as_py() if len(timelines) else None
-    is_behind = f"coalesce(t < greatest({_literal(computed_us)}, {_by_clock(rules)}), false)"
-    flags = {**_outcomes(rules), "below": is_behind}
+    is_below = f"coalesce(t < greatest({_literal(computed_us)}, {_by_clock(rules)}), false)"
+    flags = {**_outcomes(rules), "below": is_below}
     # They come as one number: of many rows each column takes seconds.
     bits = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(flags.values()))
     tolerances = {source.out_of_orderness_us for source in rules.sources}

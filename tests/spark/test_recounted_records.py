@@ -13,6 +13,7 @@ from tests.pure.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
 from tidemark.resources import recount as recounts
 from tidemark.timeops.materialize import computed, from_driver
+from tidemark.timeops.utc import us_of
 
 CASES = 1  # a log in each run of the test
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,10 +21,6 @@ SCHEMA = (
     "_arrival_seq BIGINT, _arrival_time TIMESTAMP, _clock TIMESTAMP, _malformed STRING, _source STRING, "
     "_split STRING, t TIMESTAMP"
 )
-
-
-def us_of(instant: datetime) -> int:
-    return (instant - START.replace(year=1970)) // timedelta(microseconds=1)
 
 
 @pytest.mark.parametrize("tolerances", [(3, 3), (2, 6)])
