@@ -1,1 +1,6 @@
 """Tests."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+"""The root of the repository."""

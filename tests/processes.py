@@ -20,6 +20,7 @@ from urllib.request import urlopen
 import pyspark
 
 from examples.kafka.broker import fetch_jars, java_program
+from tests import ROOT
 from tidemark.resources.places.place import Place, RemotePath
 from tidemark.resources.places.stores import StoreError
 from tidemark.resources.spark.session import session_config
@@ -31,7 +32,6 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-ROOT = Path(__file__).parents[1]
 PATIENCE_S = 300
 """Until a process has done what is waited for, on a machine that is busy with other tests."""
 

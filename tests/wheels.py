@@ -1,6 +1,6 @@
 """The wheel of this checkout, as `pip install PATH` builds it.
 
-Here: building it. Not here: what it has to hold (unit/test_packaging.py).
+Here: building it. Not here: what it has to hold (pure/project/test_packaging.py).
 """
 
 import os
@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests import ROOT
+
 STOREYS = ("assets", "pipelines", "resources", "timeops")
 
 

@@ -1,6 +1,6 @@
 """Keep a small warehouse of this version: later versions show in a test that they open it and go on with it.
 
-    python -m tools.keep_warehouse tests/runs/kept/0.1.0.tar.gz
+    python -m tools.keep_warehouse tests/frozen/0.1.0.tar.gz
 
 Run it when a version is released. The pipeline has been flushed and reopened, has events that are held and windows
 that are open, and keeps every kind of state.

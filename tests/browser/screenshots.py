@@ -10,9 +10,9 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import Locator, Page
 
+from tests import ROOT
 from tests.browser.served import WIDTH, Places, browser_page, dagster_ui
 from tests.browser.steps import DagsterUi
-from tests.processes import ROOT
 from tidemark.pipelines.demo import LANDING, SPEC, land_flights
 
 IMAGES = ROOT / "docs" / "images"

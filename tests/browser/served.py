@@ -13,8 +13,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect, sync_playwright
 
+from tests import ROOT
 from tests.chromium import chromium
-from tests.processes import ROOT, free_port, process, wait_until
+from tests.processes import free_port, process, wait_until
 
 WIDTH, HEIGHT = 1400, 900
 PATIENCE_MS = 60_000

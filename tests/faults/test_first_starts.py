@@ -12,7 +12,8 @@ from subprocess import PIPE
 
 import pytest
 
-from tests.processes import PATIENCE_S, ROOT
+from tests import ROOT
+from tests.processes import PATIENCE_S
 
 _START = """
 import sys

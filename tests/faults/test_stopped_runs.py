@@ -10,6 +10,7 @@ import pytest
 from dagster import DagsterInstance, DagsterRunStatus
 from pyspark.sql import SparkSession
 
+from tests import ROOT
 from tests.faults.killed import Death, Gateway, Stop, run_and_die
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import go, pipeline
@@ -17,7 +18,6 @@ from tidemark.assets import live
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.resources.workspace import Workspace
 
-ROOT = Path(__file__).parents[2]
 STAGES = (
     "looking for new input",
     "reading",

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from tests import ROOT
 from tidemark.pipelines.cli import main
 
-ROOT = Path(__file__).parents[2]
 CASES = ".cases.yaml"
 COMMAND = re.compile(r"^#   (tidemark test .*(?:(?<=\\)\n#     .*)*)$", re.MULTILINE)
 

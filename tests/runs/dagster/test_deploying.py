@@ -16,8 +16,9 @@ from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
 import tidemark as tm
-from tests.processes import ROOT, free_port, process, wait_until
-from tests.unit.landed import discover
+from tests import ROOT
+from tests.processes import free_port, process, wait_until
+from tests.pure.source.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec

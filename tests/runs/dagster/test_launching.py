@@ -25,6 +25,7 @@ from dagster import (
 )
 from pyspark.sql import SparkSession
 
+from tests import ROOT
 from tests.clock import FixedClock
 from tests.runs.landing import land
 from tests.runs.running import begin_elsewhere, pipeline, scheduled
@@ -146,8 +147,7 @@ with DagsterInstance.ephemeral() as instance:
 assert SparkContext._gateway is None
 print(took / began)
 """
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, check=True, capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=120)
     assert float(done.stdout) < 2 * 0.15  # of the CPU seconds of one process, so that its machine does not matter
 
 

@@ -8,8 +8,9 @@ import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from tests import ROOT
 from tests.feeds import between
-from tests.runs.pages.test_yaml_on_pages import QUAKES, README, ROOT
+from tests.runs.pages.test_yaml_on_pages import QUAKES, README
 from tidemark.pipelines.cli import main
 
 FIRST = f"{QUAKES}2026-01-01T19:05:00Z,3.0,us,e5,2026-01-01T19:06:00Z,\n"

@@ -15,6 +15,7 @@ from dagster import DagsterInstance, validate_run_config
 from deltalake import write_deltalake
 
 from examples.kafka.broker import LocalBroker
+from tests import ROOT
 from tests.kafka import Topic
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.definitions import build_definitions
@@ -24,7 +25,6 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.spec.text import read_yaml
 
-ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCKS = {
     f"{page.relative_to(ROOT).with_suffix('')}-{number}": text

@@ -17,9 +17,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from pyspark.sql import SparkSession
 
+from tests import ROOT
 from tests.certificates import as_pem, certificate_of
 from tests.kafka import PASSWORD, SECURE, Topic, login
-from tests.processes import PATIENCE_S, ROOT, warm_spark
+from tests.processes import PATIENCE_S, warm_spark
 from tests.runs.running import command, log_of, run
 from tests.runs.source.test_kafka_sources import MakeTopic, events, made, places, written
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from tests.processes import ROOT
+from tests import ROOT
 from tests.runs.landing import LINES, land
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake

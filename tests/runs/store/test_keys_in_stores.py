@@ -13,8 +13,8 @@ import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql.types import LongType, StructType, TimestampType
 
+from tests.pure.source.landed import discover
 from tests.s3 import KEY, SECRET, S3Server
-from tests.unit.landed import discover
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import place_of

@@ -15,8 +15,9 @@ import pytest
 from dagster import DagsterInstance
 from deltalake import DeltaTable
 
+from tests import ROOT
 from tests.feeds import net, rows_at
-from tests.processes import ROOT, daemon, wait_until, warm_spark
+from tests.processes import daemon, wait_until, warm_spark
 from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, land
 from tests.s3 import BUCKET, SECRET, s3_server
 from tidemark.pipelines.spec_files import read_spec

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_S, ROOT, free_port, standalone_cluster, warm_spark
+from tests import ROOT
+from tests.processes import PATIENCE_S, free_port, standalone_cluster, warm_spark
 from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.spark.server import find_note

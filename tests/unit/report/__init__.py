@@ -1,1 +1,0 @@
-"""The page of a pipeline, on tables that are written by hand."""
