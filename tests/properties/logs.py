@@ -279,6 +279,16 @@ def give_results_over(
         outcome.windows[window.name], outcome.given[window.name] = found
 
 
+def results_of_table(outcome: oracle.Outcome, window: WindowSpec) -> list[oracle.WindowResult]:
+    """Return the results in the table of a window: of revisions of one result the last, if it is shown."""
+    taken_back = outcome.hidden[window.name] if window.may_take_back else []
+    last: dict[tuple[object, ...], oracle.WindowResult] = {}
+    for result in sorted([*outcome.windows[window.name], *taken_back], key=lambda one: one.revision):
+        own = (result.timeline, result.window_start, result.window_end, result.group)
+        last[own if window.revises else (len(last),)] = result
+    return [result for result in last.values() if result.is_shown]
+
+
 def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeRules:
     """Return the oracle's words for the spec's; `sources` where their splits count."""
     return oracle.TimeRules(

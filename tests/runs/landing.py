@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import oracle
-from tests.properties.logs import give_results_over, rules_of, shape_of
+from tests.properties.logs import give_results_over, results_of_table, rules_of, shape_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import SpecFile, Workspace
@@ -240,16 +240,12 @@ def assert_tables_equal_the_oracle(
         row["_timeline"] == (None if row["stage"] == "ingest" else lines[row["_arrival_seq"]]) for row in refused
     )
     for window in spec.windows:
-        last: dict[tuple[object, ...], tuple[object, ...]] = {}
-        taken = want.hidden[window.name] if window.may_take_back else []
-        for r in sorted([*want.windows[window.name], *taken], key=lambda r: r.revision):  # the last one stays
-            if r.window_start < (spec.time.start_us or r.window_start):
-                continue
-            key = (r.timeline, r.window_start, r.window_end, r.group) if window.revises else (len(last),)
-            span = (r.window_start, r.window_end, r.group)
-            last[key] = (*span, len(r.events), r.watermark_us, r.revision, r.is_final)
-            if not r.is_shown or (window.having is not None and len(r.events) % 2 == 0):
-                del last[key]
+        results = [
+            (r.window_start, r.window_end, r.group, len(r.events), r.watermark_us, r.revision, r.is_final)
+            for r in results_of_table(want, window)
+            if r.window_start >= (spec.time.start_us or r.window_start)
+            and (window.having is None or len(r.events) % 2 == 1)
+        ]
         columns = window.group_columns
         found = [
             (
@@ -263,7 +259,7 @@ def assert_tables_equal_the_oracle(
             )
             for row in table(warehouse, spec, f"windows/{window.name}")
         ]
-        assert sorted(last.values(), key=str) == sorted(found, key=str), window.name
+        assert sorted(results, key=str) == sorted(found, key=str), window.name
 
 
 def assert_only_open_sessions_keep_events(warehouse: Place, spec: Spec) -> None:

@@ -1,4 +1,7 @@
-"""The examples, which are the worked tables of the source texts as specs and cases, by the command they name."""
+"""The examples, which are the worked tables of the source texts as specs and cases.
+
+The product runs them by the command that an example names; the oracle plays the same files.
+"""
 
 import re
 import shlex
@@ -9,7 +12,10 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from tests import ROOT
+from tests.tables.transcripts import judged_by_the_oracle
+from tidemark.pipelines.case_tests.suite import Verdict, read_cases
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
 
 CASES = ".cases.yaml"
 COMMAND = re.compile(r"^#   (tidemark test .*(?:(?<=\\)\n#     .*)*)$", re.MULTILINE)
@@ -27,8 +33,17 @@ SPECS = sorted(path for path in (ROOT / "examples").glob("*.yaml") if not path.n
 COMMANDS = [words for spec in SPECS for words in commands_of(spec)]
 
 
-def name_of(words: list[str]) -> str:
+def example(words: list[str]) -> str:
     return Path(words[2]).name.removesuffix(CASES)
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=example)
+def test_the_oracle_says_of_an_example_what_it_expects(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.chdir(ROOT)
+    spec = read_spec(Path(words[1]), [words[place + 1] for place, word in enumerate(words) if word == "--set"]).spec
+    for case in read_cases(spec, Path(words[2])).cases:
+        verdict = Verdict(case, tuple(judged_by_the_oracle(spec, case)))
+        assert verdict.holds, f"{case.name}: {verdict.said}"
 
 
 SOON = (
@@ -41,7 +56,7 @@ SOON = (
 @pytest.mark.parametrize(
     "words",
     [
-        pytest.param(words, id=name_of(words), marks=[] if name_of(words) in SOON else [pytest.mark.long])
+        pytest.param(words, id=example(words), marks=[] if example(words) in SOON else [pytest.mark.long])
         for words in COMMANDS
     ],
 )

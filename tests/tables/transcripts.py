@@ -1,0 +1,244 @@
+"""Cases of `tidemark test` as the oracle plays them: the same file, the same comparison, another judge.
+
+Here: what the oracle is told of a case, and the rows of tables that its outcome makes. Expressions are looked up in
+EXPRESSIONS, as the oracle knows no SQL.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from tests import oracle
+from tests.properties.logs import give_results_over, results_of_table, rules_of, shape_of
+from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
+from tidemark.timeops.cases import FINAL, NONE, Case, Expected
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import Source, Spec, WindowSpec
+from tidemark.timeops.spec.fields import read_instant
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BY_TYPE = "CASE event_type WHEN 'A' THEN timestamp_a WHEN 'B' THEN timestamp_b END"
+
+EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
+    # of a record
+    "timestamp_millis(ts)": lambda row: EPOCH + timedelta(milliseconds=row["ts"]),
+    BY_TYPE: lambda row: row.get({"A": "timestamp_a", "B": "timestamp_b"}.get(row["event_type"], "")),
+    "v > 9": lambda row: row["v"] is not None and row["v"] > 9,
+    # of a result
+    "n % 2 = 1": lambda row: row["n"] % 2 == 1,
+    "n = 0": lambda row: row["n"] == 0,
+    "n > 1": lambda row: row["n"] > 1,
+    # of the rows of a window
+    "count(*)": len,
+    "count(distinct user_name)": lambda rows: len({row["user_name"] for row in rows}),
+    "sum(n)": lambda rows: total(row["n"] for row in rows),
+    "sum(v)": lambda rows: total(row.get("v") for row in rows),
+    "max(struct(n, window_start)).window_start": lambda rows: max((row["n"], row["window_start"]) for row in rows)[1],
+}
+
+
+INSTANTS = ("window_start", "window_end", "busiest", "_timestamp", "_event_time", "_watermark", "_arrival_time")
+
+
+def total(values: Iterator[Any]) -> Any:
+    """Add up what is not null, as SQL does."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def evaluate(sql: str, of: Any) -> Any:
+    """Evaluate an expression of a spec; a name alone is a column."""
+    known = {text.lower(): function for text, function in EXPRESSIONS.items()}
+    if re.fullmatch(r"\w+", sql):
+        return of.get(sql)
+    return known[sql.lower()](of)
+
+
+def judged_by_the_oracle(spec: Spec, case: Case) -> list[Difference]:
+    """Play a case step by step, and find every difference from what it expects."""
+    found: list[Difference] = []
+    items: list[oracle.Record | oracle.Control] = []
+    rows: list[dict[str, Any]] = []
+    for number, step in enumerate(case.segments):
+        for record in step.records:
+            rows.append(logged(spec, record, rows))
+            items.append(record_of(spec, rows[-1]))
+        if step.tick is not None:
+            items.append(oracle.Control(len(rows) - 1, "tick", us(step.tick)))
+        flushed = number == len(case.segments) - 1 and spec.time.flushes(step.end_of_input)
+        if flushed:
+            items.append(oracle.Control(len(rows) - 1, "flush"))
+        if step.expect is not None:
+            found += differences(readable(step.expect), outcome_of(spec, items, rows, flushed), f"step {number + 1}")
+    return found
+
+
+def logged(spec: Spec, record: Row, before: Sequence[Row]) -> dict[str, Any]:
+    """Return a record as it is in the log, with all columns; without an arrival it comes with the one before."""
+    source = source_of(spec, record)
+    own = {"_arrival_seq": len(before), "_source": source.name}
+    row = dict.fromkeys(source.columns_in_tables) | dict(record) | own
+    if source.arrival_time is not None:
+        row["_arrival_time"] = instant_of(evaluate(source.arrival_time, row), "UTC")
+    elif "_arrival_time" in record:
+        row["_arrival_time"] = read_instant(record["_arrival_time"])
+    else:
+        row["_arrival_time"] = before[-1]["_arrival_time"] if before else EPOCH
+    row.setdefault("_split", evaluate(source.split, row) if source.split else None)
+    return row
+
+
+def source_of(spec: Spec, record: Row) -> Source:
+    return next(source for source in spec.sources if record.get("_source", source.name) == source.name)
+
+
+def record_of(spec: Spec, row: Row) -> oracle.Record:
+    """Return the oracle's words for a row of the log."""
+    source, time = source_of(spec, row), spec.time
+    by, bad, event = source.timestamp_by or time.timestamp_by, None, None
+    try:
+        event = None if by is None else instant_of(evaluate(by, row), source.time_zone or time.time_zone)
+    except ValueError:
+        bad = "bad_timestamp"
+    key = tuple(row[name] for name in time.deduplicate_by)
+    substream = [None if row[name] is None else str(row[name]) for name in time.over]
+    return oracle.Record(
+        row["_arrival_seq"],
+        us(row["_arrival_time"]),
+        us(event),
+        bad,
+        timeline=json.dumps(substream, separators=(",", ":")),
+        source=row["_source"],
+        split=row["_split"],
+        key=None if None in key else key,
+        payload=row,
+    )
+
+
+def outcome_of(
+    spec: Spec, items: Sequence[oracle.Record | oracle.Control], rows: Sequence[Row], flushed: bool
+) -> Outcome:
+    """Return the contents of the tables after some items."""
+    rules = TimeRules.of(spec)
+    windows = [window_of(window) for window in spec.windows]
+    outcome = oracle.run(items, rules_of(spec.time, rules.sources if rules.uses_splits else ()), windows)
+    give_results_over(outcome, items, spec.windows)
+    marks = {name: mark_of(us, flushed) for name, us in (outcome.watermarks or [{}])[-1].items()}
+    highest = max((mark for mark in marks.values() if isinstance(mark, datetime)), default=NONE)
+    tables = {
+        "ordered_events": [event_row(event, rows) for event in outcome.ordered],
+        "held_events": [event_row(event, rows) for event in outcome.held],
+        "dead_letters": [letter_row(letter, rows) for letter in outcome.dead_letters],
+    }
+    for window in spec.windows:
+        tables[f"windows/{window.name}"] = list(result_rows(outcome, spec, window, rows))
+    return Outcome(tables, FINAL if flushed else highest, marks)
+
+
+def window_of(window: WindowSpec) -> oracle.Window:
+    """Return the oracle's words for a window; one over others goes by times of events alone."""
+    if window.input is not None:
+        return shape_of(window)
+    where = window.where
+    return replace(
+        shape_of(window),
+        where=None if where is None else lambda record: evaluate(where, record.payload),
+        group=lambda record: tuple(evaluate(sql, record.payload) for _, sql in window.group_expressions),
+    )
+
+
+def event_row(event: oracle.OrderedEvent, rows: Sequence[Row]) -> dict[str, Any]:
+    return dict(rows[event.seq]) | {
+        "_timestamp": instant(event.timestamp_us),
+        "_event_time": instant(event.event_us),
+        "_adjusted_by": list(event.adjusted_by),
+        "_release_seq": event.release_seq,
+        "_timeline": event.timeline,
+        "_watermark": instant(event.watermark_us),
+    }
+
+
+def letter_row(letter: oracle.DeadLetter, rows: Sequence[Row]) -> dict[str, Any]:
+    return dict(rows[letter.seq]) | {
+        "stage": letter.stage,
+        "reason": letter.reason,
+        "window_name": letter.window_name,
+        "missed_windows": [{"start": instant(start), "end": instant(end)} for start, end in letter.missed_windows],
+        "_event_time": instant(letter.event_us),
+        "_watermark": instant(letter.watermark_us),
+        "lateness_us": letter.lateness_us,
+        "watermark_set_by": letter.watermark_set_by,
+    }
+
+
+def result_rows(
+    outcome: oracle.Outcome, spec: Spec, window: WindowSpec, rows: Sequence[Row]
+) -> Iterator[dict[str, Any]]:
+    """Return the rows of a window's table, with the values of its aggregates."""
+    for result in results_of_table(outcome, window):
+        inside = [rows[seq] for seq in result.events]
+        if window.input is not None:
+            inputs = next(one for one in spec.windows if one.name == window.input)
+            inside = [
+                row
+                for row in result_rows(outcome, spec, inputs, rows)
+                if row["_is_final"] and row["_events"] and set(row["_events"]) <= set(result.events)
+            ]
+        row = {
+            "window_start": instant(result.window_start),
+            "window_end": instant(result.window_end),
+            **dict(zip(window.group_columns, result.group, strict=True)),
+            **{name: evaluate(sql, inside) for name, sql in window.aggregates.items()},
+            "_watermark": instant(result.watermark_us),
+            "_revision": result.revision,
+            "_is_final": result.is_final,
+            "_timeline": result.timeline,
+            "_events": result.events,
+        }
+        if window.having is None or evaluate(window.having, row):
+            yield row
+
+
+def readable(expected: Expected) -> Expected:
+    """Return what is expected with its instants read, without sentences, which are the product's own."""
+    return replace(
+        expected,
+        tables={
+            table: [{name: read(name, value) for name, value in row.items() if name != "detail"} for row in rows]
+            for table, rows in expected.tables.items()
+        },
+    )
+
+
+def read(column: str, value: Any) -> Any:
+    if column == "missed_windows":
+        return [{name: read_instant(bound) for name, bound in span.items()} for span in value]
+    return read_instant(value) if column in INSTANTS and value is not None else value
+
+
+def instant_of(value: Any, zone: str) -> datetime | None:
+    """Return the instant that a value of a record is; a text without an offset is local to the zone.
+
+    Raises:
+        ValueError: The text is no time.
+    """
+    if value is None or isinstance(value, datetime):
+        return value
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(zone))
+
+
+def us(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def instant(at_us: int | None) -> datetime | None:
+    return None if at_us is None else EPOCH + timedelta(microseconds=at_us)
+
+
+def mark_of(at_us: int | None, flushed: bool) -> datetime | str:
+    return FINAL if flushed else instant(at_us) or NONE
