@@ -1,14 +1,18 @@
-"""Files of a known age, the source that reads them, and the names of the files that were found."""
+"""Files of a known age, the source that reads them, and what a look finds and a reader then remembers."""
 
+import io
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from tests.knows import Knows
 from tidemark.resources.sources.files import FilesFound, FilesReader
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileState, state_of
 from tidemark.timeops.spec import FilesSource
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -29,12 +33,30 @@ def land(path: Path, content: bytes | str | None = None, modified: datetime = AN
     return path
 
 
+def parquet_of(rows: pa.Table) -> bytes:
+    content = io.BytesIO()
+    pq.write_table(rows, content)
+    return content.getvalue()
+
+
 def discover(
-    given: FilesSource, base: Path, states: Sequence[FileState], now: datetime = NOW, **more: Any
+    given: FilesSource, base: Path, states: Sequence[FileState] = (), now: datetime = NOW, **more: Any
 ) -> FilesFound:
     """Return what a look at files finds; `more` is named as in `Known`."""
     return FilesReader(given, base).look(Knows(states, now, **more))
 
 
+def read(found: FilesFound, records: int = 1) -> list[FileState]:
+    """Return what is remembered once the files that were found were read, each of so many records in all."""
+    return [state_of(file, records) for file in found.ready]
+
+
 def names(found: FilesFound) -> list[str]:
     return [os.path.basename(file.path) for file in found.ready]
+
+
+def only_error(found: FilesFound) -> str:
+    """Return the one thing that is wrong, where nothing can be read."""
+    assert found.ready == ()
+    (error,) = found.errors
+    return str(error)

@@ -1,13 +1,25 @@
-"""Which sources are read on and which wait: by cases, and by what holds for all of them."""
+"""Which sources are read on and which wait: by cases, by what holds for all, and for files by the state in tables."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pure.batch.batches import START, planned
+from tidemark.assets.waiting_input import largest_times, must_process_first, waiting_input
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Kind
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.watermark.alignment import Progress, source_watermark, split_watermark, those_ahead
 
 S = 1_000_000
+Splits = Mapping[tuple[str, str | None], int | None]
 
 
 def source(tolerance_s: int = 0, splits: tuple[str, ...] = ()) -> SourceTime:
@@ -28,16 +40,15 @@ def source(tolerance_s: int = 0, splits: tuple[str, ...] = ()) -> SourceTime:
     ],
 )
 def test_a_source_has_the_watermark_of_its_lowest_split(
-    given_source: SourceTime, largest: dict[tuple[str, str | None], int | None], watermark_us: int | None
+    given_source: SourceTime, largest: Splits, watermark_us: int | None
 ) -> None:
     assert source_watermark(given_source, largest) == watermark_us
 
 
-def test_a_split_that_is_read_by_itself_has_a_watermark_of_its_own() -> None:
-    largest: dict[tuple[str, str | None], int | None]
-    largest = {("a", "x"): 5 * S, ("a", "y"): 9 * S, ("a", "none_timed"): None, ("b", "z"): 1 * S}
-    found = [split_watermark(source(2), split, largest) for split in ("x", "y", "none_timed", "z")]
-    assert found == [3 * S, 7 * S, None, None]
+@pytest.mark.parametrize(("split", "watermark_us"), [("x", 3 * S), ("y", 7 * S), ("none_timed", None), ("z", None)])
+def test_a_split_that_is_read_by_itself_has_a_watermark_of_its_own(split: str, watermark_us: int | None) -> None:
+    largest: Splits = {("a", "x"): 5 * S, ("a", "y"): 9 * S, ("a", "none_timed"): None, ("b", "z"): 1 * S}
+    assert split_watermark(source(2), split, largest) == watermark_us
 
 
 def at(watermark_s: int | None, *, drift_s: int = 60, group: str = "g") -> Progress:
@@ -59,42 +70,134 @@ def at(watermark_s: int | None, *, drift_s: int = 60, group: str = "g") -> Progr
         ({"a": at(0), "b": at(100), "c": at(100, group="h")}, "b"),  # groups know nothing of each other
     ],
 )
-def test_a_source_waits_while_the_lowest_of_its_group_is_further_behind_than_the_drift(
-    waiting: dict[str, Progress], ahead: str
-) -> None:
+def test_a_source_waits_for_its_groups_lowest_beyond_the_drift(waiting: dict[str, Progress], ahead: str) -> None:
     assert those_ahead(waiting) == set(ahead)
 
 
-progress = st.builds(
-    Progress,
-    st.sampled_from("gh"),
-    st.integers(0, 5),
-    st.none() | st.integers(-10, 10),
-)
+progress = st.builds(Progress, st.sampled_from("gh"), st.integers(0, 5), st.none() | st.integers(-10, 10))
+some_waiting = st.dictionaries(st.sampled_from("abcdef"), progress)
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), progress))
+@given(some_waiting)
 def test_something_of_each_group_is_read_and_never_a_source_that_is_ahead(waiting: dict[str, Progress]) -> None:
     ahead = those_ahead(waiting)
     for group in {one.group for one in waiting.values()}:
         of_group = {name: one for name, one in waiting.items() if one.group == group}
-        read = {name: one for name, one in of_group.items() if name not in ahead}
+        read = [one for name, one in of_group.items() if name not in ahead]
         assert read, "else the pipeline would stand still"
-        for name, one in of_group.items():
+        for one in read:
             for other in of_group.values():
-                apart = None
-                if one.watermark_us is not None and other.watermark_us is not None:
-                    apart = one.watermark_us - other.watermark_us
-                if name in read and apart is not None:
-                    assert apart <= one.max_drift_us
-                if name in read and one.watermark_us is not None:
+                if one.watermark_us is not None:
                     assert other.watermark_us is not None, "who has no event yet is waited for"
+                    assert one.watermark_us - other.watermark_us <= one.max_drift_us
 
 
-@given(st.dictionaries(st.sampled_from("abcdef"), progress), st.integers(-1000, 1000))
+@given(some_waiting, st.integers(-1000, 1000))
 def test_only_distances_count(waiting: dict[str, Progress], shift: int) -> None:
-    def moved(one: Progress) -> Progress:
-        moved_us = None if one.watermark_us is None else one.watermark_us + shift
-        return Progress(one.group, one.max_drift_us, moved_us)
+    moved = {
+        name: one if one.watermark_us is None else replace(one, watermark_us=one.watermark_us + shift)
+        for name, one in waiting.items()
+    }
+    assert those_ahead(moved) == those_ahead(waiting)
 
-    assert those_ahead({name: moved(one) for name, one in waiting.items()}) == those_ahead(waiting)
+
+SPEC = """
+name: pair
+sources:
+  - {name: a, kind: files, path: in_a/*, format: csv, schema: "at STRING, k STRING", split: k, settle: 0 s,
+     alignment: {group: g, max_drift: 10 us}}
+  - {name: b, kind: files, path: in_b/*, format: csv, schema: "at STRING, k STRING", settle: 0 s,
+     alignment: {group: g, max_drift: 10 us, update_interval: 1 hour}}
+time: {timestamp_by: at}
+"""
+_SPLIT = [("source", pa.string()), ("split", pa.string()), ("max_t", pa.int64()), ("last_clock", pa.int64())]
+_STATE = pa.schema([("_timeline", pa.string()), ("splits", pa.list_(pa.struct(_SPLIT))), ("_batch_id", pa.int64())])
+
+
+@dataclass
+class Pair:
+    """The pipeline `pair`, of two aligned sources."""
+
+    folder: Path
+
+    def __post_init__(self) -> None:
+        (self.folder / "pair.yaml").write_text(SPEC)
+        self.workspace = Workspace(read_spec(self.folder / "pair.yaml"), self.folder / "warehouse")
+        for table, schema in {tables.TIMELINES: _STATE, **tables.CONTROL_SCHEMAS}.items():
+            self.workspace.lake.create(table, schema)
+
+    def land(self, *names: str) -> None:
+        for name in names:
+            (self.folder / name).parent.mkdir(exist_ok=True)
+            (self.folder / name).write_text(f"1970-01-01,{name}\n")
+
+    def write(self, timeline: str, splits: Splits) -> None:
+        """Adds a row of the state."""
+        each = [{"source": name, "split": value, "max_t": t} for (name, value), t in splits.items()]
+        rows = pa.Table.from_pylist([{"_timeline": timeline, "splits": each}], schema=_STATE)
+        lake = self.workspace.lake
+        lake.append_rows(tables.TIMELINES, rows, expect=lake.version(tables.TIMELINES))
+
+    def commit(self, kind: Kind, end_seq: int) -> None:
+        """Commits a batch with the tables as they are."""
+        log = self.workspace.batches
+        plan = planned(log, kind, end_seq=end_seq, fingerprint=self.workspace.spec.fingerprint())
+        names = (tables.TIMELINES, tables.FILES)
+        log.commit(plan, {}, {name: self.workspace.lake.version(name) for name in names}, START)
+
+    def processed(self, splits: Splits) -> "Pair":
+        """Return the state after a record was read and processed."""
+        self.commit("ingest", 1)
+        self.write("[]", splits)
+        self.commit("process", 1)
+        return self
+
+    def look(self) -> tuple[list[str], int]:
+        """Return the files to be read, and how many wait for the other source."""
+        found = waiting_input(self.workspace)
+        return [str(Path(file.path).relative_to(self.folder)) for file in found.parts], found.ahead
+
+
+def test_the_state_tells_the_largest_time_of_each_split_over_timelines_and_batches(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    assert largest_times(pair.workspace) == {}
+    pair.write('["x"]', {("a", "k"): 5, ("a", None): None, ("b", None): 3})
+    pair.write('["y"]', {("a", "k"): 4, ("b", None): None})
+    pair.write('["y"]', {("a", "k"): 9, ("b", None): 2})
+    pair.commit("process", 0)
+    pair.write('["y"]', {("a", "k"): 99, ("b", None): 99})  # by a batch that was not committed
+    assert largest_times(pair.workspace) == {("a", "k"): 9, ("a", None): None, ("b", None): 3}
+
+
+@pytest.mark.parametrize(
+    ("splits", "read", "ahead"),
+    [
+        ({}, ["in_a/1", "in_b/1", "in_b/2"], 0),
+        ({("a", "x"): 20, ("b", None): 10}, ["in_a/1", "in_b/1", "in_b/2"], 0),
+        ({("a", "x"): 21, ("b", None): 10}, ["in_b/1", "in_b/2"], 1),
+        ({("a", "x"): 21, ("a", "y"): 10, ("b", None): 10}, ["in_a/1", "in_b/1", "in_b/2"], 0),
+        ({("a", "x"): 10, ("b", None): 21}, ["in_a/1"], 2),
+        ({("b", None): 21}, ["in_a/1"], 2),
+    ],
+)
+def test_a_source_that_is_ahead_leaves_its_files(tmp_path: Path, splits: Splits, read: list[str], ahead: int) -> None:
+    pair = Pair(tmp_path).processed(splits)
+    pair.land("in_a/1", "in_b/1", "in_b/2")
+    assert pair.look() == (read, ahead)
+
+
+def test_nobody_waits_for_a_source_without_files_that_can_be_read(tmp_path: Path) -> None:
+    pair = Pair(tmp_path).processed({("a", "x"): 100, ("b", None): 0})
+    pair.land("in_a/1", "in_b/broken.gz")
+    assert pair.look() == (["in_a/1"], 0)
+    pair.land("in_b/1")
+    assert pair.look() == (["in_b/1"], 1)
+
+
+def test_records_of_the_log_are_processed_before_sources_are_judged_again(tmp_path: Path) -> None:
+    pair = Pair(tmp_path).processed({})
+    assert not must_process_first(pair.workspace)
+    pair.commit("ingest", 2)
+    assert must_process_first(pair.workspace)
+    pair.commit("process", 2)
+    assert not must_process_first(pair.workspace)

@@ -1,47 +1,29 @@
-"""Discovery over real files: what is read, what waits, what is refused."""
+"""Discovery over real files: what is read, what waits, what is refused, and which columns files have."""
 
 import bz2
 import gzip
+import json
 import os
-from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from tests.pure.source.landed import AN_HOUR_AGO, NOW, discover, land, names, source
+from tests.pure.source.landed import AN_HOUR_AGO, NOW, discover, land, names, only_error, parquet_of, read, source
+from tidemark.resources.sources.columns import columns_of_json, line_to_add
 from tidemark.resources.sources.files import FilesFound
-from tidemark.resources.sources.known_files import FileRange, FileState, state_of
+from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import HeldBack, still_held
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 
 
-def remembered(found: FileRange, records: int) -> FileState:
-    records += found.skip_lines
-    return state_of(found, records)
-
-
-def known(found: FilesFound, records: int = 1) -> dict[str, FileState]:
-    return {file.path: remembered(file, records) for file in found.ready}
-
-
-def look(base: Path, given: FilesSource | None = None, state: Mapping[str, FileState] | None = None) -> FilesFound:
-    return discover(given or source(), base, list((state or {}).values()), NOW)
-
-
-def only_error(found: FilesFound) -> str:
-    assert found.ready == ()
-    (error,) = found.errors
-    return str(error)
-
-
 def test_new_files_are_ready_in_path_order_with_absolute_paths(tmp_path: Path) -> None:
     for name in ("b.csv", "a.csv", "a b.csv", "c.txt"):
         land(tmp_path / "in" / name, f"{len(name)}\r\n{name[0]}")
-    found = look(tmp_path)
+    found = discover(source(), tmp_path)
     assert [file.path for file in found.ready] == [str(tmp_path / "in" / n) for n in ("a b.csv", "a.csv", "b.csv")]
     first = found.ready[0]
     assert (first.size, first.skip_lines, first.ends_with_newline) == (4, 0, False)
@@ -50,18 +32,10 @@ def test_new_files_are_ready_in_path_order_with_absolute_paths(tmp_path: Path) -
 
 
 def test_two_stars_reach_every_depth_and_hidden_or_unfinished_files_are_ignored(tmp_path: Path) -> None:
-    for name in (
-        "x.csv",
-        "d/e/y.csv",
-        ".h/x.csv",
-        "_d/x.csv",
-        "d/.x.csv",
-        "d/_x.csv",
-        "z.csv.tmp",
-        "z.csv._COPYING_",
-    ):
+    ignored = (".h/x.csv", "_d/x.csv", "d/.x.csv", "d/_x.csv", "z.csv.tmp", "z.csv._COPYING_")
+    for name in ("x.csv", "d/e/y.csv", *ignored):
         land(tmp_path / "in" / name)
-    assert names(look(tmp_path, source("in/**/*.csv*"))) == ["y.csv", "x.csv"]
+    assert names(discover(source("in/**/*.csv*"), tmp_path)) == ["y.csv", "x.csv"]
 
 
 def test_links_that_lead_back_end_and_a_file_is_there_once(tmp_path: Path) -> None:
@@ -73,133 +47,49 @@ def test_links_that_lead_back_end_and_a_file_is_there_once(tmp_path: Path) -> No
     (tmp_path / "in" / "a").symlink_to("../elsewhere")
     (tmp_path / "in" / "b").symlink_to("../elsewhere/deep")
     own, linked = [str(tmp_path / "in" / name) for name in ("sub/x.csv", "a/deep/y.csv")]
-    assert [file.path for file in look(tmp_path, source("in/**/*.csv")).ready] == [linked, own]
-    assert [file.path for file in look(tmp_path, source("in/**")).ready] == [linked, own]
-    assert [file.path for file in look(tmp_path, source("in/**/**/sub/*.csv")).ready] == [own]
-    assert names(look(tmp_path, source("in/*/*/*.csv"))) == ["y.csv", "x.csv"]
+    for path, found in (("in/**/*.csv", [linked, own]), ("in/**", [linked, own]), ("in/**/**/sub/*.csv", [own])):
+        assert [file.path for file in discover(source(path), tmp_path).ready] == found
+    assert names(discover(source("in/*/*/*.csv"), tmp_path)) == ["y.csv", "x.csv"]
 
 
 def test_signs_of_globs_and_dots_in_the_folder_of_the_spec_mean_nothing(tmp_path: Path) -> None:
     base = tmp_path / ".hidden" / "a[1]*"
     land(base / "in" / "x.csv")
-    assert names(look(base)) == ["x.csv"]
-    assert names(look(tmp_path, source(str(tmp_path / ".hidden" / "*" / "in" / "*.csv")))) == ["x.csv"]
+    for path, folder in (("in/*.csv", base), (f"{tmp_path}/.hidden/*/in/*.csv", tmp_path)):
+        assert names(discover(source(path), folder)) == ["x.csv"]
 
 
-def test_folders_that_match_any_name_are_no_error_but_folders_with_a_file_s_name_are(tmp_path: Path) -> None:
+def test_a_folder_with_a_file_s_name_and_a_broken_link_are_errors(tmp_path: Path) -> None:
     land(tmp_path / "in" / "d.csv" / "x.csv")
-    assert look(tmp_path, source("in/*")) == FilesFound()
-    assert "d.csv: this is a folder" in only_error(look(tmp_path))
+    assert discover(source("in/*"), tmp_path) == FilesFound(), "any name may be a folder's"
+    assert "d.csv: this is a folder" in only_error(discover(source(), tmp_path))
+    (tmp_path / "in" / "x").symlink_to("nowhere")
+    assert "the link leads to no file" in only_error(discover(source("in/x"), tmp_path))
 
 
-@pytest.mark.parametrize("path", ["nowhere/*.csv", "in/nowhere.csv", "in/x.csv/*.csv"])
-def test_a_path_that_leads_nowhere_is_an_error(tmp_path: Path, path: str) -> None:
-    land(tmp_path / "in" / "x.csv")
-    with pytest.raises(InputError, match="wrong path"):
-        look(tmp_path, source(path))
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("nowhere/*.csv", "wrong path"),
+        ("in/nowhere.csv", "wrong path"),
+        ("in/x.csv/*.csv", "wrong path"),
+        ("in/_x.csv", "hidden"),
+    ],
+)
+def test_a_path_that_leads_nowhere_or_names_a_hidden_file_is_an_error(tmp_path: Path, path: str, said: str) -> None:
+    for name in ("x.csv", "_x.csv"):
+        land(tmp_path / "in" / name)
+    with pytest.raises(InputError, match=said):
+        discover(source(path), tmp_path)
 
 
-def test_an_empty_folder_or_a_vanished_file_is_nothing_new(tmp_path: Path) -> None:
-    file = land(tmp_path / "in" / "x.csv")
-    state = known(look(tmp_path))
-    file.unlink()
-    assert look(tmp_path) == FilesFound()
-    file.parent.rmdir()
-    assert look(tmp_path, state=state) == FilesFound()
-
-
-def test_a_hidden_file_named_outright_is_an_error(tmp_path: Path) -> None:
-    land(tmp_path / "_in.csv")
-    with pytest.raises(InputError, match="hidden"):
-        look(tmp_path, source("_in.csv"))
-
-
-def test_a_file_younger_than_settle_waits(tmp_path: Path) -> None:
-    young = land(tmp_path / "in" / "young.csv", modified=NOW - timedelta(seconds=4))
+def test_a_file_younger_than_settle_waits_and_without_settle_not_even_one_from_the_future(tmp_path: Path) -> None:
+    young = str(land(tmp_path / "in" / "young.csv", modified=NOW - timedelta(seconds=4)))
     land(tmp_path / "in" / "old.csv", modified=NOW - timedelta(seconds=5))
-    found = look(tmp_path)
-    assert (found.waiting, names(found)) == ((str(young),), ["old.csv"])
-
-
-def test_without_settle_no_file_waits_even_one_from_the_future(tmp_path: Path) -> None:
-    land(tmp_path / "in" / "x.csv", modified=NOW + timedelta(days=1))
-    assert names(look(tmp_path, source(settle="0 s"))) == ["x.csv"]
-    assert look(tmp_path).ready == ()
-
-
-def test_a_known_file_of_the_same_size_and_time_is_not_opened(tmp_path: Path) -> None:
-    file = land(tmp_path / "in" / "x.csv", "1\n")
-    state = known(look(tmp_path))
-    land(file, "2\n")
-    assert look(tmp_path, state=state) == FilesFound()
-
-
-def test_a_touched_file_gives_a_state_to_remember_and_nothing_to_read(tmp_path: Path) -> None:
-    file = land(tmp_path / "in" / "x.csv")
-    state = known(look(tmp_path))
-    land(file, modified=AN_HOUR_AGO + timedelta(seconds=1))
-    found = look(tmp_path, state=state)
-    assert (found.ready, found.errors) == ((), ())
-    (touched,) = found.touched
-    assert touched.modified_us == state[str(file)].modified_us + 1_000_000
-    assert look(tmp_path, state={touched.name: touched}) == FilesFound()
-
-
-def test_a_grown_file_is_read_on_after_the_lines_consumed(tmp_path: Path) -> None:
-    file = land(tmp_path / "in" / "x.csv", "1\n2\n")
-    state = known(look(tmp_path), records=2)
-    land(file, "1\n2\n3")
-    (grown,) = look(tmp_path, state=state).ready
-    assert (grown.skip_lines, grown.size, grown.ends_with_newline) == (2, 5, False)
-    land(file, "1\n2\n3\n4\n", modified=AN_HOUR_AGO + timedelta(seconds=9))
-    (again,) = look(tmp_path, state={grown.path: remembered(grown, 1)}).ready
-    assert (again.skip_lines, again.ends_with_newline) == (3, True)
-
-
-def test_growth_past_the_size_of_a_hashing_block_is_seen(tmp_path: Path) -> None:
-    old = b"x" * 1_500_000 + b"\n"
-    file = land(tmp_path / "in" / "x.csv", old)
-    state = known(look(tmp_path))
-    land(file, old + b"y" * 1_500_000)
-    (grown,) = look(tmp_path, state=state).ready
-    land(tmp_path / "in" / "y.csv", old + b"y" * 1_500_000)
-    [whole] = look(tmp_path, source("in/y.csv")).ready
-    assert whole.digest == grown.digest
-    land(file, b"z" + old[1:] + b"y" * 1_500_000)
-    assert "was rewritten" in only_error(look(tmp_path, source("in/x.csv"), state=state))
-
-
-def test_a_record_without_line_end_that_was_continued_is_an_error(tmp_path: Path) -> None:
-    file = land(tmp_path / "in" / "x.csv", "1\n2")
-    state = known(look(tmp_path), records=2)
-    land(file, "1\n23\n")
-    assert "line 2 was read without a line end" in only_error(look(tmp_path, state=state))
-
-
-@pytest.mark.parametrize("content", ["1,2", "1\n3\n4\n", "", "7,8\n"])
-def test_a_file_that_shrank_or_was_rewritten_is_an_error_with_a_remedy(tmp_path: Path, content: str) -> None:
-    file = land(tmp_path / "in" / "x.csv", "1,2\n")
-    state = known(look(tmp_path))
-    land(file, content, modified=AN_HOUR_AGO + timedelta(seconds=1))
-    message = only_error(look(tmp_path, state=state))
-    assert str(file) in message
-    assert "already read" in message
-    assert "restore the old content, or land the new content under a new name" in message
-
-
-def test_compressed_parquet_and_multiline_files_cannot_grow(tmp_path: Path) -> None:
-    land(tmp_path / "in" / "x.csv.gz", gzip.compress(b"1\n"))
-    land(tmp_path / "in" / "y.csv", "1\n")
-    state = known(look(tmp_path, source("in/*")))
-    land(tmp_path / "in" / "x.csv.gz", gzip.compress(b"1\n") * 2)
-    land(tmp_path / "in" / "y.csv", "1\n2\n")
-    found = look(tmp_path, source("in/*", options={"multiLine": True}), state)
-    assert ["compressed files" in str(found.errors[0]), "multiLine files" in str(found.errors[1])] == [True] * 2
-    pq.write_table(pa.table({"a": [1]}), land(tmp_path / "p" / "x.parquet"))
-    parquet = source("p/*.parquet", format="parquet", settle="0 s")
-    state = known(look(tmp_path, parquet))
-    pq.write_table(pa.table({"a": [1, 2, 3]}), tmp_path / "p" / "x.parquet")
-    assert "already read" in only_error(look(tmp_path, parquet, state))
+    land(tmp_path / "in" / "future.csv", modified=NOW + timedelta(days=1))
+    found = discover(source(), tmp_path)
+    assert (found.waiting, names(found), len(found.errors)) == ((young,), ["old.csv"], 1)
+    assert names(discover(source(settle="0 s"), tmp_path)) == ["future.csv", "old.csv", "young.csv"]
 
 
 UNREADABLE = {
@@ -220,38 +110,43 @@ def test_a_file_that_spark_could_not_read_holds_back_only_itself(tmp_path: Path,
     bad = land(tmp_path / "in" / name, UNREADABLE[name])
     land(tmp_path / "in" / "good.csv.gz", gzip.compress(b"1\n"))
     land(tmp_path / "in" / "good.csv.bz2", bz2.compress(b"1\n"))
-    found = look(tmp_path, source("in/*"))
+    found = discover(source("in/*"), tmp_path)
     assert names(found) == ["good.csv.bz2", "good.csv.gz"]
     (error,) = found.errors
     assert error.found.startswith(f"{bad}: ")
     assert error.remedy
 
 
-def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "x.csv").symlink_to("nowhere")
-    assert "the link leads to no file" in only_error(look(tmp_path))
+def test_a_folder_with_a_colon_and_a_bracket_in_one_path_hold_back_that_file_alone(tmp_path: Path) -> None:
+    """Spark takes the bracket for a wildcard, if it is quoted too, and then the colon for the end of a scheme."""
+    for name in ("08:00/x.csv", "b[1]/x.csv", "08:00/x[1].csv"):
+        land(tmp_path / "in" / name, f"{name}\n")
+    found = discover(source("in/**/*.csv"), tmp_path)
+    assert [file.name for file in found.ready] == ["08:00/x.csv", "b[1]/x.csv"]
+    [error] = found.errors
+    assert "x[1].csv: Spark cannot read a path that has both a colon and one of" in error.found
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
     land(tmp_path / "in" / "x.csv").chmod(0)
-    assert "cannot be read" in only_error(look(tmp_path))
+    assert "cannot be read" in only_error(discover(source(), tmp_path))
 
 
-@pytest.mark.parametrize(("name", "file_format"), [("x.csv", "csv"), ("x.gz", "csv"), ("x.parquet", "parquet")])
-def test_an_empty_file_is_ready_and_may_be_filled_later(tmp_path: Path, name: str, file_format: str) -> None:
-    given = source("in/*", format=file_format)
-    file = land(tmp_path / "in" / name, "")
-    found = look(tmp_path, given)
-    assert [(range_.size, range_.skip_lines) for range_ in found.ready] == [(0, 0)]
-    if file_format == "parquet":
-        pq.write_table(pa.table({"a": [1]}), file)
-    else:
-        file.write_bytes(gzip.compress(b"1\n") if name.endswith(".gz") else b"1\n")
-    os.utime(file, (AN_HOUR_AGO.timestamp(), AN_HOUR_AGO.timestamp()))
-    filled = look(tmp_path, given, known(found, records=0))
-    assert ([range_.skip_lines for range_ in filled.ready], filled.errors) == ([0], ())
+def rounds(given: FilesSource, base: Path) -> list[tuple[list[str], int]]:
+    """Return what each ingestion reads until nothing is left, and how many files are left after it."""
+    states: list[FileState] = []
+    found: list[tuple[list[str], int]] = []
+    while not found or found[-1][1]:
+        looked = discover(given, base, states)
+        assert looked.ahead == 0
+        found.append((names(looked), looked.left))
+        states += read(looked)
+    return found
+
+
+def aligned(path: str = "in/*.csv", **settings: object) -> FilesSource:
+    return source(path, alignment={"group": "g", "max_drift": "1 min", "update_interval": "10 s"}, **settings)
 
 
 def test_max_files_bounds_an_ingestion_and_bad_files_take_no_place(tmp_path: Path) -> None:
@@ -259,54 +154,38 @@ def test_max_files_bounds_an_ingestion_and_bad_files_take_no_place(tmp_path: Pat
     for name in "bcde":
         land(tmp_path / "in" / f"{name}.csv")
     given = source("in/*", max_files=2)
-    found = look(tmp_path, given)
-    assert (names(found), found.left, len(found.errors)) == (["b.csv", "c.csv"], 2, 1)
-    after = look(tmp_path, given, known(found))
-    assert (names(after), after.left) == (["d.csv", "e.csv"], 0)
+    assert rounds(given, tmp_path) == [(["b.csv", "c.csv"], 2), (["d.csv", "e.csv"], 0)]
+    assert len(discover(given, tmp_path).errors) == 1
 
 
 def test_max_bytes_bounds_an_ingestion_but_at_least_one_file_is_read(tmp_path: Path) -> None:
     for name, size in (("a", 30), ("b", 5), ("c", 5), ("d", 1)):
         land(tmp_path / "in" / f"{name}.csv", name.encode() * size)
-    given = source(max_bytes=10)
-    found = look(tmp_path, given)
-    assert (names(found), found.left) == (["a.csv"], 3)
-    after = look(tmp_path, given, known(found))
-    assert (names(after), after.left) == (["b.csv", "c.csv"], 1)
-
-
-def aligned(path: str = "in/*.csv", **settings: object) -> FilesSource:
-    return source(path, alignment={"group": "g", "max_drift": "1 min", "update_interval": "10 s"}, **settings)
+    found = rounds(source(max_bytes=10), tmp_path)
+    assert found == [(["a.csv"], 3), (["b.csv", "c.csv"], 1), (["d.csv"], 0)]
 
 
 def test_an_aligned_source_gives_one_interval_of_its_files_at_once_but_at_least_one(tmp_path: Path) -> None:
     for name, seconds in (("a", 20), ("b", 10), ("c", 15), ("d", 9), ("e", 200), ("f", 300)):
         land(tmp_path / "in" / f"{name}.csv", modified=AN_HOUR_AGO + timedelta(seconds=seconds))
-    state: dict[str, FileState] = {}
-    taken = []
-    for left in (3, 2, 1, 0):
-        found = look(tmp_path, aligned(), state)
-        taken.append(names(found))
-        assert (found.left, found.ahead) == (left, 0)
-        state |= known(found)
-    assert taken == [["a.csv", "b.csv", "c.csv"], ["d.csv"], ["e.csv"], ["f.csv"]], "d is 11 s before a"
+    a_to_c = ["a.csv", "b.csv", "c.csv"]  # d is 11 s before a
+    assert rounds(aligned(), tmp_path) == [(a_to_c, 3), (["d.csv"], 2), (["e.csv"], 1), (["f.csv"], 0)]
 
 
 def test_bad_files_are_no_part_of_an_interval_and_other_limits_hold_beside_it(tmp_path: Path) -> None:
     land(tmp_path / "in" / "a.csv.gz", "no gzip", AN_HOUR_AGO - timedelta(minutes=1))
     for name in "bcd":
         land(tmp_path / "in" / f"{name}.csv")
-    found = look(tmp_path, aligned(path="in/*"))
-    assert (names(found), found.left, len(found.errors)) == (["b.csv", "c.csv", "d.csv"], 0, 1)
-    assert names(look(tmp_path, aligned(path="in/*", max_files=2))) == ["b.csv", "c.csv"]
+    assert rounds(aligned("in/*"), tmp_path) == [(["b.csv", "c.csv", "d.csv"], 0)]
+    assert rounds(aligned("in/*", max_files=2), tmp_path) == [(["b.csv", "c.csv"], 1), (["d.csv"], 0)]
+    assert len(discover(aligned("in/*"), tmp_path).errors) == 1
 
 
 def test_an_aligned_source_with_arrivals_of_its_own_gives_one_file_at_once(tmp_path: Path) -> None:
     for name in "bcd":
         land(tmp_path / "in" / f"{name}.csv")
     given = source(alignment={"group": "g", "max_drift": "1 min"}, arrival_time="timestamp_seconds(a)")
-    found = look(tmp_path, given)
-    assert (names(found), found.left) == (["b.csv"], 2)
+    assert rounds(given, tmp_path) == [(["b.csv"], 2), (["c.csv"], 1), (["d.csv"], 0)]
 
 
 @pytest.mark.parametrize(
@@ -325,8 +204,8 @@ def test_what_is_no_text_in_utf_8_is_refused_by_its_first_bytes(tmp_path: Path, 
     land(tmp_path / "in" / "good.csv")
     land(tmp_path / "in" / "bad.csv", content)
     land(tmp_path / "in" / "bad.csv.gz", gzip.compress(content))
-    looked = discover(source("in/*"), tmp_path, (), NOW)
-    assert [Path(file.path).name for file in looked.ready] == ["good.csv"]
+    looked = discover(source("in/*"), tmp_path)
+    assert names(looked) == ["good.csv"]
     assert [found in error.found for error in looked.errors] == [True, True]
 
 
@@ -346,10 +225,28 @@ def test_what_is_no_text_in_utf_8_is_refused_by_its_first_bytes(tmp_path: Path, 
 )
 def test_text_is_taken_whatever_its_signs(tmp_path: Path, content: bytes) -> None:
     land(tmp_path / "in" / "x.csv", content)
-    assert discover(source(), tmp_path, (), NOW).errors == ()
+    assert discover(source(), tmp_path).errors == ()
 
 
-USGS = "time STRING, mag DOUBLE, magType STRING, nst INT"
+def test_a_file_that_could_not_be_read_is_not_opened_again_until_it_or_its_reading_changes(tmp_path: Path) -> None:
+    given = source()
+    land(tmp_path / "in" / "a.csv")
+    path = str(land(tmp_path / "in" / "b.csv"))
+    [_, bad] = discover(given, tmp_path).ready
+    noted = HeldBack.of(bad, given, InputError(f"{path}: a page is damaged", remedy="land it again"))
+    held = still_held([HeldBack.from_json(noted.to_json())], given)
+    looked = discover(given, tmp_path, held=held)
+    assert names(looked) == ["a.csv"]
+    assert [str(error) for error in looked.errors] == [f"{path}: a page is damaged\nTo do: land it again"]
+    assert looked.held == (noted,)
+    assert still_held([noted], source(schema="a BIGINT")) == {}
+    land(tmp_path / "in" / "b.csv", modified=NOW - timedelta(minutes=1))
+    assert len(discover(given, tmp_path, held=held).ready) == 2
+
+
+def with_header(**more: object) -> FilesSource:
+    schema = "time STRING, mag DOUBLE, magType STRING, nst INT"
+    return source("in/*.csv", schema=schema, options={"header": True}, **more)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +267,7 @@ USGS = "time STRING, mag DOUBLE, magType STRING, nst INT"
 )
 def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path, header: str, remedy: str) -> None:
     land(tmp_path / "in" / "x.csv", f"{header}\n")
-    [error] = look(tmp_path, source(schema=USGS, options={"header": True})).errors
+    [error] = discover(with_header(), tmp_path).errors
     assert error.remedy.startswith(remedy)
 
 
@@ -384,35 +281,82 @@ def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path
         ("time,mag,mag", "column `mag` is more than once"),
     ],
 )
-def test_a_file_may_lack_columns_but_not_all_and_not_for_the_case_of_a_letter(
-    tmp_path: Path, header: str, found: str
-) -> None:
+def test_a_file_may_lack_columns_but_not_all_nor_for_a_letters_case(tmp_path: Path, header: str, found: str) -> None:
     land(tmp_path / "in" / "x.csv", f"{header}\n")
-    looked = look(tmp_path, source(schema=USGS, options={"header": True}, missing="null"))
+    looked = discover(with_header(missing="null"), tmp_path)
     assert [found in error.found for error in looked.errors] == ([True] if found else [])
 
 
 def test_a_column_by_any_of_its_names_is_there_but_not_by_two(tmp_path: Path) -> None:
-    renamed = {"magNst": "nst", "nst": "nst", "n": "nst"}
-    given = source(schema=USGS, options={"header": True}, rename=renamed)
-    for number, name in enumerate(("magNst", "nst", "n")):
-        land(tmp_path / "in" / f"{number}.csv", f"{name},time,mag,magType\n")
-    assert look(tmp_path, given).errors == ()
-    land(tmp_path / "in" / "3.csv", "n,time,mag,magType,nst\n")
-    assert "`nst` and `n` are one column, and both in the header" in str(look(tmp_path, given).errors[0])
+    given = with_header(rename={"magNst": "nst", "nst": "nst", "n": "nst"})
+    for name in ("magNst", "nst", "n"):
+        land(tmp_path / "in" / f"{name}.csv", f"{name},time,mag,magType\n")
+    assert discover(given, tmp_path).errors == ()
+    land(tmp_path / "in" / "two.csv", "n,time,mag,magType,nst\n")
+    [error] = discover(given, tmp_path).errors
+    assert "`nst` and `n` are one column, and both in the header" in str(error)
 
 
-def test_a_file_that_could_not_be_read_is_not_opened_again_until_it_or_its_reading_changes(tmp_path: Path) -> None:
-    given = source()
-    land(tmp_path / "in" / "a.csv")
-    path = str(land(tmp_path / "in" / "b.csv"))
-    [_, bad] = discover(given, tmp_path, (), NOW).ready
-    noted = HeldBack.of(bad, given, InputError(f"{path}: a page is damaged", remedy="land it again"))
-    held = still_held([HeldBack.from_json(noted.to_json())], given)
-    looked = discover(given, tmp_path, (), NOW, held=held)
-    assert [Path(file.path).name for file in looked.ready] == ["a.csv"]
-    assert [str(error) for error in looked.errors] == [f"{path}: a page is damaged\nTo do: land it again"]
-    assert looked.held == (noted,)
-    assert still_held([noted], source(schema="a BIGINT")) == {}
-    land(tmp_path / "in" / "b.csv", modified=NOW - timedelta(minutes=1))
-    assert len(discover(given, tmp_path, (), NOW, held=held).ready) == 2
+def any_names(form: str, **more: object) -> FilesSource:
+    """Return a source of two columns, one by two names: what else is in its files is unknown."""
+    renamed = {"ident": "id", "id": "id"}
+    return source(f"in/*.{form}*", format=form, schema="id STRING, n INT", rename=renamed, **more)
+
+
+def unknown_in(folder: Path, given: FilesSource) -> dict[str, str]:
+    (file,) = discover(given, folder).ready
+    return dict(file.unknown)
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_unknown_keys_of_json_have_a_type_that_holds_the_first_values(tmp_path: Path, zipped: bool) -> None:
+    lines = [
+        {"ident": "a", "n": 1, "who": "me", "size": 1, "ok": True, "nothing": None},
+        {"id": "b", "n": 2, "who": 5, "size": 1.5, "tags": ["x"]},
+    ]
+    text = "\n".join([*map(json.dumps, lines), '{"broken', "5", ""])
+    land(tmp_path / "in" / ("a.json.gz" if zipped else "a.json"), gzip.compress(text.encode()) if zipped else text)
+    found = {"who": "STRING", "size": "DOUBLE", "ok": "BOOLEAN", "tags": "STRING"}
+    assert unknown_in(tmp_path, any_names("json")) == found
+
+
+def test_of_a_file_that_grew_the_new_lines_are_searched_for_unknown_columns(tmp_path: Path) -> None:
+    path = land(tmp_path / "in" / "a.json", '{"id": "a"}\n')
+    states = read(discover(any_names("json"), tmp_path))
+    land(path, '{"id": "a"}\n{"id": "b", "late": 1}\n')
+    (grown,) = discover(any_names("json"), tmp_path, states).ready
+    assert (grown.skip_lines, dict(grown.unknown)) == (1, {"late": "BIGINT"})
+
+
+def test_unknown_columns_of_csv_are_texts_and_without_a_header_there_are_none(tmp_path: Path) -> None:
+    file = land(tmp_path / "in" / "a.csv", "id,n,who,N\n")
+    assert unknown_in(tmp_path, any_names("csv", options={"header": True})) == {"who": "STRING"}
+    land(file, "a,1\n")
+    assert unknown_in(tmp_path, any_names("csv")) == {}
+
+
+def test_unknown_columns_of_parquet_have_the_type_of_the_footer(tmp_path: Path) -> None:
+    columns = {
+        "day": (pa.array([date(2026, 1, 1)]), "DATE"),
+        "at": (pa.array([datetime(2026, 1, 1, tzinfo=UTC)], pa.timestamp("us", "UTC")), "TIMESTAMP"),
+        "cost": (pa.array([Decimal("1.20")], pa.decimal128(9, 2)), "DECIMAL(9,2)"),
+        "small": (pa.array([1], pa.uint8()), "SMALLINT"),
+        "kind": (pa.array(["x"]).dictionary_encode(), "STRING"),
+        "tags": (pa.array([[{"k": 1.5}]], pa.list_(pa.struct([("k", pa.float32())]))), "ARRAY<STRUCT<k: FLOAT>>"),
+        "by": (pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())), "MAP<STRING, BIGINT>"),
+    }
+    known = {"id": pa.array(["a"]), "n": pa.array([1], pa.int32())}
+    rows = pa.table(known | {name: values for name, (values, _) in columns.items()})
+    land(tmp_path / "in" / "a.parquet", parquet_of(rows))
+    assert unknown_in(tmp_path, any_names("parquet")) == {name: kind for name, (_, kind) in columns.items()}
+
+
+def test_a_name_that_no_table_can_have_comes_with_its_rename() -> None:
+    told = line_to_add(any_names("json"), [("who", "STRING"), ("a.b", "INT"), ("_batch_id", "INT")])
+    assert told == (
+        'add `who STRING, a_b INT, batch_id INT` to `schema` and `"a.b": a_b, "_batch_id": batch_id` to `rename`'
+    )
+
+
+def test_lines_of_json_that_are_no_objects_have_no_keys() -> None:
+    assert columns_of_json(b"[1]\n\xff\n" + b"[" * 100_000) == ()

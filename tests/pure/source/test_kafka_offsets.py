@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 
-from examples.kafka.broker import LocalBroker
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.knows import Knows
 from tests.runs.landing import START
-from tidemark.resources.sources.kafka import (
-    KafkaReader,
-    OffsetsFound,
-    Positions,
-    fair_shares,
-)
+from tidemark.resources.sources.kafka import KafkaReader, OffsetsFound, Positions, fair_shares
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 
@@ -27,11 +21,10 @@ PATIENCE_S = 15
 START_MS = int(START.timestamp() * 1_000)
 
 
-def source(of: Topic | LocalBroker, **settings: object) -> KafkaSource:
-    servers = (of.broker if isinstance(of, Topic) else of).address
-    values = {"name": "s", "kind": "kafka", "bootstrap_servers": servers, "format": "json", "schema": "a INT"}
-    topics = {"topics": [of.name]} if isinstance(of, Topic) and "topic_pattern" not in settings else {}
-    return KafkaSource.model_validate({**values, **topics, **settings})
+def source(of: Topic, **settings: object) -> KafkaSource:
+    values = {"name": "s", "kind": "kafka", "bootstrap_servers": of.broker.address, "format": "json"}
+    topics = {} if "topic_pattern" in settings else {"topics": [of.name]}
+    return KafkaSource.model_validate({**values, "schema": "a INT", **topics, **settings})
 
 
 def fill(topic: Topic, *counts: int, at_ms: int = START_MS) -> None:
@@ -43,6 +36,13 @@ def fill(topic: Topic, *counts: int, at_ms: int = START_MS) -> None:
             for number in range(count)
         ]
     )
+
+
+def filled(topic: MakeTopic, *counts: int) -> Topic:
+    """Return a new topic of a partition for each number of records."""
+    made = topic(len(counts))
+    fill(made, *counts)
+    return made
 
 
 def look(of: KafkaSource, before: Positions | None = None) -> OffsetsFound:
@@ -59,6 +59,11 @@ def ranges(found: OffsetsFound) -> dict[str, tuple[int, int]]:
     return {one.split.rpartition("-")[2]: (one.first, one.end) for one in found.offsets}
 
 
+def only_error(found: OffsetsFound) -> str:
+    (error,) = found.errors
+    return str(error)
+
+
 def refused(of: KafkaSource, before: Positions | None = None) -> str:
     started = time.monotonic()
     with pytest.raises(InputError) as caught:
@@ -68,8 +73,7 @@ def refused(of: KafkaSource, before: Positions | None = None) -> str:
 
 
 def test_each_offset_is_read_once_and_new_ones_later(topic: MakeTopic) -> None:
-    orders = topic(3)
-    fill(orders, 5, 2)
+    orders = filled(topic, 5, 2, 0)
     first = look(source(orders))
     assert ranges(first) == {"0": (0, 5), "1": (0, 2)}
     at = read(first)
@@ -91,8 +95,7 @@ def test_each_offset_is_read_once_and_new_ones_later(topic: MakeTopic) -> None:
     ],
 )
 def test_the_first_ingestion_begins_where_the_spec_says(topic: MakeTopic, start: Any, expected: object) -> None:
-    orders = topic(2)
-    fill(orders, 4, 2)
+    orders = filled(topic, 4, 2)
     begins = source(orders, start={orders.name: start} if isinstance(start, dict) else start)
     found = look(begins)
     assert ranges(found) == expected
@@ -102,13 +105,9 @@ def test_the_first_ingestion_begins_where_the_spec_says(topic: MakeTopic, start:
 
 
 def test_partitions_have_equal_shares_of_what_one_ingestion_reads(topic: MakeTopic) -> None:
-    orders = topic(4)
-    fill(orders, 50, 3, 10)
-    some = source(orders, max_records=20)
-    found = look(some)
+    found = look(source(filled(topic, 50, 3, 10, 0), max_records=20))
     assert ranges(found) == {"0": (0, 9), "1": (0, 3), "2": (0, 8)}
-    assert found.left == 43
-    assert found.new == 63
+    assert (found.left, found.new) == (43, 63)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +119,7 @@ def test_what_one_does_not_need_the_others_get(waiting: list[int], most: int, sh
 
 
 def test_a_new_partition_is_read_from_its_beginning_and_does_not_hold_the_watermark(topic: MakeTopic) -> None:
-    orders = topic(1)
-    fill(orders, 2)
+    orders = filled(topic, 2)
     at = read(look(source(orders)))
     orders.add_partitions(2)
     fill(orders, 1, 3)
@@ -131,49 +129,46 @@ def test_a_new_partition_is_read_from_its_beginning_and_does_not_hold_the_waterm
 
 
 def test_offsets_that_expired_are_said_with_their_numbers_or_noted(topic: MakeTopic) -> None:
-    orders = topic(2)
-    fill(orders, 4, 4)
+    orders = filled(topic, 4, 4)
+    noting = source(orders, on_data_loss="note")
     at = read(look(source(orders)))
     fill(orders, 6, 6)
     orders.expire(p0=7)
     found = look(source(orders), at)
     assert not found.is_ready
-    assert f"{orders.name}-0: offsets 4 to 6 were not read and are gone" in str(found.errors[0])
-    noted = look(source(orders, on_data_loss="note"), at)
+    assert f"{orders.name}-0: offsets 4 to 6 were not read and are gone" in only_error(found)
+    noted = look(noting, at)
     assert ranges(noted) == {"0": (7, 10), "1": (4, 10)}
     assert [one.to_json() for one in noted.lost] == [{"split": f"{orders.name}-0", "first": 4, "last": 6}]
-    assert not look(source(orders, on_data_loss="note"), read(noted)).lost
+    assert not look(noting, read(noted)).lost
 
 
 def test_a_topic_that_was_made_anew_is_noticed(topic: MakeTopic) -> None:
-    orders = topic(1)
-    fill(orders, 3)
+    orders = filled(topic, 3)
     at = read(look(source(orders)))
     orders.delete()
-    gone = look(source(orders), at)
-    assert f"there is no topic {orders.name}" in str(gone.errors[0])
-    assert "any more" in str(gone.errors[0])
+    gone = only_error(look(source(orders), at))
+    assert f"there is no topic {orders.name}" in gone
+    assert "any more" in gone
     orders.make(1)
     fill(orders, 5)
-    assert "the topic was deleted and made anew" in str(look(source(orders), at).errors[0])
+    assert "the topic was deleted and made anew" in only_error(look(source(orders), at))
     noted = look(source(orders, on_data_loss="note"), at)
     assert ranges(noted) == {"0": (0, 5)}
     assert [one.to_json() for one in noted.lost] == [{"split": f"{orders.name}-0", "first": 3}]
 
 
 def test_topics_by_pattern_come_and_go(topic: MakeTopic) -> None:
-    first, second = topic(1), topic(1)
+    first = filled(topic, 1)
     second = Topic(first.broker, f"{first.name}.more")
-    fill(first, 1)
     by_name = source(first, topic_pattern=f"{first.name}.*", on_data_loss="note")
     at = read(look(by_name))
     second.make(1)
     fill(second, 2)
     found = look(by_name, at)
     assert [one.split for one in found.offsets] == [f"{second.name}-0"]
-    at = read(found)
     first.delete()
-    noted = look(by_name, at)
+    noted = look(by_name, read(found))
     assert [one.split for one in noted.lost] == [f"{first.name}-0"]
     assert not look(by_name, read(noted)).lost
 
@@ -182,8 +177,7 @@ GROUP = {"group": "g", "max_drift": "1 s", "update_interval": "5 s"}
 
 
 def test_an_aligned_source_is_read_up_to_an_instant_but_for_partitions_that_are_ahead(topic: MakeTopic) -> None:
-    orders = topic(3)
-    fill(orders, 10)
+    orders = filled(topic, 10, 0, 0)
     fill(orders, 0, 10, at_ms=START_MS + 3_000)
     fill(orders, 0, 0, 5, at_ms=START_MS + 100_000)
     aligned = source(orders, alignment=GROUP)
@@ -198,27 +192,24 @@ def test_an_aligned_source_is_read_up_to_an_instant_but_for_partitions_that_are_
 
 
 def test_timestamps_that_went_ahead_once_do_not_cut_what_follows_into_single_records(topic: MakeTopic) -> None:
-    orders = topic(1)
-    fill(orders, 3)
+    orders = filled(topic, 3)
     fill(orders, 1, at_ms=START_MS + 60_000)
     aligned = source(orders, alignment=GROUP)
     at = read(look(aligned))
     fill(orders, 100, at_ms=START_MS + 4_000)  # up to 103 s
-    assert ranges(KafkaReader(aligned, HERE).until_judged(look(aligned, at), [])) == {"0": (4, 84)}, (
-        "5, 10, 20, 40, 80 s"
-    )
+    found = KafkaReader(aligned, HERE).until_judged(look(aligned, at), [])
+    assert ranges(found) == {"0": (4, 84)}, "5, 10, 20, 40, 80 s"
 
 
 @pytest.mark.long
 def test_a_broker_that_died_and_is_back_is_asked_as_before(topic: MakeTopic) -> None:
-    orders = topic(2)
-    fill(orders, 3, 3)
+    orders = filled(topic, 3, 3)
     at = read(look(source(orders)))
     orders.broker.kill()
     with ThreadPoolExecutor() as pool:  # each waits for ten seconds
         first, later = pool.submit(refused, source(orders)), pool.submit(look, source(orders), at)
         assert "does not answer" in first.result()
-        assert "does not answer" in str(later.result().errors[0])
+        assert "does not answer" in only_error(later.result())
     orders.broker.start()
     fill(orders, 1)
     assert ranges(look(source(orders), at)) == {"0": (3, 4)}
@@ -248,15 +239,11 @@ def test_a_broker_that_cannot_be_reached_is_one_sentence(topic: MakeTopic) -> No
 
 
 def secure(of: Topic, **options: str) -> KafkaSource:
-    given = {**login(of.broker), **options}
-    return source(of, bootstrap_servers=of.broker.address_of(SECURE), options=given)
+    return source(of, bootstrap_servers=of.broker.address_of(SECURE), options={**login(of.broker), **options})
 
 
-def test_tls_and_a_password_let_in_and_the_password_stands_nowhere(
-    topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    orders = topic(1)
-    fill(orders, 2)
+def test_tls_and_a_password_let_in_which_is_shown_nowhere(topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    orders = filled(topic, 2)
     orders.allow("alice", "READ", "DESCRIBE")
     monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     of = secure(orders)
@@ -266,19 +253,17 @@ def test_tls_and_a_password_let_in_and_the_password_stands_nowhere(
 
 def test_who_may_not_read_or_is_not_known_is_told_so(topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = topic(1)
-    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     orders.allow("alice", "DESCRIBE")
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
     assert f"this user may not read topic {orders.name}" in refused(secure(orders))
+    assert "cannot be read: No such file" in refused(secure(orders, **{"ssl.ca.location": "nosuch.pem"}))
     monkeypatch.setenv("KAFKA_PASSWORD", "not the one")
     said = refused(secure(orders))
     assert "refuses to let this user in" in said
     assert "not the one" not in said
     monkeypatch.delenv("KAFKA_PASSWORD")
-    assert "the environment variable KAFKA_PASSWORD of the option `sasl.password` is not set" in refused(
-        secure(orders)
-    )
-    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
-    assert "cannot be read: No such file" in refused(secure(orders, **{"ssl.ca.location": "nosuch.pem"}))
+    said = refused(secure(orders))
+    assert "the environment variable KAFKA_PASSWORD of the option `sasl.password` is not set" in said
 
 
 def test_a_start_that_names_no_partition_or_topic_is_refused(topic: MakeTopic) -> None:
@@ -290,8 +275,7 @@ def test_a_start_that_names_no_partition_or_topic_is_refused(topic: MakeTopic) -
 
 
 def test_partitions_that_are_gone_are_named_as_long_as_they_hold_the_watermark(topic: MakeTopic) -> None:
-    orders = topic(3)
-    fill(orders, 1, 1, 1)
+    orders = filled(topic, 1, 1, 1)
     noted = source(orders, on_data_loss="note")
     before = read(look(noted))
     assert look(noted, before).warnings == ()
