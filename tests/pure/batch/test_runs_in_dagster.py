@@ -1,14 +1,18 @@
-"""Runs of a pipeline in Dagster: which count in a home, and the settings of all assets at once. Without Spark."""
+"""Runs of a pipeline in Dagster, without Spark: which count in a home, what is set for all assets, and its upkeep."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import pyarrow as pa
 import pytest
 from dagster import (
     AssetKey,
     AssetMaterialization,
     DagsterInstance,
     DagsterInvalidConfigError,
+    Definitions,
+    asset,
     validate_run_config,
 )
 
@@ -16,7 +20,10 @@ from tidemark.assets.live import BATCH
 from tidemark.pipelines.command_line import dagster_instance, settings_of
 from tidemark.pipelines.definitions import build_definitions, definitions, job_name
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.upkeep import BY_HAND, forget_runs
 from tidemark.resources.settings import counted_warehouse, from_environment
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA
+from tidemark.resources.workspace import Workspace
 
 SPEC = """
 name: shop
@@ -77,6 +84,45 @@ def test_the_settings_of_a_run_are_those_of_one_resource_and_its_assets_take_non
     asked = {"max_events_per_batch": 5, "end_of_input": "flush", "reread": True, "live": True, "reopen": "why"}
     assert validate_run_config(job, {})
     assert validate_run_config(job, {"resources": {BATCH: {"config": asked}}})
-    for asset in ("raw_events", "ordered_events"):
+    for name in ("raw_events", "ordered_events"):
         with pytest.raises(DagsterInvalidConfigError):
-            validate_run_config(job, {"ops": {f"shop__{asset}": {"config": {"live": True}}}})
+            validate_run_config(job, {"ops": {f"shop__{name}": {"config": {"live": True}}}})
+
+
+def test_the_job_in_dagster_looks_after_a_pipeline_beside_its_runs(home: Path) -> None:
+    """It needs no Spark, and no pool in which it would wait."""
+    file, settings = read_spec(home.parent / "shop.yaml"), from_environment(home.parent)
+    lake = Workspace(file, settings.warehouse).lake
+    lake.create(BATCHES, BATCHES_SCHEMA)
+    lake.create(WATERMARKS, WATERMARKS_SCHEMA)
+    for number in range(14):
+        row = pa.Table.from_pylist([{"_batch_id": number}], schema=WATERMARKS_SCHEMA)
+        lake.append_rows(WATERMARKS, row, attempt=number + 1, expect=number)
+    job = build_definitions(settings, [file]).resolve_job_def("shop_maintain")
+    assert all(op.definition.pools == set() for op in job.nodes)
+    with DagsterInstance.ephemeral() as instance:
+        for retain, succeeds in (("2 days", True), ("1 s", False)):
+            config = {"ops": {"shop__maintain": {"config": {"retain": retain}}}}
+            done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=succeeds)
+            assert done.success == succeeds
+    assert len(lake.open(WATERMARKS).file_uris()) == 1
+
+
+def test_runs_by_hand_of_other_assets_of_the_project_stay(home: Path) -> None:
+    keys = [AssetKey(["stock"]), AssetKey(["shop", "old_name"])]
+
+    def nothing() -> None:
+        """Make an asset that is there to be materialized."""
+
+    job = Definitions(assets=[asset(key=key)(nothing) for key in keys]).resolve_implicit_global_asset_job_def()
+    later = datetime.now(UTC) + timedelta(days=1)
+    with DagsterInstance.ephemeral() as instance:
+
+        def run_of(selection: list[AssetKey] | None) -> str:
+            return job.execute_in_process(instance=instance, asset_selection=selection).run_id
+
+        stay = {run_of(None), run_of(keys[:1]), run_of(keys)}
+        assert run_of(keys[1:]) not in stay
+        spec = read_spec(home.parent / "shop.yaml").spec
+        assert forget_runs(spec, instance, (BY_HAND,), later, home.parent) == 1
+        assert {run.run_id for run in instance.get_runs()} == stay

@@ -1,14 +1,20 @@
-"""Versions in the tables of a batch, on real Delta tables without Spark: attempts, maintenance, other writers."""
+"""Versions in the tables of a batch, without Spark: attempts, maintenance that joins and deletes, other writers."""
 
-import subprocess
-import sys
+import os
+import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from tests.pure.batch.batches import SCHEMA, T, content, go, lake_of, process_of, rows, said_by
+from tidemark.resources.delta import files as upkeep
+from tidemark.resources.delta.files import compact, size_of
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.undoing import (
     ForeignChangeError,
@@ -21,23 +27,13 @@ from tidemark.resources.delta.undoing import (
 )
 from tidemark.timeops.errors import FencedError, LakeError
 
-T = "events"
-SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string())])
 COMMITTED = 3
 """Version of the last commit: three appends of one row each, by attempts 1 to 3."""
 
 
-def rows(*keys: int) -> pa.Table:
-    return pa.table({"k": pa.array(keys, pa.int64()), "v": ["x"] * len(keys)}, schema=SCHEMA)
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    made = Lake(tmp_path / "shop")
-    made.create(T, SCHEMA)
-    for attempt in (1, 2, 3):
-        made.append_rows(T, rows(attempt), attempt=attempt, expect=attempt - 1)
-    return made
+    return lake_of(tmp_path / "shop", [1], [2], [3])
 
 
 def delta(lake: Lake) -> DeltaTable:
@@ -60,20 +56,16 @@ def delete(lake: Lake) -> None:
     delta(lake).delete("k = 2")
 
 
-def content(lake: Lake, version: int | None = None) -> list[int]:
-    return sorted(lake.rows(T, version)["k"].to_pylist())
-
-
-def files(lake: Lake) -> int:
-    return len(delta(lake).file_uris())
-
-
 def set_property(lake: Lake) -> None:
     delta(lake).alter.set_table_properties({"delta.checkpointInterval": "7"})
 
 
 def checkpoint(lake: Lake) -> None:
     delta(lake).create_checkpoint()
+
+
+def files(lake: Lake) -> int:
+    return len(delta(lake).file_uris())
 
 
 @pytest.mark.parametrize("also", [(), (vacuum,), (set_property, checkpoint)])
@@ -175,17 +167,10 @@ for act in (
 
 
 def test_a_process_that_was_taken_for_dead_neither_writes_nor_takes_back(lake: Lake) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LATE, str(lake.root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    with process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with process_of(LATE, lake.root) as process:
         lake.append_rows(T, rows(5), attempt=5, expect=take_back(lake, T, COMMITTED, 5))
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.read().split() == ["FencedError", "FencedError"]
+        go(process)
+        assert [said_by(process), said_by(process)] == ["FencedError", "FencedError"]
     assert content(lake) == [1, 2, 3, 5]
 
 
@@ -271,9 +256,7 @@ def test_a_log_that_has_lost_an_entry_is_an_error(lake: Lake) -> None:
         prepare(lake, {T: COMMITTED}, 4)
 
 
-def test_a_table_takes_over_rows_and_columns_of_another_in_one_commit_that_can_be_taken_back(
-    lake: Lake, tmp_path: Path
-) -> None:
+def test_a_table_takes_over_another_in_one_commit_that_can_be_taken_back(lake: Lake, tmp_path: Path) -> None:
     other = Lake(tmp_path / "beside")
     other.create(T, pa.schema([("k", pa.string()), ("w", pa.int64())]))
     for attempt in (1, 2):
@@ -303,10 +286,90 @@ def test_a_table_takes_over_rows_and_columns_of_another_in_one_commit_that_can_b
 
 
 def test_a_table_that_somebody_else_has_written_takes_nothing_over(lake: Lake, tmp_path: Path) -> None:
-    other = Lake(tmp_path / "beside")
-    other.create(T, SCHEMA)
-    other.append_rows(T, rows(9), attempt=1, expect=0)
+    other = lake_of(tmp_path / "beside", [9])
     delete(lake)
     with pytest.raises(ConflictError):
         lake.take_over(T, other.opened.seen(T), attempt=4, expect=COMMITTED)
     assert not [*lake.path(T).glob("attempt-4-*/*")], "its files are gone"
+
+
+FILES = 14
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Lake:
+    """Return a lake with a table of many small files, whose keys are in the order of writing."""
+    return lake_of(tmp_path / "many", *[range(4 * number, 4 * number + 4) for number in range(FILES)])
+
+
+def of_files(lake: Lake, column: str) -> list[list[Any]]:
+    """Return the values of each file as they lie in it."""
+    return [pq.read_table(path.removeprefix("file://"))[column].to_pylist() for path in delta(lake).file_uris()]
+
+
+def test_small_files_written_one_after_the_other_are_joined(many: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "FILE_BYTES", 3_000)
+    assert compact(many, T)
+    joined = sorted(sorted(file) for file in of_files(many, "k"))
+    assert 1 < len(joined) < FILES / 2
+    assert [key for file in joined for key in file] == list(range(4 * FILES)), "no file reaches into another"
+    assert outputs(many, {T: FILES}, FILES + 1) == {T: FILES + 1}
+
+
+def test_a_table_that_is_read_by_another_column_is_sorted_by_it(many: Lake) -> None:
+    before = many.rows(T).sort_by("k")
+    assert compact(many, T, "v")
+    [values] = of_files(many, "v")
+    assert values == sorted(values)
+    assert many.rows(T).sort_by("k") == before
+
+
+def test_a_few_files_are_left_as_they_are(many: Lake) -> None:
+    assert compact(many, T)
+    assert not compact(many, T)
+    for number in range(7):
+        many.append_rows(T, rows(number), expect=many.version(T))
+    assert not compact(many, T), "eight are few"
+    many.append_rows(T, rows(50), expect=many.version(T))
+    assert compact(many, T)
+
+
+def test_what_the_last_commit_and_the_next_batch_read_stays_however_old(many: Lake) -> None:
+    compact(many, T)
+    attempt = FILES + 1
+    many.append_rows(T, rows(99), attempt=attempt, expect=FILES + 1)  # of a batch that is not committed
+    lost = Path(str(many.path(T)), "part-of-a-write-that-was-killed.parquet")
+    lost.write_bytes(b"x" * 10)
+    for path in lost.parent.glob("*.parquet"):
+        os.utime(path, (0, 0))
+    kept = same_rows(many, T, FILES)
+    assert upkeep.vacuum(many, T, timedelta(0), kept) == 0, "files in no version may be of a write at work"
+    assert upkeep.vacuum(many, T, timedelta(days=2), kept) == 10
+    assert not lost.exists()
+    assert many.row_count(T) == 4 * FILES + 1
+    assert many.rows(T, FILES).num_rows == 4 * FILES, "readers of the last commit"
+    take_back(many, T, FILES, attempt + 1)
+    time.sleep(0.01)
+    freed = size_of(many, T).stored_bytes
+    assert 0 < upkeep.vacuum(many, T, timedelta(0), [many.version(T)]) < freed
+    assert many.row_count(T) == 4 * FILES
+    assert many.opened.seen(T).has_files
+    assert not many.opened.seen(T, 3).has_files
+
+
+class Busy(Lake):
+    """A lake that is looked after whenever a run is about to write."""
+
+    def _committing(self, table: str) -> None:
+        compact(Lake(self.root), table)
+        upkeep.vacuum(Lake(self.root), table, timedelta(0), [FILES])
+
+
+def test_upkeep_and_a_run_do_not_get_into_each_others_way(many: Lake) -> None:
+    busy = Busy(many.root)
+    expect = many.version(T)
+    for attempt in range(FILES + 1, FILES + 4):
+        expect = take_back(busy, T, FILES, attempt)
+        assert busy.append_rows(T, rows(attempt + 80), attempt=attempt, expect=expect).rows == 1
+    assert outputs(busy, {T: FILES}, attempt)[T] == many.version(T)
+    assert content(many) == [*range(4 * FILES), attempt + 80]
