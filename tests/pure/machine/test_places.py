@@ -1,11 +1,13 @@
 """Places that a text names, and how the options of a store are found and said to each library; without a store."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 import pytest
 
 from tests.processes import free_port
+from tests.pure.source.landed import source
 from tidemark.resources.places.checks import StoreFailureError, ensure_answers, failure_of_store
 from tidemark.resources.places.credentials import (
     NAMED_OPTIONS,
@@ -20,28 +22,30 @@ from tidemark.resources.places.place import RemotePath, _matches, place_of, rela
 from tidemark.resources.sources.local_files import fixed_folder, name_of, path_of_url, spark_path
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.locations import has_secret
-from tidemark.timeops.spec import FilesSource, parse_spec
+from tidemark.timeops.spec import parse_spec
 
 ROOT = "s3://tables"
-SOURCE = (
-    'name: p\nsources: [{{name: s, kind: files, path: "{url}", format: json, schema: "t STRING"}}]\n'
-    "time: {{timestamp_by: t}}\n"
-)
+ACCOUNT = "lake.dfs.core.windows.net"
+CONTAINER = f"abfss://tables@{ACCOUNT}"
+Write = Callable[[str], None]
 
 
 @pytest.fixture(autouse=True)
 def nothing_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "ACCESS_KEY_ID",
-        "SECRET_ACCESS_KEY",
-        "SESSION_TOKEN",
-        "REGION",
-        "ENDPOINT_URL",
-        "S3_LOCKING_PROVIDER",
-    ):
-        monkeypatch.delenv(f"AWS_{name}", raising=False)
-    monkeypatch.delenv(NAMED_OPTIONS, raising=False)
+    for name in [*filter(lambda name: name.startswith("AWS_"), os.environ), NAMED_OPTIONS]:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path / "conf"))
+
+
+@pytest.fixture
+def name_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+    """Writes the file of options, and names it."""
+
+    def write(text: str) -> None:
+        (tmp_path / "stores.yaml").write_text(text)
+        monkeypatch.setenv(NAMED_OPTIONS, str(tmp_path / "stores.yaml"))
+
+    return write
 
 
 def test_a_text_names_a_path_or_a_place_in_a_store() -> None:
@@ -55,28 +59,27 @@ def test_a_text_names_a_path_or_a_place_in_a_store() -> None:
     assert roots_of(["in/*.csv", "s3://b/x/*.csv", place_of("s3://a"), "gs://c/y"]) == ("gs://c", "s3://a", "s3://b")
 
 
-def test_every_spelling_of_a_scheme_names_the_same_place_and_the_same_files() -> None:
-    for spelled, root in (
+AZURE = "abfss://c@a.dfs.core.windows.net"
+
+
+@pytest.mark.parametrize(
+    ("spelled", "root"),
+    [
         *((f"{scheme}://tables", "s3://tables") for scheme in ("s3", "s3a", "s3n", "S3", "S3A")),
         *((f"{scheme}://tables", "gs://tables") for scheme in ("gs", "gcs", "GS")),
-        *(
-            (f"{scheme}://c@a.dfs.core.windows.net", "abfss://c@a.dfs.core.windows.net")
-            for scheme in ("abfs", "ABFSS")
-        ),
+        ("abfs://c@a.dfs.core.windows.net", AZURE),
+        ("ABFSS://c@a.dfs.core.windows.net", AZURE),
         ("HDFS://node:8020", "hdfs://node:8020"),
-    ):
-        assert place_of(f"{spelled}/in/a.csv") == RemotePath(root, "in/a.csv")
-        assert fixed_folder(f"{spelled}/in/*/a.csv", Path("/specs")) == RemotePath(root, "in")
-        given = FilesSource.model_validate(
-            {"name": "s", "kind": "files", "format": "csv", "schema": "a INT", "path": f"{spelled}/in/*.csv"}
-        )
-        assert roots_of([given.path]) == (root,)
+    ],
+)
+def test_every_spelling_of_a_scheme_names_the_same_place_and_the_same_files(spelled: str, root: str) -> None:
+    assert place_of(f"{spelled}/in/a.csv") == RemotePath(root, "in/a.csv")
+    assert fixed_folder(f"{spelled}/in/*/a.csv", Path("/specs")) == RemotePath(root, "in")
+    assert roots_of([source(f"{spelled}/in/*.csv").path]) == (root,)
 
 
-def test_options_are_found_however_the_bucket_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    named = tmp_path / "options.yaml"
-    named.write_text("s3a://tables/: {aws_region: eu-north-1}\n")
-    monkeypatch.setenv(NAMED_OPTIONS, str(named))
+def test_options_are_found_however_the_bucket_is_written(name_options: Write) -> None:
+    name_options("s3a://tables/: {aws_region: eu-north-1}\n")
     assert options_of(ROOT) == {"aws_region": "eu-north-1"}
     assert named_roots() == (ROOT,)
 
@@ -128,7 +131,7 @@ def test_a_block_for_which_there_is_no_variable_leaves_what_others_do_to_it(monk
 
 
 def test_options_of_a_bucket_come_from_its_entry_in_the_file_then_the_environment_then_sparks_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name_options: Write
 ) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "spark-defaults.conf").write_text(
@@ -138,18 +141,14 @@ def test_options_of_a_bucket_come_from_its_entry_in_the_file_then_the_environmen
     assert options_of(ROOT) == of_spark
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of the environment")
     assert options_of(ROOT)["aws_access_key_id"] == "of the environment"
-    file = tmp_path / "stores.yaml"
-    file.write_text(f'{ROOT}: {{access_key_id: of the file, secret_access_key: "${{THE_SECRET}}"}}\n')
-    monkeypatch.setenv(NAMED_OPTIONS, str(file))
     monkeypatch.setenv("THE_SECRET", "hidden")
+    name_options(f'{ROOT}: {{access_key_id: of the file, secret_access_key: "${{THE_SECRET}}"}}\n')
     assert options_of(ROOT)["aws_access_key_id"] == "of the file"
     assert options_of(ROOT)["aws_secret_access_key"] == "hidden"
     assert options_of("s3://other")["aws_access_key_id"] == "of the environment"
 
 
-def test_spark_is_told_of_each_bucket_apart_and_delta_commits_by_conditional_puts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_spark_knows_each_bucket_apart_and_delta_commits_by_conditional_puts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://localhost:9000")
@@ -165,65 +164,54 @@ def test_spark_is_told_of_each_bucket_apart_and_delta_commits_by_conditional_put
     assert delta_options(ROOT)["aws_conditional_put"] == "etag"
 
 
-def test_a_lock_that_delta_rs_no_longer_has_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_delta_rs_no_longer_has_is_refused(monkeypatch: pytest.MonkeyPatch, name_options: Write) -> None:
     monkeypatch.setenv("AWS_S3_LOCKING_PROVIDER", "dynamodb")
     with pytest.raises(SpecError, match="delta-rs no longer has a lock"):
         delta_options(ROOT)
     monkeypatch.delenv("AWS_S3_LOCKING_PROVIDER")
-    file = tmp_path / "stores.yaml"
-    file.write_text(f"{ROOT}: {{aws_s3_locking_provider: dynamodb}}\n")
-    monkeypatch.setenv(NAMED_OPTIONS, str(file))
+    name_options(f"{ROOT}: {{aws_s3_locking_provider: dynamodb}}\n")
     with pytest.raises(SpecError, match="delta-rs no longer has a lock"):
         store_at(ROOT)
 
 
-def test_google_and_azure_are_told_to_spark_by_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    account, container = "lake.dfs.core.windows.net", "abfss://tables@lake.dfs.core.windows.net"
+def test_google_and_azure_are_told_to_spark_by_account(name_options: Write) -> None:
     assert hadoop_settings(["gs://a"]) == {"fs.gs.auth.type": "APPLICATION_DEFAULT"}
-    assert hadoop_settings([container])[f"fs.azure.account.auth.type.{account}"] == "OAuth"
-    file = tmp_path / "stores.yaml"
-    file.write_text(
+    assert hadoop_settings([CONTAINER])[f"fs.azure.account.auth.type.{ACCOUNT}"] == "OAuth"
+    name_options(
         "gs://a: {google_service_account: a.json}\n"
         "gs://b: {google_service_account: b.json}\n"
-        f"{container}: {{azure_storage_account_key: k, azure_endpoint: 'http://127.0.0.1:10000/lake'}}\n"
+        f"{CONTAINER}: {{azure_storage_account_key: k, azure_endpoint: 'http://127.0.0.1:10000/lake'}}\n"
     )
-    monkeypatch.setenv(NAMED_OPTIONS, str(file))
     assert hadoop_settings(["gs://a"])["fs.gs.auth.service.account.json.keyfile"] == "a.json"
     with pytest.raises(SpecError, match="gs://b has another account"):
         hadoop_settings(["gs://a", "gs://b"])
-    settings = hadoop_settings([container])
-    assert settings[f"fs.azure.account.key.{account}"] == "k"
-    assert settings[f"fs.azure.abfs.endpoint.{account}"] == "127.0.0.1:10000"
-    assert spark_url(place_of(f"{container}/x")) == f"abfs://tables@{account}/x"
-    assert delta_options(container)["allow_http"] == "true"
+    settings = hadoop_settings([CONTAINER])
+    assert settings[f"fs.azure.account.key.{ACCOUNT}"] == "k"
+    assert settings[f"fs.azure.abfs.endpoint.{ACCOUNT}"] == "127.0.0.1:10000"
+    assert spark_url(place_of(f"{CONTAINER}/x")) == f"abfs://tables@{ACCOUNT}/x"
+    assert delta_options(CONTAINER)["allow_http"] == "true"
 
 
-def test_a_shared_access_signature_is_refused_and_not_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "stores.yaml"
-    file.write_text("abfss://c@lake.dfs.core.windows.net: {azure_storage_sas_token: 'sv=1&sig=hidden'}\n")
-    monkeypatch.setenv(NAMED_OPTIONS, str(file))
-    with pytest.raises(SpecError, match="no shared access signature") as raised:
-        options_of("abfss://c@lake.dfs.core.windows.net")
+@pytest.mark.parametrize(
+    ("text", "root", "said"),
+    [
+        (f"{CONTAINER}: {{azure_storage_sas_token: 'sv=1&sig=hidden'}}\n", CONTAINER, "no shared access signature"),
+        ("s3://b: {aws_secret_access_key: hidden\n", ROOT, "cannot be read: it is not YAML"),
+    ],
+    ids=["a shared access signature", "no YAML"],
+)
+def test_options_that_are_refused_are_not_quoted(name_options: Write, text: str, root: str, said: str) -> None:
+    name_options(text)
+    with pytest.raises(SpecError, match=said) as raised:
+        options_of(root)
     assert "hidden" not in str(raised.value)
+    assert raised.value.__cause__ is None
 
 
 def test_a_malformed_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GOOGLE_BASE_URL", "http://127.0.0.1 x")
     with pytest.raises(SpecError, match="GOOGLE_BASE_URL is not an address"):
         options_of("gs://tables")
-
-
-def test_a_wrong_file_of_options_is_a_sentence_that_does_not_quote_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "stores.yaml"
-    file.write_text("s3://b: {aws_secret_access_key: hidden\n")
-    monkeypatch.setenv(NAMED_OPTIONS, str(file))
-    with pytest.raises(SpecError) as raised:
-        options_of(ROOT)
-    assert "cannot be read: it is not YAML" in str(raised.value)
-    assert "hidden" not in str(raised.value)
-    assert raised.value.__cause__ is None
 
 
 def test_a_failure_of_spark_at_a_store_is_told_without_what_was_sent() -> None:
@@ -253,13 +241,15 @@ def test_a_name_node_that_does_not_answer_is_a_sentence_and_not_a_wait() -> None
 )
 def test_a_url_with_a_secret_is_refused_and_not_repeated(url: str) -> None:
     assert has_secret(url)
-    with pytest.raises(SpecError) as caught:
+    spec = (
+        f'name: p\nsources: [{{name: s, kind: files, path: "{url}", format: json, schema: "t STRING"}}]\n'
+        "time: {timestamp_by: t}\n"
+    )
+    with pytest.raises(SpecError) as of_place:
         place_of(url)
-    assert "hunter2" not in str(caught.value)
-    text = SOURCE.format(url=url)
-    with pytest.raises(SpecError, match="found a URL with a user or a secret in it") as caught:
-        parse_spec(text, file="p.yaml")
-    assert "hunter2" not in str(caught.value)
+    with pytest.raises(SpecError, match="found a URL with a user or a secret in it") as of_spec:
+        parse_spec(spec, file="p.yaml")
+    assert "hunter2" not in f"{of_place.value} {of_spec.value}"
 
 
 @pytest.mark.parametrize("url", ["abfss://container@account.example/x", "s3://b/me@home/x", "a@b/c"])
