@@ -351,16 +351,16 @@ def test_a_snapshot_names_every_table_at_the_versions_of_one_commit(lake: Lake, 
         tm.consistent(warehouse, "shop", 2)
 
 
-@pytest.mark.parametrize(
-    ("rows", "alive"),
-    [
-        ([(3, 1), (4, 1)], [(3, 1), (4, 1)]),
-        ([(0, 1), (1, 1), (2, 3), (-1, 3)], [(1, 1), (2, 3)]),
-        ([(7, 1), (-8, 3), (7, 3)], [(7, 3)]),  # written anew by the batch that takes it back
-        ([(7, 1), (-8, 3), (7, 3), (-8, 5), (7, 5), (8, 5)], [(7, 5), (8, 5)]),  # the newest of several counts
-        ([(7, 1), (-8, 5), (-8, 3), (7, 3)], []),
-    ],
-)
+ALIVE: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {
+    "none takes back": ([(3, 1), (4, 1)], [(3, 1), (4, 1)]),
+    "one takes back": ([(0, 1), (1, 1), (2, 3), (-1, 3)], [(1, 1), (2, 3)]),
+    "written anew by the batch that takes back": ([(7, 1), (-8, 3), (7, 3)], [(7, 3)]),
+    "the newest that takes back counts": ([(7, 1), (-8, 3), (7, 3), (-8, 5), (7, 5), (8, 5)], [(7, 5), (8, 5)]),
+    "an older one takes back too": ([(7, 1), (-8, 5), (-8, 3), (7, 3)], []),
+}
+
+
+@pytest.mark.parametrize(("rows", "alive"), ALIVE.values(), ids=ALIVE)
 def test_a_row_of_an_open_session_counts_until_one_takes_back_the_event_of_its_number(
     rows: list[tuple[int, int]], alive: list[tuple[int, int]]
 ) -> None:

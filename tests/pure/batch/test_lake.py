@@ -127,7 +127,9 @@ def test_files_without_a_newest_row_are_not_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "filters", "keys"), [(1, [], [1, 2]), (2, [], [1, 2, 3]), (2, [("k", ">", 1)], [2, 3])]
+    ("version", "filters", "keys"),
+    [(1, [], [1, 2]), (2, [], [1, 2, 3]), (2, [("k", ">", 1)], [2, 3])],
+    ids=["the first", "the newest", "some rows"],
 )
 def test_pieces_are_those_of_a_version(
     tmp_path: Path, version: int, filters: list[tuple[str, str, object]], keys: list[int]
@@ -259,21 +261,16 @@ def test_types_are_written_as_in_spark_sql(tmp_path: Path) -> None:
 
 
 SEEN, FLUSHED = tables.seen_groups_table("w"), tables.flushed_table("w")
+NO_NUMBER = pa.array([None], pa.int64())
 OLD: dict[str, pa.Table] = {
     tables.FIRST_TIMES: pa.table({"key": ["a"], "event_us": [1]}),
     tables.OPEN_EVENTS: pa.table({"__w_before": ["a column of the payload"], "_timeline": ["[]"]}),
     tables.SESSION_EVENTS: pa.table({"_open_in": ["payload"], "_timeline": ["[]"], "__sessions": [["s"]]}),
     tables.REVISED_EVENTS: pa.table({"__group0": ["payload"], "__w_before": [1_000_001]}),
-    tables.REVISED_SESSION_EVENTS: pa.table({"__w_before": pa.array([None], pa.int64()), "__sessions": [["r", "s"]]}),
+    tables.REVISED_SESSION_EVENTS: pa.table({"__w_before": NO_NUMBER, "__sessions": [["r", "s"]]}),
     SEEN: pa.table({"_timeline": ["[]"], "__group0": ["a"], "__group11": [7], "__first_end": [1], "__last_end": [2]}),
     FLUSHED: pa.table(
-        {
-            "_timeline": ["[]"],
-            "__group0": ["b"],
-            "__start": [1],
-            "__end": [2],
-            "__last_seq": pa.array([None], pa.int64()),
-        }
+        {"_timeline": ["[]"], "__group0": ["b"], "__start": [1], "__end": [2], "__last_seq": NO_NUMBER}
     ),
 }
 NEW: dict[str, dict[str, list[Any]]] = {

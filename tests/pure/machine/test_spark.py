@@ -532,6 +532,7 @@ def test_jars_come_after_what_is_on_the_class_path(before: str | None, monkeypat
         ("UTC Etc/UTC Zulu Etc/Universal UCT GMT Etc/GMT-0 Greenwich UT Z +00:00 UTC+0", True),
         ("Europe/London Africa/Abidjan Etc/GMT+1 +01:00 UTC-00:30 nonsense ../UTC", False),
     ],
+    ids=["of UTC", "of others"],
 )
 def test_utc_has_many_names_but_no_zone_that_was_ever_at_another_offset_is_it(zones: str, are_utc: bool) -> None:
     assert {zone: is_utc(zone) for zone in zones.split()} == dict.fromkeys(zones.split(), are_utc)

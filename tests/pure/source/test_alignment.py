@@ -26,19 +26,19 @@ def source(tolerance_s: int = 0, splits: tuple[str, ...] = ()) -> SourceTime:
     return SourceTime("a", "t", "UTC", tolerance_s * S, splits=splits)
 
 
-@pytest.mark.parametrize(
-    ("given_source", "largest", "watermark_us"),
-    [
-        (source(), {}, None),
-        (source(), {("b", None): 5 * S}, None),
-        (source(), {("a", None): 5 * S, ("b", None): 1 * S}, 5 * S),
-        (source(2), {("a", "x"): 5 * S, ("a", None): 3 * S}, 1 * S),
-        (source(), {("a", "x"): 5 * S, ("a", "only_refused"): None}, 5 * S),
-        (source(splits=("x", "y")), {("a", "x"): 5 * S}, None),
-        (source(splits=("x", "y")), {("a", "x"): 5 * S, ("a", "y"): None}, None),
-        (source(splits=("x", "y")), {("a", "x"): 5 * S, ("a", "y"): 4 * S}, 4 * S),
-    ],
-)
+LOWEST: dict[str, tuple[SourceTime, Splits, int | None]] = {
+    "no event": (source(), {}, None),
+    "events of another source": (source(), {("b", None): 5 * S}, None),
+    "one split": (source(), {("a", None): 5 * S, ("b", None): 1 * S}, 5 * S),
+    "two splits and a tolerance": (source(2), {("a", "x"): 5 * S, ("a", None): 3 * S}, 1 * S),
+    "a split of refused events": (source(), {("a", "x"): 5 * S, ("a", "only_refused"): None}, 5 * S),
+    "a named split without events": (source(splits=("x", "y")), {("a", "x"): 5 * S}, None),
+    "a named split of refused events": (source(splits=("x", "y")), {("a", "x"): 5 * S, ("a", "y"): None}, None),
+    "both named splits": (source(splits=("x", "y")), {("a", "x"): 5 * S, ("a", "y"): 4 * S}, 4 * S),
+}
+
+
+@pytest.mark.parametrize(("given_source", "largest", "watermark_us"), LOWEST.values(), ids=LOWEST)
 def test_a_source_has_the_watermark_of_its_lowest_split(
     given_source: SourceTime, largest: Splits, watermark_us: int | None
 ) -> None:
@@ -55,21 +55,21 @@ def at(watermark_s: int | None, *, drift_s: int = 60, group: str = "g") -> Progr
     return Progress(group, drift_s * S, None if watermark_s is None else watermark_s * S)
 
 
-@pytest.mark.parametrize(
-    ("waiting", "ahead"),
-    [
-        ({}, ""),
-        ({"a": at(100)}, ""),  # the others have nothing waiting
-        ({"a": at(0), "b": at(60)}, ""),  # exactly the drift
-        ({"a": at(0), "b": at(61)}, "b"),
-        ({"a": at(0), "b": at(61), "c": at(200)}, "bc"),
-        ({"a": at(0), "b": at(61, drift_s=90), "c": at(61)}, "c"),  # each its own drift
-        ({"a": at(0, drift_s=0), "b": at(0, drift_s=0), "c": at(1, drift_s=0)}, "c"),
-        ({"a": at(None), "b": at(None)}, ""),
-        ({"a": at(None), "b": at(-100)}, "b"),  # no event yet is lowest
-        ({"a": at(0), "b": at(100), "c": at(100, group="h")}, "b"),  # groups know nothing of each other
-    ],
-)
+AHEAD: dict[str, tuple[dict[str, Progress], str]] = {
+    "nothing waits": ({}, ""),
+    "the others have nothing waiting": ({"a": at(100)}, ""),
+    "exactly the drift": ({"a": at(0), "b": at(60)}, ""),
+    "beyond the drift": ({"a": at(0), "b": at(61)}, "b"),
+    "two beyond the drift": ({"a": at(0), "b": at(61), "c": at(200)}, "bc"),
+    "each its own drift": ({"a": at(0), "b": at(61, drift_s=90), "c": at(61)}, "c"),
+    "no drift": ({"a": at(0, drift_s=0), "b": at(0, drift_s=0), "c": at(1, drift_s=0)}, "c"),
+    "no event yet in any": ({"a": at(None), "b": at(None)}, ""),
+    "no event yet is lowest": ({"a": at(None), "b": at(-100)}, "b"),
+    "groups know nothing of each other": ({"a": at(0), "b": at(100), "c": at(100, group="h")}, "b"),
+}
+
+
+@pytest.mark.parametrize(("waiting", "ahead"), AHEAD.values(), ids=AHEAD)
 def test_a_source_waits_for_its_groups_lowest_beyond_the_drift(waiting: dict[str, Progress], ahead: str) -> None:
     assert those_ahead(waiting) == set(ahead)
 
@@ -169,17 +169,18 @@ def test_the_state_tells_the_largest_time_of_each_split_over_timelines_and_batch
     assert largest_times(pair.workspace) == {("a", "k"): 9, ("a", None): None, ("b", None): 3}
 
 
-@pytest.mark.parametrize(
-    ("splits", "read", "ahead"),
-    [
-        ({}, ["in_a/1", "in_b/1", "in_b/2"], 0),
-        ({("a", "x"): 20, ("b", None): 10}, ["in_a/1", "in_b/1", "in_b/2"], 0),
-        ({("a", "x"): 21, ("b", None): 10}, ["in_b/1", "in_b/2"], 1),
-        ({("a", "x"): 21, ("a", "y"): 10, ("b", None): 10}, ["in_a/1", "in_b/1", "in_b/2"], 0),
-        ({("a", "x"): 10, ("b", None): 21}, ["in_a/1"], 2),
-        ({("b", None): 21}, ["in_a/1"], 2),
-    ],
-)
+ALL = ["in_a/1", "in_b/1", "in_b/2"]
+WAITING: dict[str, tuple[Splits, list[str], int]] = {
+    "no event yet": ({}, ALL, 0),
+    "exactly the drift": ({("a", "x"): 20, ("b", None): 10}, ALL, 0),
+    "beyond the drift": ({("a", "x"): 21, ("b", None): 10}, ALL[1:], 1),
+    "one split beyond it": ({("a", "x"): 21, ("a", "y"): 10, ("b", None): 10}, ALL, 0),
+    "the other source beyond it": ({("a", "x"): 10, ("b", None): 21}, ALL[:1], 2),
+    "no event yet in one": ({("b", None): 21}, ALL[:1], 2),
+}
+
+
+@pytest.mark.parametrize(("splits", "read", "ahead"), WAITING.values(), ids=WAITING)
 def test_a_source_that_is_ahead_leaves_its_files(tmp_path: Path, splits: Splits, read: list[str], ahead: int) -> None:
     pair = Pair(tmp_path).processed(splits)
     pair.land("in_a/1", "in_b/1", "in_b/2")

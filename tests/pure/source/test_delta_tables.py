@@ -217,7 +217,11 @@ def test_added_columns_are_left_out_and_one_that_is_gone_stops_the_source(tmp_pa
     assert "did you mean `other`?" in said
 
 
-@pytest.mark.parametrize(("most", "read", "left"), [({"max_versions": 2}, [0, 1], 3), ({"max_bytes": 1}, [0], 4)])
+@pytest.mark.parametrize(
+    ("most", "read", "left"),
+    [({"max_versions": 2}, [0, 1], 3), ({"max_bytes": 1}, [0], 4)],
+    ids=["versions", "bytes"],
+)
 def test_one_ingestion_reads_a_bounded_number_of_versions_and_bytes(
     tmp_path: Path, most: dict[str, int], read: list[int], left: int
 ) -> None:

@@ -139,21 +139,21 @@ def test_files_are_in_the_order_of_their_arrivals_with_rows_and_bounds(tmp_path:
     ]
 
 
-@pytest.mark.parametrize(
-    ("files", "by_arrival", "order"),
-    [
-        ({"a": [1, 5], "b": [4, 9]}, True, None),  # they overlap
-        ({"a": [1, 5], "b": [5, 5], "c": [5, 6]}, True, ["a", "b", "c"]),  # they meet, and their names rise
-        ({"b": [1, 5], "a": [5, 6]}, True, None),
-        ({"b": [6], "a": [1, 5]}, False, ["a", "b"]),  # by position, where arrivals rise with the names
-        ({"b": [1, 5], "a": [6]}, False, None),  # the clock is not each record's arrival
-        ({"a": [1, 3, 2], "b": [50]}, True, None),  # from here: arrivals fall, lack, or are older than 1900
-        ({"a": [1, 2, 3, 1], "b": [50]}, True, None),
-        ({"a": [1, None, 2], "b": [50]}, True, None),
-        ({"a": [None, 1], "b": [50]}, True, None),
-        ({"a": [-4_000_000_000, 1], "b": [50]}, True, None),
-    ],
-)
+ORDERS: dict[str, tuple[dict[str, list[int | None]], bool, list[str] | None]] = {
+    "they overlap": ({"a": [1, 5], "b": [4, 9]}, True, None),
+    "they meet and their names rise": ({"a": [1, 5], "b": [5, 5], "c": [5, 6]}, True, ["a", "b", "c"]),
+    "they meet and their names fall": ({"b": [1, 5], "a": [5, 6]}, True, None),
+    "by position, arrivals rise with the names": ({"b": [6], "a": [1, 5]}, False, ["a", "b"]),
+    "by position, the clock is not each record's arrival": ({"b": [1, 5], "a": [6]}, False, None),
+    "arrivals fall in a group of rows": ({"a": [1, 3, 2], "b": [50]}, True, None),
+    "arrivals fall between groups of rows": ({"a": [1, 2, 3, 1], "b": [50]}, True, None),
+    "an arrival lacks": ({"a": [1, None, 2], "b": [50]}, True, None),
+    "the first arrival lacks": ({"a": [None, 1], "b": [50]}, True, None),
+    "an arrival is older than 1900": ({"a": [-4_000_000_000, 1], "b": [50]}, True, None),
+}
+
+
+@pytest.mark.parametrize(("files", "by_arrival", "order"), ORDERS.values(), ids=ORDERS)
 def test_files_that_lie_in_the_order_of_the_log_are_not_sorted(
     tmp_path: Path, files: dict[str, list[int | None]], by_arrival: bool, order: list[str] | None
 ) -> None:
