@@ -87,6 +87,25 @@ def files_of(spec: Spec) -> FilesSource:
 
 
 TABLE: dict[str, Any] = {"name": "s", "kind": "delta", "path": "../bronze/t", "schema": "t STRING, x INT"}
+TOPICS: dict[str, Any] = {
+    "name": "s",
+    "kind": "kafka",
+    "bootstrap_servers": "one:9092, two:9093",
+    "topics": ["orders"],
+    "format": "json",
+    "schema": "t STRING, x INT",
+}
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "me",
+    "sasl.password": "${KAFKA_PASSWORD}",
+}
+
+
+def with_source(source: dict[str, Any] = TOPICS, /, **keys: object) -> dict[str, Any]:
+    """Return the spec with this one source and more keys; a key that is None is left out."""
+    return {**SMALL, "sources": [{key: value for key, value in {**source, **keys}.items() if value is not None}]}
 
 
 WINDOW = SMALL["windows"][0]
@@ -100,13 +119,8 @@ def hopping(**keys: str) -> dict[str, Any]:
     return {**WINDOW, "kind": "hopping", **keys}
 
 
-def session(**keys: str) -> dict[str, Any]:
+def session(**keys: object) -> dict[str, Any]:
     return {"name": "w", "kind": "session", "aggregates": {"n": "count(*)"}, **keys}
-
-
-def grouped(name: str) -> dict[str, Any]:
-    """Return a window of hours by upper(t) AS big."""
-    return {**WINDOW, "name": name, "group_by": ["upper(t) AS big"]}
 
 
 def two_sources(**keys: object) -> list[dict[str, Any]]:

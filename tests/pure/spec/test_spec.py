@@ -1,22 +1,25 @@
 """The spec file: what is read, with which defaults, and what makes two specs one."""
 
 import json
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from pydantic import ValidationError
 
 from tests.pure.spec.specs import (
     EARTHQUAKES,
     LIVE,
+    LOGIN,
     SMALL,
     TABLE,
     WINDOW,
     aligned,
     changed,
     files_of,
-    grouped,
     hopping,
     over_w,
     parse,
@@ -25,14 +28,18 @@ from tests.pure.spec.specs import (
     two_aligned,
     two_sources,
     with_set,
+    with_source,
 )
+from tidemark.pipelines.cli import main
+from tidemark.resources.sources.kafka_connection import Connection
 from tidemark.timeops.durations import parse_duration
-from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors import InputError, SpecError
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import (
     RESERVED_COLUMNS,
     DeltaSource,
     FilesSource,
+    KafkaSource,
     Outputs,
     Partitions,
     Spec,
@@ -44,16 +51,6 @@ from tidemark.timeops.spec import (
 )
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.spec.text import read_yaml
-
-
-def test_a_delta_table_is_a_source_with_keys_of_its_own() -> None:
-    given = changed("sources.0", {**TABLE, "changes": "rows", "start_version": 0, "max_versions": 5})
-    (source,) = parse(given).sources
-    assert isinstance(source, DeltaSource)
-    assert (source.changes, source.start_version, source.max_versions) == ("rows", 0, 5)
-    assert source.columns_in_tables == ["t", "x", "_change_type"]
-    assert parse(json.loads(parse(given).canonical_json())) == parse(given)
-    assert schema_accepts(given)
 
 
 def test_the_example_is_read_as_frozen_models() -> None:
@@ -101,12 +98,8 @@ def test_the_example_is_read_as_frozen_models() -> None:
 def test_what_is_left_out_has_its_default() -> None:
     spec = parse({"name": "a", "sources": SMALL["sources"]})
     source, time = files_of(spec), spec.time
-    assert (source.order, source.settle, source.max_files, source.max_bytes) == (
-        "arrival_time",
-        timedelta(seconds=5),
-        10_000,
-        10 * 1024**3,
-    )
+    assert (source.order, source.settle) == ("arrival_time", timedelta(seconds=5))
+    assert (source.max_files, source.max_bytes) == (10_000, 10 * 1024**3)
     assert (dict(source.options), dict(source.rename), source.keep_unknown) == ({}, {}, False)
     assert (time.timestamp_by, time.time_zone, time.unit, time.over) == (None, "UTC", "microsecond", ())
     assert (time.out_of_order, time.late, time.early, time.end_of_input) == ("drop", None, None, "hold")
@@ -182,6 +175,10 @@ def test_nothing_changes_after_reading() -> None:
             mapping["a"] = "b"  # type: ignore[index]
 
 
+BY_UPPER_T = {**WINDOW, "group_by": ["upper(t) AS big"]}
+KEPT = changed("time.out_of_order", "keep")
+BY_CLOCK = changed("time.idle", {"advance": "window_close", "timeout": "1 min"})
+IDLE_SPLITS = {"advance": "exclude_split", "timeout": "1 min"}
 GOOD = {
     "a window over a window": changed("windows", [*SMALL["windows"], over_w(where="n > 1 AND window_end > '2020'")]),
     "a session over a window": changed(
@@ -190,62 +187,47 @@ GOOD = {
     "a sliding window over a window": changed("windows.1", over_w(kind="sliding")),
     "a window over a window over substreams": changed(
         "windows",
-        [over_w(name="days", **{"from": "hours"}, group_by=["b"]), over_w(group_by=["big AS b"]), grouped("w")],
+        [over_w(name="days", **{"from": "hours"}, group_by=["b"]), over_w(group_by=["big AS b"]), BY_UPPER_T],
         changed("time.over", ["upper(t)"]),
     ),
     "several sources": changed("sources", two_sources(timestamp_by="t", time_zone="Asia/Tokyo")),
     "only one source has an event time": changed("sources", two_sources(timestamp_by="t"), changed("time", ...)),
     "aligned sources": changed("sources", two_aligned(alignment=aligned(max_drift="0 s", update_interval="1 min"))),
-    "idle splits of aligned sources": changed(
-        "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources", two_aligned())
-    ),
+    "idle splits of aligned sources": changed("time.idle", IDLE_SPLITS, changed("sources", two_aligned())),
     "listed splits": changed("sources.0.splits", ["0", "1"], changed("sources.0.split", "x")),
-    "idle splits": changed(
-        "time.idle", {"advance": "exclude_split", "timeout": "1 min"}, changed("sources.0.split", "x")
-    ),
+    "idle splits": changed("time.idle", IDLE_SPLITS, changed("sources.0.split", "x")),
     "an idle timeout per source": changed(
         "sources",
         [{**source, "idle": {"timeout": "1 min"}} for source in two_sources()],
         changed("time.idle", {"advance": "exclude_split"}),
     ),
-    "windows closed by the clock": changed("time.idle", {"advance": "window_close", "timeout": "1 min"}),
-    "the clock's watermarks by periods": changed(
-        "time", {**SMALL["time"], "emit": {"every": "1 s"}, "idle": {"advance": "window_close", "timeout": "1 min"}}
-    ),
+    "windows closed by the clock": BY_CLOCK,
+    "the clock's watermarks by periods": changed("time.emit", {"every": "1 s"}, BY_CLOCK),
     "no event time": changed("time", {"unit": "second", "end_of_input": "flush"}),
     "zero tolerance without event time": changed("time", {"out_of_orderness": "0 s"}),
     "ticks by arrival times": changed("sources.0", LIVE, changed("time.emit", {"every": "1 s"})),
     "ticks for revisions": changed("sources.0", LIVE, changed("windows.0.emit", {"early": "1 s"})),
     "processing time in a zone": changed("sources.0.arrival_time", "t", changed("time", {"time_zone": "Asia/Tokyo"})),
-    "lateness under keep": changed("windows.0.allowed_lateness", "1 min", changed("time.out_of_order", "keep")),
+    "lateness under keep": changed("windows.0.allowed_lateness", "1 min", KEPT),
     "zero lateness under drop": changed("windows.0.allowed_lateness", "0 s"),
     "no windows": changed("windows", ...),
     "windows only": changed("outputs.ordered_events", False),
     "sessions": changed("windows.0", session(gap="30 min", max_duration="2 h")),
     "no duplicates": changed("time", {"deduplicate_by": ["t", "upper(x)"], "within": "1 hour"}),
     "no duplicates at one instant": changed("time", {"deduplicate_by": ["t"], "within": "0 s"}),
-    "late sessions": changed(
-        "windows.0", session(gap="30 min", allowed_lateness="1 min"), changed("time.out_of_order", "keep")
-    ),
+    "late sessions": changed("windows.0", session(gap="30 min", allowed_lateness="1 min"), KEPT),
     "rows for empty windows": changed("windows.0.empty_max", 5, changed("windows.0.empty", True)),
     "early results and rows for empty windows, filtered": changed(
         "windows.0", {**WINDOW, "emit": {"early": "1 s"}, "empty": True, "having": "n > 1"}
     ),
     "early results of late events": changed(
-        "windows.0",
-        {**WINDOW, "emit": {"early": "1 s"}, "allowed_lateness": "1 min"},
-        changed("time.out_of_order", "keep"),
+        "windows.0", {**WINDOW, "emit": {"early": "1 s"}, "allowed_lateness": "1 min"}, KEPT
     ),
-    "early results of sessions": changed("windows.0", {**session(gap="30 min"), "emit": {"early": "1 s"}}),
+    "early results of sessions": changed("windows.0", session(gap="30 min", emit={"early": "1 s"})),
     "sessions that late events revise": changed(
         "windows.0",
-        {
-            **session(gap="30 min", allowed_lateness="1 min"),
-            "emit": "on_time",
-            "revise_every": "0 s",
-            "history": True,
-        },
-        changed("time.out_of_order", "keep"),
+        session(gap="30 min", allowed_lateness="1 min", emit="on_time", revise_every="0 s", history=True),
+        KEPT,
     ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
     "closed on the left": changed("windows.0.closed", "left"),
@@ -268,8 +250,7 @@ GOOD = {
     "days of a zone": changed("partitions.time_zone", "Asia/Tokyo"),
     "arrival order of files": changed("sources.0.order", "position"),
     "alerts": changed(
-        "alerts",
-        {"dead_letter_rate": {"warn": "0.5 %", "error": "10%"}, "freshness": {"error": "1 hour"}},
+        "alerts", {"dead_letter_rate": {"warn": "0.5 %", "error": "10%"}, "freshness": {"error": "1 hour"}}
     ),
     "a cron schedule": changed("schedule", "*/5 * * * MON-FRI"),
     "a schedule by name": changed("schedule", "@hourly"),
@@ -291,22 +272,16 @@ def test_days_and_times_need_no_quotes() -> None:
 
 
 def test_equal_meaning_has_one_fingerprint() -> None:
-    one = changed("time.out_of_orderness", "60 s")
-    other = changed("time.out_of_orderness", "1 minute")
-    other["sources"][0]["schema"] = "t STRING,\n  x INT".replace("\n ", "")
-    other["sources"][0] |= {"settle": "PT5S", "max_bytes": "10 GiB", "order": "arrival_time", "options": {}}
+    one = changed("time.out_of_orderness", "60 s", changed("windows.1", {**WINDOW, "name": "a"}))
+    one["sources"][0]["options"] = {"sep": ";"}
+    spelled_out = {**WINDOW, "name": "a", "closed": "left", "emit": "on_close", "group_by": []}
+    other = changed("time.out_of_orderness", "1 minute", changed("windows", [spelled_out, WINDOW]))
+    other["sources"][0] |= {"schema": "t STRING,\nx INT", "options": {"delimiter": ";"}, "rename": {}}
+    other["sources"][0] |= {"settle": "PT5S", "max_bytes": "10 GiB", "order": "arrival_time"}
     other["outputs"] = {"ordered_events": True}
-    other["windows"][0] |= {"closed": "left", "emit": "on_close", "group_by": []}
     assert parse(one).canonical_json() == parse(other).canonical_json()
     assert parse(one).fingerprint() == parse(other).fingerprint()
     assert len(parse(one).fingerprint()) == 64
-
-
-def test_the_order_of_windows_and_the_spelling_of_options_mean_nothing() -> None:
-    second = {**SMALL["windows"][0], "name": "a"}
-    one = changed("windows", [*SMALL["windows"], second], changed("sources.0.options", {"sep": ";"}))
-    other = changed("windows", [second, *SMALL["windows"]], changed("sources.0.options", {"delimiter": ";"}))
-    assert parse(one).fingerprint() == parse(other).fingerprint()
 
 
 @pytest.mark.parametrize(
@@ -326,25 +301,16 @@ def test_another_meaning_has_another_fingerprint(path: str, value: object) -> No
     assert parse(changed(path, value)).fingerprint() != parse(SMALL).fingerprint()
 
 
-def test_alerts_are_shares_and_ages_and_change_no_fingerprint() -> None:
-    spec = parse(changed("alerts", {"dead_letter_rate": {"warn": "2.5 %"}, "freshness": {"error": "90 min"}}))
+def test_alerts_a_schedule_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
+    alerts = {"dead_letter_rate": {"warn": "2.5 %"}, "freshness": {"error": "90 min"}}
+    about = {"owners": ["team:data"], "tags": {"domain": "quakes"}}
+    spec = parse({**SMALL, "alerts": alerts, "schedule": "0  3 * * Sun", **about})
     assert spec.alerts.dead_letter_rate is not None
     assert (spec.alerts.dead_letter_rate.warn, spec.alerts.dead_letter_rate.error) == (0.025, None)
     assert spec.alerts.freshness is not None
     assert spec.alerts.freshness.error == timedelta(minutes=90)
+    assert (spec.schedule, spec.owners, dict(spec.tags)) == ("0 3 * * sun", ("team:data",), {"domain": "quakes"})
     assert spec.fingerprint() == parse(SMALL).fingerprint()
-
-
-def test_when_a_pipeline_runs_changes_no_result_and_so_no_fingerprint() -> None:
-    scheduled = parse(changed("schedule", "0  3 * * Sun"))
-    assert scheduled.schedule == "0 3 * * sun"
-    assert scheduled.fingerprint() == parse(SMALL).fingerprint()
-
-
-def test_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
-    owned = parse(changed("owners", ["team:data"], changed("tags", {"domain": "quakes"})))
-    assert (owned.owners, dict(owned.tags)) == (("team:data",), {"domain": "quakes"})
-    assert owned.fingerprint() == parse(SMALL).fingerprint()
 
 
 def test_the_canonical_json_is_itself_a_spec_of_the_same_meaning() -> None:
@@ -359,27 +325,11 @@ def test_every_key_of_the_schema_is_described() -> None:
     schema = spec_json_schema()
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     models = {"Spec": schema, **schema["$defs"]}
-    assert {
-        "Spec",
-        "DeltaSource",
-        "FilesSource",
-        "KafkaSource",
-        "TimeSpec",
-        "Periodic",
-        "Idle",
-        "SourceIdle",
-        "Alignment",
-        "TolerancePolicy",
-        "WindowSpec",
-        "Early",
-        "Catalog",
-        "Outputs",
-        "Alerts",
-        "RateLevels",
-        "AgeLevels",
-        "Partitions",
-        "OnNewInput",
-    } == set(models)
+    assert set(models) == {
+        *["Spec", "DeltaSource", "FilesSource", "KafkaSource", "SourceIdle", "Alignment", "Catalog", "Outputs"],
+        *["TimeSpec", "Periodic", "Idle", "TolerancePolicy", "WindowSpec", "Early", "Partitions", "OnNewInput"],
+        *["Alerts", "RateLevels", "AgeLevels"],
+    }
     for name, model in models.items():
         assert model["additionalProperties"] is False, name
         for key, part in model["properties"].items():
@@ -409,10 +359,6 @@ def test_the_schema_and_the_parser_agree_on_durations(text: str) -> None:
     assert schema_accepts(changed("time.out_of_orderness", text)) is is_read
 
 
-def source(schema: str, **rename: str) -> FilesSource:
-    return FilesSource(name="s", kind="files", path="*", format="csv", schema=schema, rename=rename)
-
-
 @pytest.mark.parametrize(
     ("schema", "rename", "in_files", "in_tables"),
     [
@@ -429,7 +375,7 @@ def source(schema: str, **rename: str) -> FilesSource:
 def test_schema_names_a_column_as_the_file_does_or_as_the_tables_do(
     schema: str, rename: dict[str, str], in_files: list[str], in_tables: list[str]
 ) -> None:
-    given = source(schema, **rename)
+    given = FilesSource(name="s", kind="files", path="*", format="csv", schema=schema, rename=rename)
     assert list(names_in_files(top_level_names(schema), given.rename).values()) == in_files
     assert given.columns_in_tables == in_tables
 
@@ -458,3 +404,85 @@ def test_only_a_line_feed_ends_a_line_of_yaml(sign: str) -> None:
     )
     assert document.data == {"name": "p", "sources": [f"two{sign}lines", f"plain{sign}text", "\ue000"]}
     assert document.lines["sources",] == 3
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        with_source(TABLE, changes="rows", start_version=0, max_versions=5),
+        with_source(),
+        with_source(topics=None, topic_pattern="orders[.].*", start="latest", order="position"),
+        with_source(format="avro", avro_schema="order.avsc", skip_bytes=5, keep_unknown=True),
+        with_source(format="raw", schema="t STRING", start={"orders": {"0": 5}}, on_data_loss="note"),
+        with_source(metadata={"key": "k", "timestamp": "at"}, start="2026-01-01T01:00:00+01:00", options=LOGIN),
+        with_source(alignment={"group": "g", "max_drift": "1 minute"}),  # its partitions wait for each other
+    ],
+)
+def test_a_table_and_topics_are_read_and_written_as_they_are(source: dict[str, Any]) -> None:
+    spec = parse(source)
+    assert parse(json.loads(spec.canonical_json())) == spec
+    assert schema_accepts(source)
+    assert schema_accepts(json.loads(spec.canonical_json()))
+    assert spec.uses_splits == (spec.sources[0].kind == "kafka")
+    assert not spec.reads_files_only
+
+
+def test_a_delta_table_is_a_source_with_keys_of_its_own() -> None:
+    (source,) = parse(with_source(TABLE, changes="rows", start_version=0, max_versions=5)).sources
+    assert isinstance(source, DeltaSource)
+    assert (source.changes, source.start_version, source.max_versions) == ("rows", 0, 5)
+    assert source.columns_in_tables == ["t", "x", "_change_type"]
+
+
+def topics_of(spec: dict[str, Any]) -> KafkaSource:
+    (source,) = parse(spec).sources
+    assert isinstance(source, KafkaSource)
+    return source
+
+
+def test_what_kafka_says_of_a_record_follows_the_columns() -> None:
+    source = topics_of(with_source(metadata={"headers": "h", "offset": "o"}, start="2026-01-01T01:00:00+01:00"))
+    assert source.columns_in_tables == ["t", "x", "h", "o"]
+    assert source.bootstrap_servers == "one:9092,two:9093"
+    assert source.start == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_options_of_kafka_are_said_in_the_words_of_both_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("ca", "certificate", "key"):
+        (tmp_path / f"{name}.pem").write_text(f"the {name}")
+    monkeypatch.setenv("KAFKA_PASSWORD", 'a"b\\c')
+    files = {f"ssl.{name}.location": f"{name}.pem" for name in ("ca", "certificate", "key")}
+    more = {"ssl.endpoint.identification.algorithm": "none", "isolation.level": "read_uncommitted"}
+    made = Connection.of(topics_of(with_source(options={**LOGIN, **files, **more})), tmp_path)
+    of_python, of_java = made.for_librdkafka(), made.for_spark()
+    assert of_python["sasl.password"] == 'a"b\\c'
+    assert of_python["ssl.key.pem"] == of_java["kafka.ssl.keystore.key"] == "the key"
+    assert of_python["ssl.ca.pem"] == of_java["kafka.ssl.truststore.certificates"] == "the ca"
+    assert of_java["kafka.ssl.truststore.type"] == of_java["kafka.ssl.keystore.type"] == "PEM"
+    assert of_java["kafka.sasl.jaas.config"] == (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required "
+        r'username="me" password="a\"b\\c";'
+    )
+    assert of_java["kafka.ssl.endpoint.identification.algorithm"] == ""
+    assert of_java["kafka.isolation.level"] == "read_uncommitted"
+    assert "isolation.level" not in of_python
+    assert 'a"b' not in repr(made)
+
+
+def test_only_variables_for_kafka_are_sent_to_the_brokers_that_a_spec_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Commands refuse the spec, and nothing connects for a source that came another way."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of this machine")
+    given = with_source(options={**LOGIN, "sasl.password": "${AWS_SECRET_ACCESS_KEY}"})
+    with pytest.raises(InputError, match="the variable AWS_SECRET_ACCESS_KEY may not be sent to brokers"):
+        Connection.of(topics_of(given), tmp_path)
+    (tmp_path / "small.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+    done = CliRunner().invoke(main, ["validate", str(tmp_path / "small.yaml")])
+    assert done.exit_code == 2
+    assert 'sources[0].options["sasl.password"]: the variable AWS_SECRET_ACCESS_KEY may not be sent' in done.output
+    assert "of this machine" not in done.output
+    monkeypatch.setenv("TIDEMARK_KAFKA_VARIABLES", "OTHER, AWS_SECRET_ACCESS_KEY")
+    assert Connection.of(topics_of(given), tmp_path).options["sasl.password"] == "of this machine"

@@ -1,15 +1,81 @@
-"""Meaning of a change of a spec for tables that are there: key by key, without any table."""
+"""A change of a spec: what it means for tables that are there, key by key, and how commands tell it; no Spark."""
 
 import json
-from textwrap import dedent
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner, Result
 
+from tests.pure.batch.batches import START, planned
+from tidemark.assets.pending_work import look
+from tidemark.assets.spec_changes import ensure_taken
+from tidemark.pipelines import cli
+from tidemark.pipelines.cli import main
+from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.batches.batch_log import BatchLog
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, FILES, FILES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import parse_spec
-from tidemark.timeops.spec.changes import Change, Meaning, changes_between, names_of_sources
+from tidemark.timeops.spec.changes import (
+    Change,
+    Meaning,
+    changes_between,
+    is_wider,
+    names_of_sources,
+    types_in_tables,
+)
 
-SPEC = """
+WIDER = {
+    "tinyint": ["bigint"],
+    "int": ["bigint", "double", "decimal(12,2)"],
+    "bigint": ["decimal(19,0)"],
+    "float": ["double"],
+    "decimal(10,2)": ["decimal(12,4)"],
+    "date": ["timestamp"],
+    "array<int>": ["array<bigint>"],
+}
+NOT_WIDER = {
+    "int": ["int", "decimal(10,2)"],
+    "bigint": ["int", "double"],
+    "decimal(10,2)": ["decimal(11,4)", "bigint"],
+    "decimal(5,0)": ["bigint"],
+    "timestamp": ["date"],
+    "date": ["timestamp_ntz"],
+    "string": ["int"],
+    "array<int>": ["bigint"],
+}
+
+
+@pytest.mark.parametrize(("before", "now"), [(before, now) for before, others in WIDER.items() for now in others])
+def test_a_wider_type_holds_every_value(before: str, now: str) -> None:
+    assert is_wider(before, now)
+    assert not is_wider(now, before)
+
+
+@pytest.mark.parametrize(("before", "now"), [(before, now) for before, others in NOT_WIDER.items() for now in others])
+def test_another_type_is_no_wider_one(before: str, now: str) -> None:
+    assert not is_wider(before, now)
+
+
+def test_words_of_one_type_are_one_spelling_and_comments_are_no_part_of_it() -> None:
+    ddl = "a INTEGER, `b c`: Long COMMENT 'x, y', d DEC(10, 2) NOT NULL, e NUMERIC, f Real, at TIMESTAMP_LTZ"
+    assert types_in_tables(ddl, {"a": "A"}) == {
+        "A": "int",
+        "b c": "bigint",
+        "d": "decimal(10,2)",
+        "e": "decimal(10,0)",
+        "f": "float",
+        "at": "timestamp",
+    }
+    nested = {"s": "struct<Long:int,b:array<bigint>>", "m": "map<string,int>"}
+    assert types_in_tables("s STRUCT<Long: Int, b ARRAY<LONG>>, m MAP<STRING, Int>", {}) == nested
+    assert types_in_tables("s struct<Long INT, b: array<bigint>>, m Map<string,INTEGER>", {}) == nested
+
+
+SPEC = """\
 name: shop
 sources:
   - name: tills
@@ -36,12 +102,15 @@ def canonical(text: str) -> dict[str, object]:
     return read
 
 
-def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
-    after = before
+def edited(*replacements: tuple[str, str], text: str = SPEC) -> str:
     for old, new in replacements:
-        assert old in after
-        after = after.replace(old, new)
-    return changes_between(canonical(before), canonical(after))
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
+    return changes_between(canonical(before), canonical(edited(*replacements, text=before)))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +168,6 @@ def test_days_become_instants_only_where_all_sources_begin_them_alike() -> None:
         ("deduplicate_by: [k]", "deduplicate_by: [at]", "time.deduplicate_by", PAST, (), True),
         (", deduplicate_by: [k], within: 1 hour", "", "time.deduplicate_by", HERE, (), True),
         ("at, dedup", 'at, start_at: "2026-01-01T00:00:00Z", dedup', "time.start_at", PAST, (), True),
-        ("at, dedup", "at, over: [k], dedup", "time.over", PAST, (), True),
         ("in/*.csv", "there/*.csv", "sources[tills].path", HERE, (), False),
         ("name: tills", "name: counters", "sources[counters]", REFUSED, (), True),
         ("name: tills", "name: counters", "sources[tills]", REFUSED, (), True),
@@ -114,9 +182,16 @@ def test_days_become_instants_only_where_all_sources_begin_them_alike() -> None:
 def test_each_key_has_a_meaning(
     old: str, new: str, path: str, meaning: Meaning, windows: tuple[str, ...], judges: bool
 ) -> None:
-    replaced = [(old, new)] if "over: [k]" not in new else [(old, new), ("sum(c)}", "sum(c)}, group_by: [k]")]
-    (found,) = [one for one in changes(*replaced) if one.path == path]
+    (found,) = [one for one in changes((old, new)) if one.path == path]
     assert (found.meaning, found.windows, found.judges) == (meaning, windows, judges)
+
+
+def test_other_substreams_need_the_past() -> None:
+    told = {
+        one.path: one for one in changes(("at, dedup", "at, over: [k], dedup"), ("sum(c)}", "sum(c)}, group_by: [k]"))
+    }
+    over = told["time.over"]
+    assert (over.meaning, over.windows, over.judges) == (PAST, (), True)
 
 
 def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
@@ -155,7 +230,7 @@ def test_a_change_names_its_place_in_the_file() -> None:
     (found,) = changes(("size: 1 hour", "size: 2 hours"))
     assert found.keys(spec) == ("windows", 0, "size")
     (gone,) = changes(("  - {name: over_w, kind: tumbling, from: w, size: 1 day, aggregates: {c: sum(c)}}\n", ""))
-    assert gone.keys(parse_spec(dedent(SPEC).rsplit("  - ", 1)[0], file="shop.yaml")) == ("windows",)
+    assert gone.keys(parse_spec(SPEC.rsplit("  - ", 1)[0], file="shop.yaml")) == ("windows",)
 
 
 def test_a_window_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
@@ -167,16 +242,18 @@ def test_a_window_with_another_name_goes_on_and_what_else_it_changes_is_told_of_
 
 
 @pytest.mark.parametrize(
-    ("before", "replacements"),
+    ("name", "before", "now"),
     [
-        (SPEC, (("name: w,", "name: w, was: long_ago,"),)),
-        (SPEC.replace("name: w,", "name: w, was: long_ago,"), ((", was: long_ago,", ","),)),
+        ("name: w,", "name: w,", "name: w, was: long_ago,"),
+        ("name: w,", "name: w, was: long_ago,", "name: w,"),
+        ("name: tills", "name: tills\n    was: before", "name: tills\n    was: long_ago"),
+        ("name: tills", "name: tills\n    was: before", "name: tills"),
     ],
 )
-def test_a_former_name_that_no_table_has_changes_nothing(
-    before: str, replacements: tuple[tuple[str, str], ...]
+def test_a_former_name_of_a_window_or_source_that_no_table_has_changes_nothing(
+    name: str, before: str, now: str
 ) -> None:
-    [found] = changes(*replacements, before=before)
+    [found] = changes((before, now), before=edited((name, before)))
     assert (found.meaning, found.judges) == (Meaning.NOTHING, False)
 
 
@@ -186,16 +263,23 @@ def test_a_name_that_one_window_had_may_become_that_of_another() -> None:
     assert [(one.path, one.meaning) for one in changes(*named, before=before)] == [("windows[free].was", HERE)]
 
 
-@pytest.mark.parametrize("former", ["over_w", "W", "w"])
-def test_a_former_name_is_of_no_window_that_is_there(former: str) -> None:
-    with pytest.raises(SpecError, match=f"`{former}` is the name of a window of this spec"):
-        parse_spec(SPEC.replace("name: w,", f"name: w, was: {former},"), file="shop.yaml")
-
-
-def test_a_former_name_leads_to_one_window() -> None:
-    both = SPEC.replace("name: w,", "name: w, was: x,").replace("name: over_w,", "name: over_w, was: x,")
-    with pytest.raises(SpecError, match="two windows were `x`"):
-        parse_spec(both, file="shop.yaml")
+@pytest.mark.parametrize(
+    ("replacements", "said"),
+    [
+        ([("name: w,", "name: w, was: over_w,")], "`over_w` is the name of a window of this spec"),
+        ([("name: w,", "name: w, was: W,")], "`W` is the name of a window of this spec"),
+        ([("name: w,", "name: w, was: w,")], "`w` is the name of a window of this spec"),
+        ([("name: web", "name: web, was: tills")], "`tills` is the name of a source of this spec"),
+        ([("name: web", "name: web, was: TILLS")], "`TILLS` is the name of a source of this spec"),
+        ([("name: w,", "name: w, was: x,"), ("name: over_w,", "name: over_w, was: x,")], "two windows were `x`"),
+        ([("name: tills", "name: tills\n    was: x"), ("name: web", "name: web, was: x")], "two sources were `x`"),
+    ],
+)
+def test_a_former_name_leads_to_one_window_or_source_and_is_of_none_that_is_there(
+    replacements: list[tuple[str, str]], said: str
+) -> None:
+    with pytest.raises(SpecError, match=said):
+        parse_spec(edited(*replacements, text=BOTH), file="shop.yaml")
 
 
 def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
@@ -204,11 +288,7 @@ def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_
     assert (found.asks_for_the_past, found.needs_decision, found.judges) == (False, False, False)
     assert found.keys(parse_spec(SPEC.replace(*RENAMED), file="shop.yaml")) == ("sources", 0, "was")
     told = {one.path: one.meaning for one in changes(RENAMED, ("n INT", "n BIGINT"), ("in/*.csv", "there/*.csv"))}
-    assert told == {
-        "sources[counters].was": HERE,
-        "sources[counters].schema": HERE,
-        "sources[counters].path": HERE,
-    }
+    assert told == {f"sources[counters].{key}": HERE for key in ("was", "schema", "path")}
 
 
 def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() -> None:
@@ -216,13 +296,6 @@ def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() 
     assert (new.meaning, new.effect[-44:]) == (REFUSED, "read: write `was: tills` beside the new name")
     [typo, _] = changes(("name: tills", "name: counters\n    was: till"))
     assert (typo.path, typo.meaning) == ("sources[counters]", REFUSED)
-
-
-@pytest.mark.parametrize("now", ["name: tills\n    was: long_ago", "name: tills"])
-def test_a_former_name_of_a_source_that_nothing_has_changes_nothing(now: str) -> None:
-    before = SPEC.replace("name: tills", "name: tills\n    was: before")
-    [found] = changes(("name: tills\n    was: before", now), before=before)
-    assert (found.meaning, found.judges) == (Meaning.NOTHING, False)
 
 
 @pytest.mark.parametrize(
@@ -235,22 +308,8 @@ def test_a_former_name_of_a_source_that_nothing_has_changes_nothing(now: str) ->
     ],
 )
 def test_what_goes_by_the_name_of_a_source_needs_its_past(old: str, new: str, windows: tuple[str, ...]) -> None:
-    assert old in SPEC
-    [found] = changes(RENAMED, before=SPEC.replace(old, new))
+    [found] = changes(RENAMED, before=edited((old, new)))
     assert (found.meaning, found.windows) == (PAST, windows)
-
-
-@pytest.mark.parametrize("was", ["tills", "TILLS"])
-def test_two_sources_cannot_swap_their_names(was: str) -> None:
-    both = BOTH.replace("name: web", f"name: web, was: {was}")
-    with pytest.raises(SpecError, match=f"`{was}` is the name of a source of this spec"):
-        parse_spec(both, file="shop.yaml")
-
-
-def test_a_former_name_of_sources_leads_to_one_source() -> None:
-    both = BOTH.replace("name: tills", "name: tills\n    was: x")
-    with pytest.raises(SpecError, match="two sources were `x`"):
-        parse_spec(both.replace("name: web", "name: web, was: x"), file="shop.yaml")
 
 
 def test_a_name_that_another_source_had_is_refused_and_the_own_one_is_not() -> None:
@@ -300,3 +359,149 @@ def test_what_a_moved_source_means_is_told_by_its_kind(before: str, old: str, ne
     [found] = changes((old, new), before=before)
     assert (found.meaning, said in found.effect) == (HERE, True), found.effect
     assert ("partitions of" in found.effect) == ("partitions of" in said)
+
+
+ANEW = "anew from the log with `tidemark rebuild shop.yaml"
+BOTH_W = "--window w --window over_w"
+OTHER = "To do: take the change back, or choose another name or warehouse for the new spec"
+SNAPSHOT = "  - {name: v, kind: snapshot, aggregates: {c: count(*)}}"
+
+
+@pytest.fixture
+def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the spec of a pipeline that has processed a batch, and an empty folder of input."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("TIDEMARK_WAREHOUSE", raising=False)
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "shop.yaml"
+    path.write_text(SPEC)
+    made = read_spec(path).spec
+    lake = Lake(tmp_path / "warehouse" / "shop")
+    lake.create(BATCHES, BATCHES_SCHEMA)
+    lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
+    lake.create(FILES, FILES_SCHEMA)
+    log = BatchLog(lake)
+    plan = planned(log, end_seq=0, fingerprint=made.fingerprint())
+    item = {"_after_seq": -1, "_control_seq": 0, "kind": "spec", "argument": made.canonical_json(), "_batch_id": 0}
+    rows = pa.Table.from_pylist([item], schema=LOG_CONTROL_SCHEMA)
+    written = lake.append_rows(LOG_CONTROL, rows, attempt=plan.attempt, expect=0)
+    log.commit(plan, {}, {LOG_CONTROL: written.version}, START)
+    return path
+
+
+def call(*words: str) -> Result:
+    return CliRunner().invoke(main, list(words), catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "to_do"),
+    [
+        ("n INT", "n DATE", "line 8, sources[0].schema: `n` was INT, is DATE: values that are there", OTHER),
+        ("n INT", "n STRING", "line 8, sources[0].schema: `n` was INT, is STRING: the values of", f"{ANEW}`"),
+        ("[k], within", "[n], within", 'line 9, time.deduplicate_by: was ["k"], is ["n"]', f"{ANEW}`"),
+        ("size: 1 hour", "size: 2 hours", "line 11, windows[0].size: was ", f"{ANEW} {BOTH_W}`"),
+        ("at, dedup", "at, start_at: '2026-01-01T00:00:00Z', dedup", "time.start_at: was the default", f"{ANEW}`"),
+        ("sum(c)}}", "sum(c)}}\n" + SNAPSHOT, "line 13, windows[2]: `v` new", f"{ANEW} --window v`"),
+    ],
+)
+def test_a_change_that_is_refused_is_told_by_key_and_line(
+    spec: Path, old: str, new: str, said: str, to_do: str
+) -> None:
+    spec.write_text(edited((old, new)))
+    done = call("validate", "shop.yaml")
+    assert (done.exit_code, done.stdout) == (2, ""), done.stderr
+    assert "shop.yaml changed since the tables in " in done.stderr
+    assert said in done.stderr
+    assert to_do in done.stderr
+
+
+def test_windows_whose_past_was_judged_by_other_rules_are_made_anew_with_all_tables(spec: Path) -> None:
+    spec.write_text(edited(("at, dedup", "at, out_of_orderness: 1 s, dedup"), ("size: 1 hour", "size: 2 hours")))
+    said = call("validate", "shop.yaml").stderr
+    assert "line 11, windows[0].size: was " in said
+    assert f"{ANEW}`" in said
+
+
+def test_a_run_and_a_sensor_tell_it_when_there_is_nothing_to_do(spec: Path) -> None:
+    spec.write_text(edited(("group_by: [k]", "group_by: [k, n]")))
+    done = call("run", "shop.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == call("validate", "shop.yaml").stderr
+    with pytest.raises(SpecError, match="changed since the tables"):  # the tick of a sensor fails with these words
+        look(Workspace(read_spec(spec), spec.parent / "warehouse"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute"),
+        ("options: {header: true}", "on_rewrite: read\n    missing: null\n    options: {header: true, sep: ;}"),
+        ("format: csv", "format: csv\n    rename: {count: n, n: n, number: n}"),
+        ("n INT", "who STRING"),
+    ],
+)
+def test_a_change_that_is_taken_stops_no_run(spec: Path, old: str, new: str) -> None:
+    spec.write_text(edited((old, new)))
+    ensure_taken(Workspace(read_spec(spec), spec.parent / "warehouse"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "meaning"),
+    [
+        ("n INT", "n INT, who STRING", 0, "from here on"),
+        ("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute", 0, "from here on"),
+        ("group_by: [k]", "group_by: [k, n]", 3, "needs the past"),
+        ("n INT", "N INT", 3, "refused"),
+    ],
+)
+def test_a_plan_says_what_changed_and_its_exit_status_whether_it_needs_a_decision(
+    spec: Path, old: str, new: str, code: int, meaning: str
+) -> None:
+    spec.write_text(edited((old, new)))
+    shown, told = call("plan", "shop.yaml"), call("plan", "shop.yaml", "--json")
+    assert (shown.exit_code, told.exit_code) == (code, code), shown.output
+    found = json.loads(told.stdout)
+    assert (found["meaning"], found["needs_decision"], found["run"]["files"]) == (meaning, code == 3, 0)
+    assert (found["past"], found["would_differ"]) == (None, None), "nothing was processed"
+    (change,) = found["changes"]
+    assert (change["meaning"], change["place"].startswith("line ")) == (meaning, True)
+    assert "1 change since batch 0" in shown.stdout
+    assert change["sentence"] in shown.stdout
+    assert ("To do: " in shown.stdout) == (code == 3)
+    tables = sorted(path.name for path in (spec.parent / "warehouse" / "shop").iterdir())
+    assert tables == ["_state", "batches", "log_control"]
+
+
+def test_a_plan_of_a_spec_that_did_not_change_says_so_and_there_is_none_of_a_bad_one(spec: Path) -> None:
+    shown, told = call("plan", "shop.yaml"), call("plan", "shop.yaml", "--json")
+    assert "shop: nothing changed since batch 0, committed 2026-01-01 00:00:00 UTC" in shown.stdout
+    found = json.loads(told.stdout)
+    assert (shown.exit_code, found["meaning"], found["needs_decision"], found["changes"]) == (0, "nothing", False, [])
+    spec.write_text(edited(("size: 1 hour", "size: 1 bit")))
+    assert (call("plan", "shop.yaml").exit_code, call("plan", "shop.yaml", "--json").exit_code) == (2, 2)
+
+
+def test_keys_that_are_set_beside_the_file_are_planned_too(spec: Path) -> None:
+    found = json.loads(call("plan", "shop.yaml", "--json", "--set", "time.out_of_orderness=30s").stdout)
+    assert [one["key"] for one in found["changes"]] == ["time.out_of_orderness"]
+
+
+def test_a_pipeline_without_tables_has_nothing_that_could_change(spec: Path) -> None:
+    shown = call("plan", "shop.yaml", "--warehouse", "elsewhere")
+    assert (shown.exit_code, "no tables in" in shown.stdout) == (0, True), shown.output
+
+
+def test_validate_says_what_each_change_means(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_check_expressions", lambda _file: None)  # needs Spark
+    spec.write_text(edited(("n INT", "who STRING")))
+    done = call("validate", "shop.yaml")
+    gone = "`n` gone: it stays in the tables, null in the records from here on"
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [
+            "shop: from here on: line 8, sources[0].schema: `who` STRING new: null in the records before",
+            f"shop: from here on: line 8, sources[0].schema: {gone}",
+            "shop: ok",
+        ],
+    )
