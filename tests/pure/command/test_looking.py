@@ -1,7 +1,7 @@
-"""`tidemark status` and `tidemark show` on tables that are written without Spark.
+"""Text that commands print of tables that are written without Spark: state, rows, and the numbers of a run.
 
-Here: what is printed, and which rows. Not here: the page of `tidemark report` (report/), a failed check of a real run
-(tests/runs/letter/test_failed_checks.py).
+Here: what is printed, which rows, and that no text of others commands a terminal. Not here: the page of
+`tidemark report` (report/), a failed check of a real run (tests/runs/letter/test_failed_checks.py).
 """
 
 import csv
@@ -14,6 +14,7 @@ import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,11 +25,14 @@ from syrupy.assertion import SnapshotAssertion
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, letter
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.report.page import page_of
-from tidemark.pipelines.terminal import in_a_line, lines_of, write_rows
+from tidemark.pipelines.runner import RunReport
+from tidemark.pipelines.terminal import in_a_line, lines_of, show_report, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import InputError, LakeError
+from tidemark.timeops.printable import json_line, printable
 
 AGE = re.compile(r"\d+ days( \d+ hours?)?(?= behind)")
 """How far the clock is ahead, which grows."""
@@ -53,6 +57,15 @@ def call(shop: Shop, command: str, *words: str) -> Result:
     return CliRunner().invoke(main, given, catch_exceptions=False)
 
 
+def state(shop: Shop) -> Any:
+    """Return what `tidemark status --json` says."""
+    return json.loads(call(shop, "status", "--json").stdout)
+
+
+def rows(shop: Shop, table: str, *words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in call(shop, "show", table, *words, "--format", "json").stdout.splitlines()]
+
+
 def begin(shop: Shop, owner: Owner) -> None:
     """Plan the next batch without committing it."""
     log = BatchLog(shop.lake)
@@ -72,7 +85,7 @@ def test_status_tells_how_a_pipeline_stands(shop: Shop, snapshot: SnapshotAssert
     done = call(shop, "status")
     assert done.exit_code == 0
     assert AGE.sub("… days", done.stdout).replace(str(shop.folder), "FOLDER") == snapshot
-    found = json.loads(call(shop, "status", "--json").stdout)
+    found = state(shop)
     assert (found["records"], found["held"], found["dead_letters"]) == (10, 2, 2)
     assert (found["watermark"], found["flushed"]) == ("2026-01-01T00:00:06+00:00", False)
     assert found["watermark_delay_seconds"] > timedelta(days=1).total_seconds()
@@ -94,22 +107,21 @@ def test_status_lines_fit_on_a_page_and_names_of_files_are_written_out(shop: Sho
     assert not {"\x9b", "\u202e"} & set(printed)
     assert "  copies        b.csv: the same bytes were read as a.csv\n" in printed
     assert "column`at`ismissingfromtheheader:column_0,column_1," in "".join(printed.split())
-    found = json.loads(call(shop, "status", "--json").stdout)
+    found = state(shop)
     assert found["files"] == {"new": 2, "young": 0, "held_back": 1, "copies": 1}
 
 
 def test_status_names_a_batch_at_work_and_one_whose_process_died(shop: Shop) -> None:
     begin(shop, this_process("run"))
-    found = json.loads(call(shop, "status", "--json").stdout)
+    found = state(shop)
     assert (found["at_work"]["batch"], found["records"]) == (2, 10)
     assert not any("batch 2" in said for said in found["wrong"])
     BatchLog(shop.lake).release(BatchLog(shop.lake).pending() or pytest.fail("no plan"), at(30))
     begin(shop, replace(this_process("other"), pid=dead_process()))
-    found = json.loads(call(shop, "status", "--json").stdout)
+    found = state(shop)
     assert found["at_work"] is None
-    assert any(
-        "batch 2 (process) is not committed" in said and "ended without a message" in said for said in found["wrong"]
-    )
+    [wrong] = [said for said in found["wrong"] if "batch 2 (process) is not committed" in said]
+    assert "ended without a message" in wrong
 
 
 def test_status_of_a_pipeline_that_has_not_run_or_whose_input_is_nowhere(tmp_path: Path) -> None:
@@ -120,22 +132,21 @@ def test_status_of_a_pipeline_that_has_not_run_or_whose_input_is_nowhere(tmp_pat
     assert done.exit_code == 2, "of the bad spec; the good one is shown all the same"
     assert "none: no batch has been committed yet" in done.stdout
     assert "bad.yaml" in done.stderr
-    assert "in" in json.loads(call(made, "status", "--json").stdout)["wrong"][0]
+    assert "in" in state(made)["wrong"][0]
 
 
 def test_show_gives_rows_of_the_last_commit_the_newest_first(shop: Shop) -> None:
     shop.add(tables.DEAD_LETTERS, [letter(99) | {"reason": "early"}])  # no commit names it
-    done = call(shop, "show", "dead_letters", "--format", "json")
-    rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(row["_arrival_seq"], row["reason"]) for row in rows] == [(9, "out_of_order"), (8, "early")]
-    assert rows[1]["_event_time"] == "2025-12-31T23:59:08Z"
-    assert "2 of 2 rows of dead_letters as of batch 1" in done.stderr
+    letters = rows(shop, "dead_letters")
+    assert [(row["_arrival_seq"], row["reason"]) for row in letters] == [(9, "out_of_order"), (8, "early")]
+    assert letters[1]["_event_time"] == "2025-12-31T23:59:08Z"
+    assert "2 of 2 rows of dead_letters as of batch 1" in call(shop, "show", "dead_letters").stderr
     limited = call(shop, "show", "per_minute", "--limit", "1", "--format", "csv")
     assert next(csv.DictReader(io.StringIO(limited.stdout)))["window_start"] == "2026-01-01T00:02:00Z"
     assert "1 of 2 rows of windows/per_minute as of batch 1, the newest first" in limited.stderr
     where = "window_start < '2026-01-01 00:02:00' and till = 'a' -- only the first"
-    [line] = call(shop, "show", "windows/per_minute", "--where", where, "--format", "json").stdout.splitlines()
-    assert json.loads(line)["events"] == 1
+    [row] = rows(shop, "windows/per_minute", "--where", where)
+    assert row["events"] == 1
     assert '"batch' not in call(shop, "show", "batches", "--limit", "1", "--format", "json").stdout
 
 
@@ -156,9 +167,12 @@ def test_show_is_one_line_for_each_row_in_a_pipe_and_no_payload_reaches_the_term
         ("dead_letters", "reasn = 'early'", "did you mean `reason`?"),
         ("dead_letters", "reason ==", "Expected: a condition in SQL over _arrival_seq,"),
         ("dead_letters", "_arrival_seq = 'x'", "Cannot cast string 'x'"),
+        ("dead_letters", f"1 in (select c from read_csv('{__file__}'))", "Cannot access file"),
     ],
 )
-def test_show_says_what_there_is(shop: Shop, table: str, where: str | None, said: str) -> None:
+def test_show_says_what_there_is_and_reads_nothing_but_the_table(
+    shop: Shop, table: str, where: str | None, said: str
+) -> None:
     done = call(shop, "show", table, *(["--where", where] if where else []))
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
@@ -184,16 +198,7 @@ def test_dead_letters_are_asked_by_a_field_of_the_payload_and_by_timeline(
     payload = '{"till":"a","amount":3,"who":{"name":"Ann"}}'
     letters = [{"payload": payload, "_timeline": '["a",null]'}, {"payload": 'raw, "text', "_timeline": '["b"]'}]
     made.process(ordered=6, held=2, refused=letters)
-    printed = call(made, "show", "dead_letters", "--where", where, "--format", "json").stdout
-    assert [json.loads(line)["_arrival_seq"] for line in printed.splitlines()] == found
-
-
-def test_a_condition_reads_nothing_but_the_table(shop: Shop) -> None:
-    (shop.folder / "secret.csv").write_text("a\n1\n")
-    where = f"1 in (select a from read_csv('{shop.folder / 'secret.csv'}'))"
-    done = call(shop, "show", "dead_letters", "--where", where)
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "Cannot access file" in done.stderr
+    assert [row["_arrival_seq"] for row in rows(made, "dead_letters", "--where", where)] == found
 
 
 def test_show_names_the_table_of_which_a_file_is_gone(shop: Shop) -> None:
@@ -213,8 +218,7 @@ def test_show_of_a_pipeline_that_has_committed_nothing_fails_in_words(tmp_path: 
 
 def test_values_of_every_type_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
     kinds = pa.schema([("m", pa.map_(pa.string(), pa.int64())), ("x", pa.float64()), ("b", pa.binary())])
-    rows = pa.Table.from_pylist([{"m": [("a", 1)], "x": float("inf"), "b": b"\x01"}], schema=kinds)
-    write_rows(rows, "json")
+    write_rows(pa.Table.from_pylist([{"m": [("a", 1)], "x": float("inf"), "b": b"\x01"}], schema=kinds), "json")
     assert json.loads(capsys.readouterr().out) == {"m": {"a": 1}, "x": "inf", "b": "01"}
     assert in_a_line("x" * 1_000) == "x" * 400 + "…"
     assert in_a_line({"at": at(0)}) == '{"at":"2026-01-01T00:00:00Z"}'
@@ -240,7 +244,7 @@ def test_status_run_and_report_say_the_same_of_rows_that_were_erased_by_hand(sho
     workspace = Workspace(shop.file, shop.folder / "warehouse")
     said = "1 row of dead_letters erased by hand"
     assert said in call(shop, "status").stdout
-    assert json.loads(call(shop, "status", "--json").stdout)["by_hand"] == [said]
+    assert state(shop)["by_hand"] == [said]
     assert f"The tables have other rows by now: {said}." in page_of(workspace)
     lines = {line.label: line.in_all for line in lines_of(workspace, 1)}
     assert (lines["refused, in dead_letters"], lines["rows of dead_letters, changed by hand"]) == (2, -1)
@@ -257,13 +261,10 @@ def test_maintenance_says_what_tables_take_and_when_the_rest_is_deleted(
     shop.commit("process", 10, {"records": 0})
     done = call(shop, "maintain", "--retain", "1h")
     assert done.exit_code == 0
-    before, after = (
-        int(n.replace(",", "")) for n in re.findall(r"tables: ([\d,]+) bytes, ([\d,]+) now", done.stdout)[0]
-    )
+    [sizes] = re.findall(r"tables: ([\d,]+) bytes, ([\d,]+) now", done.stdout)
+    before, after = (int(size.replace(",", "")) for size in sizes)
     assert after > before
-    assert re.search(
-        r"[\d,]+ of these are of old versions.*: the same command after 20\d\d-.* UTC deletes", done.stdout
-    )
+    assert re.search(r"[\d,]+ of these are of old versions.*: the same command after 20.* UTC deletes", done.stdout)
 
 
 def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:
@@ -274,3 +275,68 @@ def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:
     assert call(shop, "status", "--check").exit_code == 0
     (shop.folder / "shop.yaml").write_text("name: 1")
     assert call(shop, "status", "--check").exit_code == 2
+
+
+def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stands_apart(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
+) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS).create()
+    made.ingest(429)
+    made.counts |= {"per_minute.in_windows": 366, "per_minute.window_closed": 60}
+    made.add(tables.DEAD_LETTERS, [letter(n) | {"stage": "window", "reason": "window_closed"} for n in range(60)])
+    made.process(ordered=366, held=60, refused=[{"reason": "early"}, {}, {}])
+    show_report(made.workspace, RunReport(batches=1))
+    printed = capsys.readouterr().out
+    assert printed.replace(str(tmp_path), "FOLDER") == snapshot
+    found = re.findall(r"^ +(\S.*?) +(?:[0-9]+ +)?([0-9]+) *$", printed, flags=re.MULTILINE)
+    shown = {label: int(in_all) for label, in_all in found}
+    assert shown == {
+        "records in": 429,
+        "ordered": 366,
+        "held, the watermark has not passed them": 60,
+        "refused, in dead_letters": 3,
+        "early": 1,
+        "out_of_order": 2,
+        "accepted, too late for per_minute": 60,
+        "rows of windows/per_minute": 0,
+    }
+
+
+def test_without_ordered_events_the_accepted_ones_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Shop(tmp_path, SPEC + WINDOWS + "outputs: {ordered_events: false}\n").create()
+    made.ingest(10)
+    made.process(ordered=6, held=3, refused=[{}])
+    show_report(made.workspace, RunReport(batches=1))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "records in 10 10 accepted 9 9 refused, in dead_letters 1 1" in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b]0;owned\x07", "\\x1b]0;owned\\x07"),  # sets the title of a terminal
+        ("\x9b31m\x7f", "\\x9b31m\\x7f"),  # the same in one letter
+        ("fdp.\u202excs", "fdp.\\u202excs"),  # shows a name from right to left
+        ("a\u2066b\u200b\ufeff\U000e0001", "a\\u2066b\\u200b\\ufeff\\U000e0001"),
+        ("a\r\n\tb\u2028c", "a\\r\\n\\tb\\u2028c"),
+        ("caf\udce9", "caf\\udce9"),  # a byte that is no text
+        ("朝　夕 é ß \xa0 🌊 שלום", "朝　夕 é ß \xa0 🌊 שלום"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_written_out(text: str, shown: str) -> None:
+    assert printable(text) == shown
+    assert printable(shown) == shown
+
+
+def test_json_stays_the_same_value() -> None:
+    value = {"a\x9b": ["\x7f\u202e\U000e0001", "夕\n"]}
+    assert json_line(value) == '{"a\\u009b": ["\\u007f\\u202e\\udb40\\udc01", "夕\\n"]}'
+    assert json.loads(json_line(value)) == value
+
+
+def test_errors_keep_their_lines_and_a_name_of_a_file_makes_no_new_one() -> None:
+    assert str(LakeError("two\nlines\x1b", remedy="r\u202e")) == "two\nlines\\x1b\nTo do: r\\u202e"
+    error = InputError("in/x\nTo do: delete it.csv: bad", remedy="r")
+    assert str(error) == "in/x\\nTo do: delete it.csv: bad\nTo do: r"

@@ -1,7 +1,7 @@
 """Passwords and keys that let a pipeline in to Kafka: they reach the brokers and are nowhere else.
 
 Here: a real broker with a login over TLS, this process, and a Spark Connect server with its pages. Not here: options
-in the words of each client (unit/test_kafka_spec.py).
+in the words of each client (pure/spec/test_spec.py).
 """
 
 import json
