@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 from deltalake import DeltaTable
 from syrupy.assertion import SnapshotAssertion
 
-from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, letter
+from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, at, letter, window_row
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.report.page import page_of
 from tidemark.pipelines.runner import RunReport
@@ -43,11 +43,8 @@ FRESH = "alerts: {freshness: {warn: 1 hour, error: 1 day}}\n"
 def shop(tmp_path: Path) -> Shop:
     """Ten records: six ordered, two held, two refused; a window has two rows."""
     (tmp_path / "in").mkdir()
-    made = Shop(tmp_path, SPEC + WINDOWS + FRESH).create()
-    made.ingest(10)
-    starts = [{"window_start": at(60 * n), "window_end": at(60 * n + 60), "till": "a", "events": n} for n in (1, 2)]
-    starts = [{**row, "_batch_id": 1} for row in starts]
-    made.add(tables.window_table("per_minute"), starts)
+    made = Shop.with_log(tmp_path, 10, SPEC + WINDOWS + FRESH)
+    made.add(PER_MINUTE, [{**window_row(n, events=n), "_batch_id": 1} for n in (1, 2)])
     made.process(ordered=6, held=2, refused=[{"reason": "early"}, {"payload": "\x1b[31mred\n"}])
     return made
 
@@ -193,8 +190,7 @@ def test_show_says_what_there_is_and_reads_nothing_but_the_table(
 def test_dead_letters_are_asked_by_a_field_of_the_payload_and_by_timeline(
     tmp_path: Path, where: str, found: list[int]
 ) -> None:
-    made = Shop(tmp_path).create()
-    made.ingest(10)
+    made = Shop.with_log(tmp_path, 10)
     payload = '{"till":"a","amount":3,"who":{"name":"Ann"}}'
     letters = [{"payload": payload, "_timeline": '["a",null]'}, {"payload": 'raw, "text', "_timeline": '["b"]'}]
     made.process(ordered=6, held=2, refused=letters)
@@ -280,8 +276,7 @@ def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:
 def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stands_apart(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], snapshot: SnapshotAssertion
 ) -> None:
-    made = Shop(tmp_path, SPEC + WINDOWS).create()
-    made.ingest(429)
+    made = Shop.with_log(tmp_path, 429, SPEC + WINDOWS)
     made.counts |= {"per_minute.in_windows": 366, "per_minute.window_closed": 60}
     made.add(tables.DEAD_LETTERS, [letter(n) | {"stage": "window", "reason": "window_closed"} for n in range(60)])
     made.process(ordered=366, held=60, refused=[{"reason": "early"}, {}, {}])
@@ -305,8 +300,7 @@ def test_the_printed_counts_add_up_to_the_records_and_what_a_window_missed_stand
 def test_without_ordered_events_the_accepted_ones_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = Shop(tmp_path, SPEC + WINDOWS + "outputs: {ordered_events: false}\n").create()
-    made.ingest(10)
+    made = Shop.with_log(tmp_path, 10, SPEC + WINDOWS + "outputs: {ordered_events: false}\n")
     made.process(ordered=6, held=3, refused=[{}])
     show_report(made.workspace, RunReport(batches=1))
     printed = " ".join(capsys.readouterr().out.split())

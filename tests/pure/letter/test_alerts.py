@@ -24,8 +24,7 @@ FURTHEST = {FURTHEST_US: us(FUTURE) - us(at(0)), FURTHEST_SEQ: 5, FURTHEST_T_US:
 
 def checked(folder: Path, alert: Expectation, rows: list[dict[str, Any]], spec: str = SPEC) -> Checked:
     """Return the check of a batch of ten records whose clock is at the start, and which wrote these watermarks."""
-    made = Shop(folder, spec).create()
-    made.ingest(10)
+    made = Shop.with_log(folder, 10, spec)
     made.add(tables.WATERMARKS, [{"_batch_id": 1, "clock": at(0), "final": False} | row for row in rows])
     made.commit("process", 10, {})
     last = BatchLog(made.lake).last_commit()
@@ -33,11 +32,9 @@ def checked(folder: Path, alert: Expectation, rows: list[dict[str, Any]], spec: 
     return check_alert(BatchWriter(made.workspace, last.plan), alert)
 
 
-def ahead(
-    folder: Path, watermark: datetime, *, counts: dict[str, int] | None = None, more: str = "", **row: Any
-) -> Checked:
+def ahead(folder: Path, watermark: datetime, *, more: str = "", **row: Any) -> Checked:
     """Return the check of a batch that ends with this watermark."""
-    stamps = {"watermark": watermark, "max_timestamp": watermark, "released": 0, "counts": counts or {}}
+    stamps = {"watermark": watermark, "max_timestamp": watermark, "released": 0, "counts": {}}
     rows = [stamps | row, stamps | {"_timeline": "[]", "watermark_set_by": 7}]
     return checked(folder, FAR_AHEAD, rows, SPEC + more)
 
@@ -83,10 +80,8 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
-    assert alerts_of(spec) == {
-        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD),
-        tables.DEAD_LETTERS: (BAD_EXPRESSIONS,),
-    }
+    of_tables = {tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD), tables.DEAD_LETTERS: (BAD_EXPRESSIONS,)}
+    assert alerts_of(spec) == of_tables
     assert expectations(spec)[tables.ORDERED_EVENTS][-2:] == (FAR_AHEAD, CLOCK_AHEAD)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
     assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)
@@ -95,13 +90,10 @@ def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
 @pytest.mark.parametrize(
     ("counts", "said"),
     [
-        (
-            {"refused.bad_expression": 3},
-            "the time of the event failed on 3 of 10 records; limit 20 %",
-        ),
+        ({"refused.bad_expression": 3}, "the time of the event failed on 3 of 10 records; limit 20 %"),
         (
             {"per_minute.bad_expression": 9, "refused.bad_expression": 1},
-            "the aggregates of `per_minute` failed on 9 of 10",
+            "aggregates of `per_minute` failed on 9 of 10",
         ),
         ({"per_minute.bad_expression": 2, "refused.malformed": 8}, ""),
     ],

@@ -3,6 +3,7 @@
 Here: the tables. Not here: what the page makes of them.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -30,6 +31,7 @@ WINDOWS = """
 windows:
   - {name: per_minute, kind: tumbling, size: 1 minute, group_by: [till], aggregates: {events: count(*)}}
 """
+PER_MINUTE = tables.window_table("per_minute")
 _INSTANT = pa.timestamp("us", "UTC")
 _EVENT = [
     ("_timestamp", _INSTANT),
@@ -45,27 +47,16 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
     tables.HELD_EVENTS: pa.schema(_EVENT),
     tables.DEAD_LETTERS: pa.schema(
         [
-            ("_arrival_seq", pa.int64()),
-            ("_arrival_time", _INSTANT),
-            ("_source", pa.string()),
-            ("_position", pa.int64()),
-            ("_timeline", pa.string()),
-            ("stage", pa.string()),
-            ("reason", pa.string()),
-            ("detail", pa.string()),
-            ("window_name", pa.string()),
-            ("_event_time", _INSTANT),
-            ("_watermark", _INSTANT),
-            ("lateness_us", pa.int64()),
+            *[("_arrival_seq", pa.int64()), ("_arrival_time", _INSTANT), ("_source", pa.string())],
+            *[("_position", pa.int64()), ("_timeline", pa.string())],
+            *[(name, pa.string()) for name in ("stage", "reason", "detail", "window_name")],
+            *[("_event_time", _INSTANT), ("_watermark", _INSTANT), ("lateness_us", pa.int64())],
             ("payload", pa.string()),
         ]
     ),
-    tables.window_table("per_minute"): pa.schema(
+    PER_MINUTE: pa.schema(
         [
-            ("window_start", _INSTANT),
-            ("window_end", _INSTANT),
-            ("till", pa.string()),
-            ("events", pa.int64()),
+            *[("window_start", _INSTANT), ("window_end", _INSTANT), ("till", pa.string()), ("events", pa.int64())],
             ("_batch_id", pa.int64()),
         ]
     ),
@@ -99,6 +90,13 @@ class Shop:
     def workspace(self) -> Workspace:
         """The pipeline as a program opens it."""
         return Workspace(self.file, self.folder / "warehouse")
+
+    @classmethod
+    def with_log(cls, folder: Path, records: int, text: str = SPEC) -> "Shop":
+        """Return a shop that has read so many records, and processed none."""
+        made = cls(folder, text).create()
+        made.ingest(records)
+        return made
 
     def create(self) -> "Shop":
         """Makes all tables, empty."""
@@ -146,9 +144,7 @@ class Shop:
         letters = [letter(ordered + held + n) | dict(one) for n, one in enumerate(refused)]
         self.add(tables.DEAD_LETTERS, letters)
         records = ordered + held + len(letters)
-        by_reason: dict[str, int] = {}
-        for one in letters:
-            by_reason[f"refused.{one['reason']}"] = by_reason.get(f"refused.{one['reason']}", 0) + 1
+        by_reason = Counter(f"refused.{one['reason']}" for one in letters)
         counts = {"records": records, "accepted": ordered + held, "released": ordered, **by_reason}
         position = {"watermark": None if flush else at(ordered), "max_timestamp": at(ordered + held), "final": flush}
         row = {"_batch_id": 1, "clock": at(records - 1), "released": ordered, "counts": counts, **position}
@@ -170,6 +166,11 @@ def event(seq: int) -> dict[str, Any]:
     """Return an accepted event, a second late."""
     times = {"_timestamp": at(seq - 1), "_event_time": at(seq - 1), "_arrival_time": at(seq)}
     return {"_arrival_seq": seq, "_adjusted_by": [], "_watermark": None, **times}
+
+
+def window_row(minute: int, till: str = "a", events: int = 1) -> dict[str, Any]:
+    """Return a row of the window that begins so many minutes after the start."""
+    return {"window_start": at(60 * minute), "window_end": at(60 * minute + 60), "till": till, "events": events}
 
 
 def letter(seq: int) -> dict[str, Any]:
