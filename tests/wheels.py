@@ -1,6 +1,6 @@
 """The wheel of this checkout, as `pip install PATH` builds it.
 
-Here: building it. Not here: what it has to hold (pure/project/test_packaging.py).
+Here: building it. Not here: what it has to hold (pure/project/test_project_files.py).
 """
 
 import os

@@ -1,14 +1,16 @@
-"""Documents and pins say what the code does: commands, links, specs, reasons, columns, files, tests, versions."""
+"""Documents, pins and the wheel say and hold what the code does: commands, links, specs, columns, files, versions."""
 
 import ast
 import re
 import tomllib
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
+import tidemark as tm
 from tests import ROOT
-from tests.wheels import STOREYS
+from tests.wheels import STOREYS, build_wheel, copy_checkout
 from tidemark.assets import checks, held_back
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables
@@ -60,10 +62,7 @@ def test_constraints_are_exact_versions_without_addresses_and_in_order() -> None
 
 def test_every_dependency_is_pinned() -> None:
     project = tomllib.loads(read("pyproject.toml"))["project"]
-    wanted = [
-        *project["dependencies"],
-        *(one for extra in project["optional-dependencies"].values() for one in extra),
-    ]
+    wanted = [*project["dependencies"], *(one for more in project["optional-dependencies"].values() for one in more)]
     names = {normal(re.split(r"[<>=!~\[ ;]", requirement)[0]) for requirement in wanted}
     assert names - {normal(name) for name in pins()} == set()
 
@@ -235,3 +234,23 @@ def test_columns_that_exist_only_while_spark_computes_have_names_that_no_column_
 def test_no_code_cuts_a_text_where_only_python_ends_a_line() -> None:
     """Values, names and messages may hold U+2028 or U+0085; lines of JSON, logs and files end at line feeds."""
     assert [file.name for file in CODE if ".splitlines(" in read(file)] == []
+
+
+def test_a_wheel_holds_one_top_level_name_and_every_file_of_the_storeys(tmp_path: Path) -> None:
+    checkout = tmp_path / "checkout"
+    copy_checkout(checkout)
+    before = sorted(checkout.rglob("*"))
+    wheel = build_wheel(checkout, tmp_path / "wheels")
+    assert sorted(checkout.rglob("*")) == before
+    assert wheel.name == f"tidemark-{tm.__version__}-py3-none-any.whl"
+    names = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert {name.split("/")[0] for name in names} == {"tidemark"}
+    own = {f"tidemark/{path.name}" for path in (checkout / "tidemark").iterdir() if path.is_file()}
+    inside = {f"tidemark/{path.relative_to(checkout)}" for name in STOREYS for path in (checkout / name).rglob("*.*")}
+    assert names == own | inside
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    assert [name for name in tm.__all__ if not hasattr(tm, name)] == []
+    assert dir(tm) == sorted(tm.__all__)
+    assert not hasattr(tm, "windowed")

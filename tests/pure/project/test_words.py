@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from tests import ROOT
-from tests.pure.project.test_project_files import code_in
+from tests.pure.project.test_project_files import code_in, read
 from tests.wheels import STOREYS
 
 BESIDE = ("benchmarks", "examples", "tests", "tools")
@@ -113,25 +113,27 @@ def found_on(page: str, file: str = "page.md") -> list[Found]:
     return [Found(file, 1 + line, word) for line, word in words_in(prose)]
 
 
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
 @pytest.mark.parametrize("folder", [*STOREYS, *BESIDE])
 def test_the_code_uses_none_of_these_words(folder: str) -> None:
     paths = [path for path in code_in(folder) if path != Path(__file__)]
     assert paths
-    texts, found = folder in STOREYS, list[Found]()
-    for path in paths:
-        found += found_in(path.read_text(encoding="utf-8"), str(path.relative_to(ROOT)), texts=texts)
+    found = [one for path in paths for one in found_in(read(path), name_of(path), texts=folder in STOREYS)]
     assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_a_page_uses_none_of_these_words(page: Path) -> None:
-    found = found_on(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)))
+    found = found_on(read(page), name_of(page))
     assert not found, "\n".join(map(str, found))
 
 
-@pytest.mark.parametrize("file", YAML, ids=lambda file: str(file.relative_to(ROOT)))
+@pytest.mark.parametrize("file", YAML, ids=name_of)
 def test_comments_of_yaml_and_names_of_cases_use_none_of_these_words(file: Path) -> None:
-    found = found_beside(file.read_text(encoding="utf-8"), str(file.relative_to(ROOT)))
+    found = found_beside(read(file), name_of(file))
     assert not found, "\n".join(map(str, found))
 
 
@@ -159,15 +161,12 @@ def test_words_are_found_in_texts_and_not_in_names(source: str, words: list[str]
     assert [one.word for one in found_in(source)] == words
 
 
-def test_a_word_is_found_at_its_line() -> None:
+def test_a_word_is_found_at_its_line_and_a_text_of_a_test_is_data() -> None:
     assert [str(one) for one in found_in('"""One line.\n\nIt stands here."""\n', "a.py")] == ["a.py:3: stands"]
+    source = '"""It stands."""\nx = "it stands here"  # it stands\n'
+    assert [one.line for one in found_in(source, texts=False)] == [1, 2]
 
 
 def test_a_page_is_read_outside_of_its_blocks_of_code() -> None:
     page = "It is behind the watermark.\n\n```sh\nls behind\n```\n\nRows behind it.\n"
     assert found_on(page) == [Found("page.md", 7, "behind")]
-
-
-def test_texts_of_tests_are_data() -> None:
-    source = '"""It stands."""\nx = "it stands here"  # it stands\n'
-    assert [one.line for one in found_in(source, texts=False)] == [1, 2]

@@ -1,4 +1,4 @@
-"""A change of a spec: what it means for tables that are there, key by key, and how commands tell it; no Spark."""
+"""A change of a spec: what it means for tables that are there, key by key, and what commands say of it; no Spark."""
 
 import json
 from pathlib import Path
