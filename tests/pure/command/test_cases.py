@@ -7,22 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
+from pyspark.sql import types as t
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Difference, Outcome, cut_differences, differences
 from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
@@ -149,19 +134,19 @@ def test_a_table_that_the_spec_does_not_write_cannot_be_expected() -> None:
     assert "outputs.ordered_events is false" in refused(case, outputs={"ordered_events": False})
 
 
-PAIR = StructType([StructField("a", TimestampType()), StructField("k", IntegerType())])
-KINDS: dict[str, DataType] = {
-    "t": TimestampType(),
-    "n": TimestampNTZType(),
-    "d": DateType(),
-    "i": LongType(),
-    "x": DoubleType(),
-    "m": DecimalType(9, 2),
-    "b": BooleanType(),
-    "s": StringType(),
-    "l": ArrayType(StringType()),
-    "r": ArrayType(PAIR),
-    "p": MapType(StringType(), DoubleType()),
+PAIR = t.StructType([t.StructField("a", t.TimestampType()), t.StructField("k", t.IntegerType())])
+KINDS: dict[str, t.DataType] = {
+    "t": t.TimestampType(),
+    "n": t.TimestampNTZType(),
+    "d": t.DateType(),
+    "i": t.LongType(),
+    "x": t.DoubleType(),
+    "m": t.DecimalType(9, 2),
+    "b": t.BooleanType(),
+    "s": t.StringType(),
+    "l": t.ArrayType(t.StringType()),
+    "r": t.ArrayType(PAIR),
+    "p": t.MapType(t.StringType(), t.DoubleType()),
 }
 
 
@@ -214,32 +199,21 @@ def test_ends_of_windows_after_the_years_of_python_are_read_compared_and_shown()
     texts = ["+10000-01-01T00:00:00Z", "0000-12-31T23:00:00Z", "0000-02-29T00:00:00.000001Z", "9999-12-31T00:00:00Z"]
     values = [read_value(text, kind) for text in texts]
     assert [text_of(value) for value in values] == texts
-    assert [getattr(value, "us", None) for value in values] == [
-        253_402_300_800_000_000,
-        -62_135_600_400_000_000,
-        -62_162_121_600_000_000 + 1,
-        None,
-    ]
+    microseconds = [253_402_300_800_000_000, -62_135_600_400_000_000, -62_162_121_600_000_000 + 1, None]
+    assert [getattr(value, "us", None) for value in values] == microseconds
     assert equal(values[0], read_value("+10000-01-01T01:00:00+01:00", kind))
     with pytest.raises(ProblemsError, match="an instant"):
         read_value("+10000-13-01T00:00:00Z", kind)
 
 
 def test_values_are_shown_as_a_file_writes_them() -> None:
-    values = [NOON, NOON.replace(microsecond=5), None, True, ["late", 1], {"a": NOON}, date(2026, 1, 1)]
-    assert [text_of(value) for value in values] == [
-        "2026-01-01T12:00:00Z",
-        "2026-01-01T12:00:00.000005Z",
-        "null",
-        "true",
-        "[late, 1]",
-        "{a: 2026-01-01T12:00:00Z}",
-        "2026-01-01",
-    ]
+    values = [NOON.replace(microsecond=5), None, True, ["late", 1], {"a": NOON}, date(2026, 1, 1)]
+    texts = ["2026-01-01T12:00:00.000005Z", "null", "true", "[late, 1]", "{a: 2026-01-01T12:00:00Z}", "2026-01-01"]
+    assert [text_of(value) for value in values] == texts
 
 
 def test_a_row_of_spark_is_read_by_the_types_of_its_columns() -> None:
-    kinds = StructType([StructField(name, KINDS[name]) for name in ("t", "x", "m")])
+    kinds = t.StructType([t.StructField(name, KINDS[name]) for name in ("t", "x", "m")])
     row = read_row('{"t":"2026-01-01T12:00:00.000000Z","x":1.5,"m":1.10}', kinds)
     assert row == {"t": NOON, "x": 1.5, "m": Decimal("1.10")}
 
