@@ -47,6 +47,23 @@ SMALL: dict[str, Any] = {
     "time": {"timestamp_by": "t"},
     "windows": [{"name": "w", "kind": "tumbling", "size": "1 hour", "aggregates": {"n": "count(*)"}}],
 }
+WINDOW = SMALL["windows"][0]
+LIVE = {**SMALL["sources"][0], "arrival_time": "t", "live": True}
+TABLE: dict[str, Any] = {"name": "s", "kind": "delta", "path": "../bronze/t", "schema": "t STRING, x INT"}
+TOPICS: dict[str, Any] = {
+    "name": "s",
+    "kind": "kafka",
+    "bootstrap_servers": "one:9092, two:9093",
+    "topics": ["orders"],
+    "format": "json",
+    "schema": "t STRING, x INT",
+}
+LOGIN = {
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "SCRAM-SHA-512",
+    "sasl.username": "me",
+    "sasl.password": "${KAFKA_PASSWORD}",
+}
 
 
 def changed(path: str, value: object, base: dict[str, Any] = SMALL) -> dict[str, Any]:
@@ -86,29 +103,9 @@ def files_of(spec: Spec) -> FilesSource:
     return source
 
 
-TABLE: dict[str, Any] = {"name": "s", "kind": "delta", "path": "../bronze/t", "schema": "t STRING, x INT"}
-TOPICS: dict[str, Any] = {
-    "name": "s",
-    "kind": "kafka",
-    "bootstrap_servers": "one:9092, two:9093",
-    "topics": ["orders"],
-    "format": "json",
-    "schema": "t STRING, x INT",
-}
-LOGIN = {
-    "security.protocol": "SASL_SSL",
-    "sasl.mechanism": "SCRAM-SHA-512",
-    "sasl.username": "me",
-    "sasl.password": "${KAFKA_PASSWORD}",
-}
-
-
 def with_source(source: dict[str, Any] = TOPICS, /, **keys: object) -> dict[str, Any]:
     """Return the spec with this one source and more keys; a key that is None is left out."""
     return {**SMALL, "sources": [{key: value for key, value in {**source, **keys}.items() if value is not None}]}
-
-
-WINDOW = SMALL["windows"][0]
 
 
 def cumulative(**keys: str) -> dict[str, Any]:
@@ -136,9 +133,6 @@ def aligned(**keys: object) -> dict[str, Any]:
 def two_aligned(**keys: object) -> list[dict[str, Any]]:
     """Two sources of one group, the second with more keys."""
     return [{**source, "alignment": aligned()} | more for source, more in zip(two_sources(), ({}, keys), strict=True)]
-
-
-LIVE = {**SMALL["sources"][0], "arrival_time": "t", "live": True}
 
 
 def over_w(**keys: object) -> dict[str, Any]:

@@ -52,8 +52,8 @@ REFUSED: list[tuple[str, str, list[object]]] = [
 ]
 
 
-@pytest.mark.parametrize(("length", "text"), [(length, text) for length, texts in READ.items() for text in texts])
-def test_a_number_with_a_unit_is_read(length: timedelta, text: str) -> None:
+@pytest.mark.parametrize(("text", "length"), [(text, length) for length, texts in READ.items() for text in texts])
+def test_a_number_with_a_unit_is_read(text: str, length: timedelta) -> None:
     assert parse_duration(text) == length
 
 

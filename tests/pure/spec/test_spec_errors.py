@@ -208,7 +208,7 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
 }
 
 NO_WINDOWS, ALIGNED = changed("windows", ...), changed("sources", two_aligned())
-KEPT, SECOND = changed("time.out_of_order", "keep"), changed("time.out_of_orderness", "1 s")
+KEPT, BOUND = changed("time.out_of_order", "keep"), changed("time.out_of_orderness", "1 s")
 ALIGNED_AND_PERIODIC = changed("time.emit", {"every": "1 s"}, ALIGNED)
 WRONG_TOGETHER = {
     "days of no windows": changed("partitions.start", "2013-01-01", NO_WINDOWS),
@@ -225,8 +225,8 @@ WRONG_TOGETHER = {
 }
 """Specs with keys that do not go together: these the schema refuses too."""
 WRONG_TOGETHER_FOR_THE_PARSER = {
-    "an event time that no source uses": changed("sources.0.timestamp_by", "t", SECOND),
-    "a bound that no source uses": changed("sources.0.out_of_orderness", "1 s", SECOND),
+    "an event time that no source uses": changed("sources.0.timestamp_by", "t", BOUND),
+    "a bound that no source uses": changed("sources.0.out_of_orderness", "1 s", BOUND),
     "idle without a timeout": changed("time.idle", {"advance": "exclude_split"}, changed("sources.0.split", "x")),
     "a bound of a source finer than the unit": changed(
         "sources", two_sources(out_of_orderness="1500 us"), changed("time.unit", "millisecond")
