@@ -121,6 +121,7 @@ def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
         ("n INT", "n BIGINT", HERE, "`n` was INT, is BIGINT", "the rows before get the wider type"),
         ("day DATE", "day TIMESTAMP", HERE, "`day` was DATE, is TIMESTAMP", "the rows before get the wider type"),
         ("n INT", "n STRING", PAST, "`n` was INT, is STRING", "a rebuild names the first that does not fit"),
+        ("n INT", "n SMALLINT", PAST, "`n` was INT, is SMALLINT", "the values of the log are cast"),
         ("k STRING", "k DECIMAL(9,2)", PAST, "`k` was STRING, is DECIMAL(9,2)", "the values of the log are cast"),
         ("day DATE", "day STRING", REFUSED, "`day` was DATE, is STRING", "choose another name for the new column"),
         ("n INT", "n DATE", REFUSED, "`n` was INT, is DATE", "choose another name for the new column"),
