@@ -36,7 +36,8 @@ class Reason(StrEnum):
         made.stage, made.by_watermark, made.sentence = stage, by_watermark, sentence
         return made
 
-    # `extract` in timeops/events/event_time.py; of MALFORMED, the source's reader decides: column `_malformed`
+    # `extract` in timeops/events/event_time.py, whose CASE has their order; of MALFORMED the source's reader decides,
+    # in `_malformed`: `to_records` and `too_large` in resources/sources/records.py, and text_files.py beside it
     MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
     BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py

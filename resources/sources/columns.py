@@ -299,10 +299,10 @@ def columns_in_file(
     """Return `found_columns` of a parquet file, in which Spark ignores the case of names.
 
     Raises:
-        InputError: A column is missing, or is there twice.
+        InputError: A column is missing, or one that is read, also for `_rescued`, is there twice.
     """
     columns = found_columns(path, source, wanted, found, "the file, which has")
-    check_names(path, [name for name in columns.values() if name is not None], found)
+    check_names(path, [*filter(None, columns.values()), *(found if source.keep_unknown else ())], found)
     return columns
 
 
@@ -341,7 +341,7 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
         raise InputError(
             f"{path}: column `{name}` {'is missing from' if missing else 'is more than once (in any case) in'} "
             f"the {of}, which has: {', '.join(found)}",
-            expected="every column of `schema` once, by its exact name",
+            expected="each column once in any case, and every column of `schema` by its exact name",
             remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
         )
 

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from tidemark.resources.sources.columns import names_there
+from tidemark.resources.sources.columns import check_names, names_there
 from tidemark.resources.sources.kafka_connection import Broker, Connection
 from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.resources.sources.reader import SourceRead
@@ -412,7 +412,7 @@ def _check_avro(
     """Check that the columns of the spec are fields of the Avro schema, with types that fit; return its types.
 
     Raises:
-        InputError: A column is missing or has another type.
+        InputError: A column is missing or has another type, or two fields differ in case only.
     """
     try:
         found = spark.range(0).select(_avro(F.lit(b""), schema)["value"].alias("value")).schema["value"].dataType
@@ -423,14 +423,10 @@ def _check_avro(
             remedy="correct the file",
         ) from error
     assert isinstance(found, StructType)
+    where = f"Source {source.name!r}: {source.avro_schema}"
+    check_names(where, [*(names[field.name] for field in wanted), *found.names], found.names, of="schema file")
     for field in wanted:
         own = names[field.name]
-        if own not in found.names:
-            raise InputError(
-                f"Source {source.name!r}: {source.avro_schema} has no field `{own}`",
-                expected=f"one of {', '.join(found.names)}",
-                remedy="correct `schema`, or take the schema that the values were written by",
-            )
         kind = found[own].dataType
         if not is_lossless(kind, field.dataType):
             path = str(source.avro_schema)

@@ -249,9 +249,20 @@ def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
     if "[ns" in str(kind) or pa.types.is_time(kind):
         return None
     try:
-        return from_arrow_type(kind, prefer_timestamp_ntz=True)
+        found = from_arrow_type(kind, prefer_timestamp_ntz=True)
     except PySparkException:
         return None
+    return None if _has_names_twice(found) else found
+
+
+def _has_names_twice(kind: T.DataType) -> bool:
+    """Return whether a struct in a type has two fields that Spark takes for one, as it ignores case."""
+    if isinstance(kind, T.StructType):
+        names = [name.lower() for name in kind.names]
+        return len({*names}) < len(names) or any(_has_names_twice(field.dataType) for field in kind)
+    if isinstance(kind, T.MapType):
+        return _has_names_twice(kind.keyType) or _has_names_twice(kind.valueType)
+    return isinstance(kind, T.ArrayType) and _has_names_twice(kind.elementType)
 
 
 def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:

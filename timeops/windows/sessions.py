@@ -245,7 +245,7 @@ def _take(
             start, until = min(start, spans[at]["first"]), max(until, spans[end - 1]["last"])
         if end == at and t[e] + to_close < w and not is_known[e]:  # NONE is below all times
             session[e], first[e], last[e] = LATE, start, until
-        elif not is_known[e] and _is_closed(closed, start, until + gap):
+        elif not is_known[e] and _closed_by_flush(closed, start, until + gap):
             session[e], first[e], last[e] = FLUSHED, start, until
         elif end - at == 1 and start == spans[at]["first"] and until == spans[at]["last"]:
             session[e] = spans[at]["root"]
@@ -319,7 +319,7 @@ def _note_changed(
     return n_bounds
 
 
-def _is_closed(closed: Array, start: int, end: int) -> bool:
+def _closed_by_flush(closed: Array, start: int, end: int) -> bool:
     """Return whether a flush has closed a session of these bounds."""
     return len(closed) > 0 and bool(((closed["start"] == start) & (closed["end"] == end)).any())
 
@@ -358,7 +358,7 @@ def _refuse_cuts(
             if s < count and times[s] - times[s - 1] <= rules["gap"] and times[s] - times[begin] <= rules["longest"]:
                 continue
             end = min(times[s - 1] + rules["gap"], times[begin] + rules["longest"])
-            if not is_known[e] and session[e] != FLUSHED and _is_closed(closed, times[begin], end):
+            if not is_known[e] and session[e] != FLUSHED and _closed_by_flush(closed, times[begin], end):
                 session[e], first[e], last[e] = FLUSHED, times[begin], end - rules["gap"]
             begin = s
         if session[e] == FLUSHED:
@@ -369,7 +369,7 @@ def _refuse_cuts(
 
 _PARTS = (
     *(_by_group, _end_of_chain, _may_meet, _needs_order, _cut, _refuse_cuts),
-    *(_take, _near, _put, _settle, _follow, _note_changed, _is_closed, _note),
+    *(_take, _near, _put, _settle, _follow, _note_changed, _closed_by_flush, _note),
 )
 
 _SESSION = "__tm_session"  # names a session

@@ -287,7 +287,7 @@ def test_a_partition_that_waits_is_not_taken_for_idle_and_the_recount_agrees(
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 
 
-AVRO = {
+AVRO: dict[str, Any] = {
     "type": "record",
     "name": "Order",
     "fields": [
@@ -322,12 +322,16 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
         (None, None, None, None, "X'FF'"),
         (None, None, None, None, None),
     ]
+    twice = {**AVRO, "fields": [*AVRO["fields"], {"name": "MORE", "type": "int", "default": 0}]}
+    (tmp_path / "order.avsc").write_text(json.dumps(twice))
+    orders.write([{"value": values[0], "partition": 0}])
+    assert "order.avsc: column `more` is more than once (in any case)" in command(tmp_path, "avro", "run").output
     file, _ = made(tmp_path, "raw", orders, schema="v BINARY")
     spec = file.path.read_text().replace("format: json", "format: raw").replace("group_by: [k]", "")
     spec = spec.replace(", total: sum(v), seen: array_sort(collect_set(id))", "")
     file.path.write_text(spec.replace("timestamp_by: at", "timestamp_by: _arrival_time"))
     run(tmp_path, "raw")
-    assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None]
+    assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None, values[0]]
 
 
 @pytest.mark.long

@@ -539,6 +539,24 @@ def test_a_parquet_type_that_would_lose_or_change_values_is_an_error(
     assert wanted.lower().replace(" ", "") in str(caught.value)
 
 
+def test_a_parquet_file_with_names_that_spark_takes_for_one_is_an_error_where_they_are_read(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    one = pa.array([1])
+    inner = pa.StructArray.from_arrays([one, one], names=["a", "A"])
+    file = land(tmp_path / "in" / "x.parquet", b"")
+    for column, kept in ((inner, False), (pa.ListArray.from_arrays(pa.array([0, 1]), inner), True)):
+        pq.write_table(pa.table({"n": one, "s": column}), file)
+        wanted = source("n BIGINT" if kept else "n BIGINT, s STRUCT<a: BIGINT>", format="parquet", keep_unknown=kept)
+        with pytest.raises(InputError) as caught:
+            read(spark, wanted, tmp_path)
+        assert f"{file}: column `s` has the type {'list' if kept else 'struct'}<" in str(caught.value)
+    pq.write_table(pa.table([one, one, one], names=["n", "zz", "ZZ"]), file)
+    [error] = held_back(source("n BIGINT", format="parquet", keep_unknown=True), tmp_path)
+    assert error.found == f"{file}: column `zz` is more than once (in any case) in the file, which has: n, zz, ZZ"
+    assert payload(read(spark, source("n BIGINT", format="parquet"), tmp_path)) == {1: (1,)}
+
+
 def test_timestamps_of_the_old_parquet_type_are_read(spark: SparkSession, tmp_path: Path) -> None:
     file = land(tmp_path / "in" / "x.parquet", b"")
     table = pa.table({"at": pa.array([MIDNIGHT], pa.timestamp("us"))})
