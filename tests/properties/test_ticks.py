@@ -43,12 +43,8 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...]]] = {
 }
 
 
-VARIANTS = [mode for mode in MODES if mode != "clock"]
-
-
-@pytest.mark.parametrize(
-    "mode", [pytest.param(mode, marks=[pytest.mark.long] if mode in VARIANTS else []) for mode in MODES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mode", list(MODES))
 def test_logs_with_ticks_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     turn = list(MODES).index(mode)
     keys, windows = MODES[mode]

@@ -69,9 +69,8 @@ def waits_by_part() -> Mapping[int | None, Waits]:
     return dict(zip(PARTS, found, strict=True))
 
 
-@pytest.mark.parametrize(
-    "mode", ["silence", *(pytest.param(mode, marks=pytest.mark.long) for mode in ("splits", "listed_splits"))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("mode", list(MODES))
 def test_logs_with_waits_give_what_the_oracle_gives(spark: SparkSession, mode: str, dice: Dice) -> None:
     keys, listed, windows = MODES[mode]
     windows = some_of(windows, dice, turn=0)

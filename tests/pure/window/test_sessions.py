@@ -146,6 +146,7 @@ def test_the_loop_over_sessions_equals_the_oracle_on_logs_whole_cut_and_reopened
             assert_equal(log, one, w, parts, rng.sample(parts, rng.randint(1, len(parts))))
 
 
+@pytest.mark.long
 def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(7)
     monkeypatch.setattr(fold, "COMPILED_FROM", 1)

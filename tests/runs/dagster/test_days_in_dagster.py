@@ -71,6 +71,7 @@ def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_p
         assert shown(instance) == filled(instance) == ["2026-01-03", "2026-03-05", "2026-07-01", "2026-12-01"]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

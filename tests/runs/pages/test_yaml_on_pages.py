@@ -37,6 +37,7 @@ LATER = (
     "docs/reference/spec-0",
     "docs/how-to/test-a-spec-0",
     "docs/how-to/read-kafka-0",
+    "docs/how-to/read-delta-tables-0",
     "docs/how-to/read-delta-tables-1",
 )
 QUAKES = """\

@@ -127,6 +127,7 @@ def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_
     assert decided[-2:] == [("exclude", "the clock lied"), ("include", "it was right")]
 
 
+@pytest.mark.long
 def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     made = written(tmp_path, "shop", PLAIN)
     land(tmp_path / "in", 20, seed=3)

@@ -78,6 +78,7 @@ def _well_formed(log: Log) -> Log:
     return Log(log.case, tuple(Event(e.seq, e.arrival_us, e.event_us, e.value) for e in log.events), log.cuts)
 
 
+@pytest.mark.long
 def test_without_numbers_events_are_ordered_by_arrival_and_then_by_their_columns(events: DataFrame) -> None:
     found = tm.adjust(events, {"timestamp_by": "at", "out_of_orderness": "5 s"}, arrival_time="came")
     assert [
@@ -254,6 +255,7 @@ def test_a_session_that_means_something_else_is_refused(spark: SparkSession, eve
         tm.adjust(events, {"timestamp_by": "at"}, arrival_time="came")
 
 
+@pytest.mark.long
 def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: DataFrame) -> None:
     time = {"timestamp_by": "at", "out_of_orderness": "5 s"}
     expected = tm.adjust(events, time, arrival_time="came").ordered.collect()
