@@ -8,7 +8,7 @@ import pytest
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.runs.landing import LINES, land, table
+from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import (
     FLUSH,
     Made,
@@ -46,8 +46,7 @@ ADDED = (
     "  - {name: added, kind: hopping, size: 30 s, hop: 10 s, empty: true, group_by: [k], aggregates: {n: count(*)}}\n"
 )
 WRITTEN = ("raw_events", "ordered_events", "held_events", "watermarks", "windows/", "history/")
-ONE = (("visits", ("gap: 8 s", "gap: 5 s")),)
-SEVERAL = (
+CHANGES = (
     ("added", (LAST, LAST + ADDED)),
     ("minutes", ("size: 1 minute,", "size: 30 s,")),  # which `hours` is over
     ("revised", ("allowed_lateness: 10 s", "allowed_lateness: 1 minute")),
@@ -63,16 +62,15 @@ def made(tmp_path: Path) -> Made:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("changes", [ONE, SEVERAL], ids=["one", "several"])
 def test_windows_alone_are_made_anew_and_all_goes_on_as_in_a_new_pipeline(
-    spark: SparkSession, made: Made, tmp_path: Path, changes: tuple[tuple[str, tuple[str, str]], ...]
+    spark: SparkSession, made: Made, tmp_path: Path
 ) -> None:
-    given = [name for name, _ in changes]
+    given = [name for name, _ in CHANGES]
     names = [one for name in given for one in ((name, "hours") if name == "minutes" else (name,))]
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=30))
         before = versions(made)
-        for _, change in changes:
+        for _, change in CHANGES:
             made = changed(made, *change)
         refused = command(tmp_path, "shop")
         options = " ".join(f"--window {name}" for name in names)
@@ -112,6 +110,9 @@ def test_a_lost_window_is_made_anew_alone_and_what_asks_for_more_is_refused(
     done = rebuild(made, "--window", "visits")
     assert done.exit_code == 0, done.output
     assert committed(made, "windows/visits") == rows
+    land(tmp_path / "in", 30, seed=4, prefix="b")
+    go(made, options=FLUSH)
+    assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec, flush=True)
     unknown = rebuild(made, "--window", "visit")
     assert (unknown.exit_code, "did you mean `visits`" in unknown.output) == (2, True), unknown.output
     other = rebuild(changed(made, "out_of_orderness: 3 s", "out_of_orderness: 9 s"), "--window", "visits")
