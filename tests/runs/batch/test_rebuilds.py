@@ -108,21 +108,21 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     ("text", "runs"),
     [
-        (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), RunOptions(), FLUSH]),
-        (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE, LIVE]),
-        (OVER, [FLUSH, RunOptions(reopen="more"), RunOptions(), FLUSH]),
+        (SHIFTS, [FLUSH, RunOptions(reopen="the late shift", max_events_per_batch=30), FLUSH]),
+        (TICKS, [LIVE, RunOptions(max_events_per_batch=20), LIVE]),
+        (OVER, [FLUSH, RunOptions(reopen="more"), FLUSH]),
     ],
     ids=["shifts", "ticks", "over"],
 )
 def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, runs: Sequence[RunOptions]
 ) -> None:
-    monkeypatch.setattr(shadow, "MOST_RECORDS", 70)
+    monkeypatch.setattr(shadow, "MOST_RECORDS", 50)
     file, settings = made = written(tmp_path, "spec", text)
     start = START
     with DagsterInstance.ephemeral() as instance:
         for number, options in enumerate(runs):
-            land(tmp_path / "in", 60, seed=number, start=start, prefix=f"f{number}", files=1)
+            land(tmp_path / "in", 40, seed=number, start=start, prefix=f"f{number}", files=1)
             newest = max(row["got"] or "" for row in lines(tmp_path / "in" / f"f{number}0.jsonl"))
             start = datetime.fromisoformat(newest) - timedelta(seconds=30)
             before = go(made, instance, options)
