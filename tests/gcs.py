@@ -20,6 +20,7 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import unescape
 
@@ -27,6 +28,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
+from pyspark.sql import SparkSession
 
 from tests.certificates import as_pem, certificate_of
 from tests.processes import free_port, process, wait_until
@@ -65,6 +67,24 @@ class GcsServer:
             f"-Djavax.net.ssl.trustStore={self.folder / 'trusted.p12'} "
             f"-Djavax.net.ssl.trustStorePassword={_TRUSTED.decode()}",
         }
+
+    @contextmanager
+    def reached_by(self, spark: SparkSession) -> Iterator[None]:
+        """Let the Java of a session, which runs already, come here by Google's own name during the block."""
+        jvm: Any = spark.sparkContext._jvm
+        https, context = jvm.javax.net.ssl.HttpsURLConnection, jvm.javax.net.ssl.SSLContext.getInstance("TLS")
+        options = dict(one[2:].split("=") for one in self.environment["JDK_JAVA_OPTIONS"].split())
+        before = https.getDefaultSSLSocketFactory()
+        for name, value in options.items():
+            jvm.java.lang.System.setProperty(name, value)
+        context.init(None, None, None)  # reads what is trusted
+        https.setDefaultSSLSocketFactory(context.getSocketFactory())
+        try:
+            yield
+        finally:
+            https.setDefaultSSLSocketFactory(before)
+            for name in options:
+                jvm.java.lang.System.clearProperty(name)
 
     def stranger(self) -> Path:
         """Return the file of an account that the server does not know."""

@@ -1,7 +1,7 @@
 """A pipeline whose input and tables are in an object store, from day to day: each part by its real entrance.
 
 Here: `tidemark serve`, Dagster's daemon, days by Dagster, changes by hand, the change feed and names in a catalog,
-over one server and one warehouse. Not here: whether the tables are right in every case (test_object_stores.py).
+over one server and one warehouse. Not here: whether the tables are right in every case (suites/test_every_store.py).
 """
 
 import json
