@@ -40,12 +40,13 @@ SAID = {
 CODES = {"SIGINT": 130, "SIGTERM": 143}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("by", "stages"),
     [
         pytest.param("SIGINT", ("committing",), id="one"),
-        pytest.param("SIGINT", STAGES[::2], id="SIGINT", marks=pytest.mark.long),
-        pytest.param("SIGTERM", STAGES[1::2], id="SIGTERM", marks=pytest.mark.long),
+        pytest.param("SIGINT", STAGES[::2], id="SIGINT"),
+        pytest.param("SIGTERM", STAGES[1::2], id="SIGTERM"),
     ],
 )
 def test_a_run_that_is_stopped_commits_nothing_more_says_so_and_the_next_one_goes_on(

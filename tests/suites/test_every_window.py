@@ -211,12 +211,11 @@ def test_windows_of_many_slices_are_joined_in_steps_of_few(count: int, found: li
 
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia")
-SOON = ("Australia/Lord_Howe",)  # it moves its clocks by half an hour
+"""Among them one that moves its clocks by half an hour, one 45 minutes aside, and one that left out a day."""
 
 
-@pytest.mark.parametrize(
-    "zone", [pytest.param(zone, marks=[] if zone in SOON else [pytest.mark.long]) for zone in ZONES]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("zone", ZONES)
 def test_local_days_and_months_tile_the_line_through_every_change_of_the_clocks(
     spark: SparkSession, zone: str
 ) -> None:

@@ -94,7 +94,8 @@ def assert_as_by_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Ma
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("unit", [pytest.param("microsecond", marks=pytest.mark.long), "second"])
+@pytest.mark.long
+@pytest.mark.parametrize("unit", ["microsecond", "second"])
 def test_arrow_releases_events_in_the_order_of_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dice: Dice, unit: str
 ) -> None:

@@ -88,6 +88,7 @@ def broken(*_: object, **__: object) -> None:
     raise AssertionError
 
 
+@pytest.mark.long
 def test_parquet_of_another_type_or_of_another_kind_is_an_error_that_names_the_file(folder: Path) -> None:
     pq.write_table(pa.table({"at": ["x"], "got": ["y"], "v": [[1]]}), folder / "in" / "a.parquet")
     done = tidemark(folder, format="parquet", more="")

@@ -132,6 +132,7 @@ def begun(tmp_path: Path, instance: DagsterInstance) -> Made:
     return made
 
 
+@pytest.mark.long
 def test_what_cannot_go_on_is_refused_before_anything_is_written(
     spark: SparkSession, tmp_path: Path, instance: DagsterInstance
 ) -> None:
