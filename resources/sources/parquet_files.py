@@ -33,6 +33,7 @@ from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import parts
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import LAST_US, is_instant
@@ -257,12 +258,8 @@ def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
 
 def _has_names_twice(kind: T.DataType) -> bool:
     """Return whether a struct in a type has two fields that Spark takes for one, as it ignores case."""
-    if isinstance(kind, T.StructType):
-        names = [name.lower() for name in kind.names]
-        return len({*names}) < len(names) or any(_has_names_twice(field.dataType) for field in kind)
-    if isinstance(kind, T.MapType):
-        return _has_names_twice(kind.keyType) or _has_names_twice(kind.valueType)
-    return isinstance(kind, T.ArrayType) and _has_names_twice(kind.elementType)
+    structs = [part for part in parts(kind) if isinstance(part, T.StructType)]
+    return any(len({name.lower() for name in struct.names}) < len(struct.names) for struct in structs)
 
 
 def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.processes import Cluster, process, standalone_cluster, wait_until
 from tests.runs.running import assert_same_tables, rows_by_table
-from tests.s3 import BUCKET, S3Server
+from tests.s3 import BUCKET, S3Server, s3_server
 from tidemark.pipelines.demo import SPEC, land_flights
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import Place, place_of
@@ -120,6 +120,15 @@ def alone(spec: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, lis
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with standalone_cluster(tmp_path / "cluster") as started:
+        yield started
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """Yield a store that this process and its children reach."""
+    with s3_server(tmp_path) as started:
+        for name, value in started.environment.items():
+            monkeypatch.setenv(name, value)
         yield started
 
 

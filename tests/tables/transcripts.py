@@ -8,20 +8,20 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests import oracle
 from tests.properties.logs import give_results_over, results_of_table, rules_of, shape_of
+from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-BY_TYPE = "CASE event_type WHEN 'A' THEN timestamp_a WHEN 'B' THEN timestamp_b END"
+BY_TYPE = "case event_type when 'a' then timestamp_a when 'b' then timestamp_b end"
 
 EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     # of a record
@@ -39,7 +39,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "sum(v)": lambda rows: total(row.get("v") for row in rows),
     "max(struct(n, window_start)).window_start": lambda rows: max((row["n"], row["window_start"]) for row in rows)[1],
 }
-
+"""In small letters, as the examples write some in both ways."""
 
 INSTANTS = ("window_start", "window_end", "busiest", "_timestamp", "_event_time", "_watermark", "_arrival_time")
 
@@ -52,10 +52,7 @@ def total(values: Iterator[Any]) -> Any:
 
 def evaluate(sql: str, of: Any) -> Any:
     """Evaluate an expression of a spec; a name alone is a column."""
-    known = {text.lower(): function for text, function in EXPRESSIONS.items()}
-    if re.fullmatch(r"\w+", sql):
-        return of.get(sql)
-    return known[sql.lower()](of)
+    return of.get(sql) if re.fullmatch(r"\w+", sql) else EXPRESSIONS[sql.lower()](of)
 
 
 def judged_by_the_oracle(spec: Spec, case: Case) -> list[Difference]:
@@ -179,15 +176,14 @@ def result_rows(
     outcome: oracle.Outcome, spec: Spec, window: WindowSpec, rows: Sequence[Row]
 ) -> Iterator[dict[str, Any]]:
     """Return the rows of a window's table, with the values of its aggregates."""
+    inputs = [
+        row for one in spec.windows if one.name == window.input for row in result_rows(outcome, spec, one, rows)
+    ]
+    final = [row for row in inputs if row["_is_final"] and row["_events"]]
     for result in results_of_table(outcome, window):
         inside = [rows[seq] for seq in result.events]
         if window.input is not None:
-            inputs = next(one for one in spec.windows if one.name == window.input)
-            inside = [
-                row
-                for row in result_rows(outcome, spec, inputs, rows)
-                if row["_is_final"] and row["_events"] and set(row["_events"]) <= set(result.events)
-            ]
+            inside = [row for row in final if set(row["_events"]) <= set(result.events)]
         row = {
             "window_start": instant(result.window_start),
             "window_end": instant(result.window_end),
@@ -230,10 +226,6 @@ def instant_of(value: Any, zone: str) -> datetime | None:
         return value
     found = datetime.fromisoformat(value)
     return found if found.tzinfo else found.replace(tzinfo=ZoneInfo(zone))
-
-
-def us(moment: datetime | None) -> int | None:
-    return None if moment is None else (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def instant(at_us: int | None) -> datetime | None:

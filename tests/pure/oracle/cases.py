@@ -5,9 +5,8 @@ from typing import Any
 
 from tests.oracle import Control, Outcome, Record, WindowResult
 
-UNITS = {"us": 1, "ms": 1_000, "second": 1_000_000, "minute": 60_000_000, "hour": 3_600_000_000}
-MIDNIGHT = 20_454 * 24 * UNITS["hour"]  # 2026-01-01
-SECOND = UNITS["second"]
+SECOND, HOUR = 1_000_000, 3_600_000_000  # microseconds
+MIDNIGHT = 20_454 * 24 * HOUR  # 2026-01-01
 
 
 def log(*times: int, **same: Any) -> list[Record | Control]:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tests.oracle import Control, Record, TimeRules, Window, WindowResult, run
-from tests.pure.oracle.cases import SECOND, UNITS, contents, log, reasons
+from tests.pure.oracle.cases import HOUR, SECOND, contents, log, reasons
 
 
 def test_a_window_closes_when_the_watermark_reaches_its_end_and_lateness() -> None:
@@ -143,17 +143,16 @@ def test_an_empty_window_waits_for_an_event_in_a_later_window() -> None:
 
 
 def test_calendar_days_follow_local_midnight_through_both_dst_changes() -> None:
-    hour = UNITS["hour"]
     window = Window("w", "tumbling", calendar=("day", "Europe/Berlin"))
     spring = 1_774_738_800 * SECOND  # 2026-03-28T23:00Z, local midnight of the 29th
     autumn = 1_792_879_200 * SECOND  # 2026-10-24T22:00Z, local midnight of the 25th
     outcome = run([*log(spring, autumn), Control(1, "flush")], TimeRules(), [window])
-    lengths = [(row.window_end - row.window_start) // hour for row in outcome.windows["w"]]
+    lengths = [(row.window_end - row.window_start) // HOUR for row in outcome.windows["w"]]
     assert [row.window_start for row in outcome.windows["w"]] == [spring, autumn]
     assert lengths == [23, 25]
     month = Window("w", "tumbling", calendar=("month", "Europe/Berlin"))
     march = run([*log(spring), Control(0, "flush")], TimeRules(), [month]).windows["w"][0]
-    assert (march.window_end - march.window_start) // hour == 31 * 24 - 1
+    assert (march.window_end - march.window_start) // HOUR == 31 * 24 - 1
 
 
 def test_events_exactly_one_gap_apart_are_one_session() -> None:
