@@ -21,7 +21,7 @@ from tidemark.timeops.spec import parse_spec
 from tools import spec_reference
 
 CODE = sorted(path for storey in STOREYS for path in (ROOT / storey).rglob("*.py"))
-OUTSIDE_DOCS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+OUTSIDE_DOCS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", "findings/README.md")
 PAGES = sorted([*map(Path, OUTSIDE_DOCS), *(page.relative_to(ROOT) for page in (ROOT / "docs").rglob("*.md"))])
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
