@@ -67,7 +67,7 @@ class Outcomes:
         """Return what became of the records of one log; the segment must be judged with `Execution.counts`."""
         assert judged.told is not None
         told, [log] = judged.told, judged.watermarks.logs
-        items, behind = log.rises.items, log.rises.found.behind
+        items, behind = log.rises.items, log.rises.findings.out_of_order
         none = np.zeros(len(items.seq), np.int8)
         codes = {name: told.get(name, none).copy() for name in (WHY, MOVED_BY, SOURCE_PLACE)}
         policy = judged.rules.time.out_of_order

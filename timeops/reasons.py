@@ -51,7 +51,7 @@ class Reason(StrEnum):
     # rules 1 and 2: `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
-    # rule 3: `_judge_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in timeops/events/adjustment.py
+    # rule 3: `_apply_out_of_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in events/adjustment.py
     # refuses it where the policy is `drop`
     OUT_OF_ORDER = (
         *("out_of_order", Stage.TIME, True),

@@ -1,16 +1,17 @@
 """The rules of time as one loop over the items of a segment of the log, in the order of the log.
 
 Here: what an item finds and what it moves: the clock, periods of emission (F), idle rules (A2, F, M), rule 3 (H, A2),
-activity, splits (F), the watermark. Arrays in, arrays out. Not here: what one record says by itself, which is its
-time and rules 0 to 2 (events/), what becomes of a record behind its watermark (events/adjustment.py), when a
+activity, splits (F), the watermark W. Arrays in, arrays out. Not here: what one record says by itself, which is its
+time and rules 0 to 2 (events/), what becomes of a record that is out of order (events/adjustment.py), when a
 watermark came to a value (rises.py), Spark, stored tables (timelines.py).
 
-At item i, in this order: the clock becomes that of i; idle rules take effect as of it; i is judged; i counts as
-activity; i moves the watermark. A timeline is brought up to date when an item asks for it. What the clock alone does
-in between is a function of the clock, and the clock never falls.
+Of each timeline the loop has W as the rules compute it (`watermark`) and W as events and windows see it
+(`published`). They differ only with `emit: every`. A timeline is brought up to date when an item asks for it: what
+the clock alone does in between is a function of the clock, and the clock never falls.
 
-Instants and lengths are BIGINT microseconds; NONE means that there is no value. The same functions run as
-they are on few items, and compiled on many.
+A flush at the end of the segment changes nothing here: it closes windows and releases events, and W stays as it is.
+
+Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,11 @@ NEVER = 2**63 - 1
 MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z, the lowest watermark
 
 COMPILED_FROM = 200_000
-"""From so many items on the loop is compiled: loading the compiler takes as long as some ten thousand items do."""
+"""From so many items on the loop is compiled: to load the compiler takes as long as a hundred thousand items do."""
 
 # What an item is to the watermark of its timeline.
 OUTSIDE = 0  # a dead letter of ingestion: it belongs to no timeline, and only moves the clock
-ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity, that moves no watermark
+ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity that moves no watermark
 JUDGED = 2  # it has a time that rule 3 judges, and moves the watermark
 
 # What the clock alone does (`idle`).
@@ -39,20 +40,20 @@ NOTHING, ARRIVAL_CLOCK, EXCLUDE_SPLIT, WINDOW_CLOSE = 0, 1, 2, 3
 TIMELINE = np.dtype(
     [
         ("max_t", "i8"),  # the largest t
-        ("seen", "i8"),  # the watermark that events find, and after which of them it had this value
-        ("seen_by", "i8"),
-        ("computed", "i8"),  # the watermark that the rules set: ahead of `seen` until the next period
-        ("computed_by", "i8"),
-        ("period", "i8"),  # in which `seen` was published
+        ("published", "i8"),  # W as events and windows see it
+        ("published_set_by", "i8"),  # the event after which W had this value first; NONE where the clock raised it
+        ("watermark", "i8"),  # W as the rules compute it: ahead of `published` until the next period
+        ("set_by", "i8"),
+        ("period", "i8"),  # in which W was published
         ("last", "i8"),  # the idle clock at its last event
-        ("first_slot", "i8"),  # its splits are slots[first_slot:][:slots]
-        ("slots", "i8"),
-        ("lowest", "i8"),  # the watermark that its splits had last; NONE where it has to be looked up
+        ("first_split", "i8"),  # its splits are splits[first_split:][:n_splits]
+        ("n_splits", "i8"),
+        ("lowest", "i8"),  # what its splits allowed last; NONE where it has to be looked up
         ("next_idle", "i8"),  # no split becomes idle before this clock
     ]
 )
 
-SLOT = np.dtype(
+SPLIT = np.dtype(
     [
         ("allows", "i8"),  # the watermark that the split allows: its largest t less its out-of-orderness
         ("max_t", "i8"),
@@ -73,12 +74,12 @@ there are none of these, no grid."""
 RULES = np.dtype(
     [
         ("unit", "i8"),
-        ("every", "i8"),  # length of a period of emission; 0: the watermark is seen at once
+        ("every", "i8"),  # length of a period of emission; 0: W is published after each item
         ("idle", "i8"),
         ("tolerance", "i8"),  # the out-of-orderness, without splits
         ("clock_tolerance", "i8"),  # how far the watermark is below the arrival clock at most
         ("timeout", "i8"),  # of `window_close`
-        ("splits", "i8"),  # 1: the lowest of a timeline's splits counts
+        ("uses_splits", "i8"),  # 1: the lowest of a timeline's splits counts
         ("waited", "i8"),  # for how long some source had to wait before the segment
         ("since", "i8"),  # some source waits since this clock, throughout the segment; NONE: none does
     ]
@@ -87,8 +88,8 @@ RULES = np.dtype(
 LOG = np.dtype([("first", "i8"), ("clock", "i8"), ("period", "i8"), ("ended", "i8")])
 """The clock of the log: the first one, that of the last item, its period of emission, and the clock before it."""
 
-BEHIND = np.dtype([("item", "i8"), ("watermark", "i8"), ("set_by", "i8")])
-"""An item that is behind the watermark it finds, by its place in the segment."""
+OUT_OF_ORDER = np.dtype([("item", "i8"), ("watermark", "i8"), ("set_by", "i8")])
+"""An item that is below the watermark it finds, by its place in the segment."""
 
 RISE = np.dtype(
     [
@@ -114,7 +115,7 @@ class Items:
         t: The time that rule 3 judges, cut to the unit; any number where there is none.
         clock: The clock of the log; NONE before the first timed record.
         timeline: Index of the timeline; any number of an item OUTSIDE.
-        slot: Index of the split; without splits empty.
+        split: Index of the split; without splits empty.
         role: OUTSIDE, ACTIVE or JUDGED.
         closes: By item and window, for `window_close`: the close time that t asks for, NONE in a gap.
         tick: The clock of the tick that ends the segment; None for none.
@@ -124,7 +125,7 @@ class Items:
     t: Array
     clock: Array
     timeline: Array
-    slot: Array
+    split: Array
     role: Array
     closes: Array
     tick: int | None = None
@@ -133,11 +134,9 @@ class Items:
 class Fold(NamedTuple):
     """The state that a segment starts from, and that the loop leaves in the same arrays.
 
-    Only what few items need takes all of it: a compiled call counts the references of each array.
-
     Attributes:
         timelines: TIMELINE.
-        slots: SLOT, those of a timeline side by side.
+        splits: SPLIT, those of a timeline side by side.
         reached: By timeline and window, for `window_close`: the latest close time that its events ask for.
         grids: GRID of each window, for `window_close`.
         instants: Close times of calendar windows, in order.
@@ -145,176 +144,116 @@ class Fold(NamedTuple):
         log: LOG, one.
     """
 
-    timelines: Array
-    slots: Array
-    reached: Array
-    grids: Array
+    timelines: Any
+    splits: Any
+    reached: Any
+    grids: Any
     instants: Array
-    rules: Array
-    log: Array
+    rules: Any
+    log: Any
 
 
 @dataclass(frozen=True)
-class Found:
-    """The findings of the loop: BEHIND and RISE, in log order; `silences` holds, of each rise, `reached`."""
+class Findings:
+    """OUT_OF_ORDER and RISE as the loop finds them, in log order; `silences` holds, of each rise, `reached`."""
 
-    behind: Array
+    out_of_order: Array
     rises: Array
     silences: Array
 
 
-def fold(items: Items, state: Fold) -> Found:
+def fold(items: Items, state: Fold) -> Findings:
     """Judge the items of a segment, one after the other, and leave the state after them in `state`."""
     count = len(items.seq)
     clock = items.clock if items.tick is None else np.append(items.clock, np.int64(items.tick))
-    most = 2 * count + len(state.timelines) + len(state.slots)
-    behind = np.empty(count, BEHIND)
+    most = 2 * count + len(state.timelines) + len(state.splits)
+    out_of_order = np.empty(count, OUT_OF_ORDER)
     rises = np.empty(most, RISE)
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
-    run = _judge if count < COMPILED_FROM else compiled(_judge, *_PARTS)
-    n_behind, n_rises = run(
-        items.seq,
-        items.t,
-        clock,
-        items.timeline,
-        items.slot,
-        items.role,
-        items.closes,
-        state,
-        behind,
-        rises,
-        silences,
-    )
+    columns = (items.seq, items.t, clock, items.timeline, items.split, items.role, items.closes)
+    judge: Callable[..., tuple[int, int]] = _judge
+    if count < COMPILED_FROM:
+        plain = _plain(state)
+        n_late, n_rises = judge(*(column.tolist() for column in columns), plain, out_of_order, rises, silences)
+        _take_over(state, plain)
+    else:
+        n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences)
     order = np.argsort(rises["item"][:n_rises], kind="stable")  # the rises of a silence are found at its end
-    return Found(
-        behind[:n_behind], rises[:n_rises][order], silences[: len(silences) and n_rises][order[: len(silences)]]
+    of_rises = silences[:n_rises][order] if len(silences) else silences
+    return Findings(out_of_order[:n_late], rises[:n_rises][order], of_rises)
+
+
+def _plain(state: Fold) -> Fold:
+    """Return the state as numbers of Python: without a compiler a field of an array costs ten times as much."""
+
+    def rows(records: Array) -> list[dict[str, int]]:
+        names = records.dtype.names or ()
+        return [dict(zip(names, record, strict=True)) for record in records.tolist()]
+
+    return Fold(
+        *(rows(state.timelines), rows(state.splits), state.reached.tolist(), rows(state.grids), state.instants),
+        *(rows(state.rules), rows(state.log)),
     )
+
+
+def _take_over(state: Fold, plain: Fold) -> None:
+    """Put into the arrays of a state what the loop left in its plain numbers."""
+    for records, after in ((state.timelines, plain.timelines), (state.splits, plain.splits), (state.log, plain.log)):
+        records[:] = [tuple(record.values()) for record in after]
+    if plain.reached:
+        state.reached[:] = plain.reached
 
 
 def _judge(
-    seq: Array,
-    t: Array,
-    clock: Array,
-    timeline: Array,
-    slot: Array,
-    role: Array,
-    closes: Array,
+    seq: Any,
+    t: Any,
+    clock: Any,
+    timeline_of: Any,
+    split_of: Any,
+    role: Any,
+    closes: Any,
     state: Fold,
-    behind: Array,
+    out_of_order: Array,
     rises: Array,
     silences: Array,
 ) -> tuple[int, int]:
-    """Run the loop; return how many rows of `behind` and of `rises` it wrote."""
-    timelines, slots, rules, log = state.timelines, state.slots, state.rules[0], state.log[0]
-    n_behind, n_rises = 0, 0
+    """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote."""
+    timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
+    n_late, n_rises = 0, 0
     for i in range(len(clock)):
-        is_tick = i == len(seq)
         if clock[i] == NONE:
             continue
-        _pass_time(clock[i], log, rules)
-        if is_tick or role[i] == OUTSIDE:
+        # The clock becomes that of i: semantics/README.md, «The one principle».
+        _advance_clock(clock[i], log, rules)
+        if i == len(seq) or role[i] == OUTSIDE:  # a tick belongs to no timeline, nor does a dead letter of ingestion
             continue
-        k = timeline[i]
-        one = timelines[k]
-        if _is_due(one, rules, log):
-            n_rises = _bring_up_to_date(k, i, False, clock, state, rises, silences, n_rises)
+        k = timeline_of[i]
+        timeline = timelines[k]
+        split = split_of[i] if rules["uses_splits"] == 1 else 0
+        # Periods end and idle rules take effect as of that clock: semantics/idleness.md, «With periodic emission».
+        if _is_due(timeline, rules, log):
+            n_rises = _apply_idle_and_publish(k, i, False, clock, state, rises, silences, n_rises)
+        # i is judged: semantics/watermarks.md, «Out of order».
         if role[i] == JUDGED:
-            n_behind = _judge_order(one, i, t[i], behind, n_behind)
-        was_active = _note_activity(one, slots, slot[i] if rules["splits"] == 1 else 0, rules, log)
+            n_late = _apply_out_of_order(timeline, i, t[i], out_of_order, n_late)
+        # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
+        was_active = _note_activity(timeline, splits, split, rules, log)
+        # i moves W, also where rule 3 drops it: semantics/watermarks.md, «Watermark».
         if role[i] == JUDGED:
             _note_closes(state.reached[k], closes[i])
-            own = slot[i] if rules["splits"] == 1 else 0
-            n_rises = _move(one, k, i, seq[i], t[i], slots, own, was_active, rules, log, rises, n_rises)
+            n_rises = _move(timeline, k, i, seq[i], t[i], splits, split, was_active, rules, log, rises, n_rises)
     if log["clock"] != NONE:
+        # All timelines come to the clock of the last item. At a tick a timeout has passed that an event would beat.
         end = len(clock) - 1
         for k in range(len(timelines)):
-            n_rises = _bring_up_to_date(k, end, end == len(seq), clock, state, rises, silences, n_rises)
-    return n_behind, n_rises
+            n_rises = _apply_idle_and_publish(k, end, end == len(seq), clock, state, rises, silences, n_rises)
+    return n_late, n_rises
 
 
-def _is_due(one: Any, rules: Any, log: Any) -> bool:
-    """Return whether the clock may change what a timeline shows: nearly no item has to ask any further."""
-    now, idle = log["clock"], rules["idle"]
-    if rules["every"] > 0:
-        if log["period"] > one["period"]:
-            return True
-    elif one["seen"] != one["computed"]:
-        return True
-    if idle == ARRIVAL_CLOCK:
-        return bool(now - rules["clock_tolerance"] > one["computed"])
-    if idle == EXCLUDE_SPLIT:
-        return bool(one["next_idle"] <= now)
-    return bool(idle == WINDOW_CLOSE and one["last"] != NONE and now > one["last"] + rules["timeout"])
+# The clock and periods of emission.
 
 
-def _judge_order(one: Any, item: int, t: int, behind: Array, n_behind: int) -> int:
-    """Apply rule 3 (H, A2): an event is out of order whose t is below the watermark just before it."""
-    if one["seen"] == NONE or t >= one["seen"]:
-        return n_behind
-    found = behind[n_behind]
-    found["item"], found["watermark"], found["set_by"] = item, one["seen"], one["seen_by"]
-    return n_behind + 1
-
-
-def _note_activity(one: Any, slots: Array, own: int, rules: Any, log: Any) -> bool:
-    """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
-    now = log["clock"]
-    one["last"] = now - waited(rules["waited"], rules["since"], now)
-    if rules["splits"] == 0:
-        return True
-    split = slots[own]
-    was_active = rules["idle"] != EXCLUDE_SPLIT or now < _idle_at(split, log["first"])
-    split["last"] = now - waited(split["waited"], split["since"], now)
-    if not was_active:
-        one["lowest"] = NONE
-    return bool(was_active)
-
-
-def _note_closes(reached: Array, closes: Array) -> None:
-    """Note that the clock may close the windows that an event is in (M)."""
-    for w in range(len(closes)):
-        if closes[w] != NONE and closes[w] > reached[w]:
-            reached[w] = closes[w]
-
-
-def _move(
-    one: Any,
-    k: int,
-    item: int,
-    seq: int,
-    t: int,
-    slots: Array,
-    own: int,
-    was_active: bool,
-    rules: Any,
-    log: Any,
-    rises: Array,
-    n_rises: int,
-) -> int:
-    """Move the watermark to the largest t less the out-of-orderness (H, A2), with splits to the lowest (F)."""
-    one["max_t"] = max(one["max_t"], t)
-    if rules["splits"] == 1:
-        proposed = _with_split(one, slots, own, was_active, t, log)
-    else:
-        proposed = max(t - rules["tolerance"], MIN_US)
-    if proposed > one["computed"]:
-        one["computed"], one["computed_by"] = proposed, seq
-        n_rises = _write_rise(rises, n_rises, item, k, proposed, seq)
-    if rules["every"] == 0:
-        one["seen"], one["seen_by"] = one["computed"], one["computed_by"]
-    return n_rises
-
-
-def _floor(value: int, step: int) -> int:
-    return value // step * step
-
-
-def waited(before: int, since: int, now: int) -> int:
-    """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
-    return before if since == NONE else before + now - since
-
-
-def _pass_time(now: int, log: Any, rules: Any) -> None:
+def _advance_clock(now: int, log: Any, rules: Any) -> None:
     """Let the clock come to an item; where that begins a period, remember the clock before it."""
     if log["first"] == NONE:
         log["first"] = now
@@ -325,79 +264,89 @@ def _pass_time(now: int, log: Any, rules: Any) -> None:
     log["clock"] = now
 
 
-def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
-    """Write a rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
-    if n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k:
-        rises[n_rises - 1]["watermark"], rises[n_rises - 1]["set_by"] = watermark, set_by
-        return n_rises
-    one = rises[n_rises]
-    one["item"], one["timeline"], one["watermark"], one["set_by"] = item, k, watermark, set_by
-    one["by_clock"], one["last"] = NONE, NONE
-    return n_rises + 1
+def _is_due(timeline: Any, rules: Any, log: Any) -> bool:
+    """Return whether the clock may change a timeline. Nearly no item asks further, so this takes no array."""
+    now, idle = log["clock"], rules["idle"]
+    if log["period"] > timeline["period"] if rules["every"] > 0 else timeline["published"] != timeline["watermark"]:
+        return True
+    if idle == ARRIVAL_CLOCK:
+        return bool(_arrival_clock_watermark(now, rules) > timeline["watermark"])
+    if idle == EXCLUDE_SPLIT:
+        return bool(timeline["next_idle"] <= now)
+    return bool(idle == WINDOW_CLOSE and timeline["last"] != NONE and now > timeline["last"] + rules["timeout"])
 
 
-def _bring_up_to_date(
-    k: int, item: int, is_tick: bool, clock: Array, state: Fold, rises: Array, silences: Array, n_rises: int
+def _publish(timeline: Any) -> None:
+    """Let events and windows see W as the rules compute it."""
+    timeline["published"], timeline["published_set_by"] = timeline["watermark"], timeline["set_by"]
+
+
+def _apply_idle_and_publish(
+    k: int, item: int, is_tick: bool, clock: Any, state: Fold, rises: Array, silences: Array, n_rises: int
 ) -> int:
-    """Bring a timeline up to date as the clock comes to an item: publish what is due, apply idle rules."""
-    one, rules, log = state.timelines[k], state.rules[0], state.log[0]
-    before = one["computed"]
-    if rules["every"] > 0 and log["period"] > one["period"]:
-        # Shown is the watermark as it was after the last item before the period.
+    """Bring a timeline up to the clock of an item: publish what is due, apply idle rules."""
+    timeline, rules, log = state.timelines[k], state.rules[0], state.log[0]
+    before = timeline["watermark"]
+    if rules["every"] > 0 and log["period"] > timeline["period"]:
+        # A period shows W as it was after the last item before it, which may be an item of another timeline.
         if log["ended"] != NONE:
-            n_rises = _by_clock(k, log["ended"], False, item, clock, state, rises, n_rises)
-        one["seen"], one["seen_by"], one["period"] = one["computed"], one["computed_by"], log["period"]
-    n_rises = _by_clock(k, log["clock"], is_tick, item, clock, state, rises, n_rises)
+            n_rises = _apply_idle(k, log["ended"], False, item, clock, state, rises, n_rises)
+        _publish(timeline)
+        timeline["period"] = log["period"]
+    n_rises = _apply_idle(k, log["clock"], is_tick, item, clock, state, rises, n_rises)
     if rules["every"] == 0:
-        one["seen"], one["seen_by"] = one["computed"], one["computed_by"]
-    if rules["idle"] == WINDOW_CLOSE and one["computed"] > before:
-        n_rises = _write_rise(rises, n_rises, item, k, one["computed"], NONE)
-        rises[n_rises - 1]["by_clock"], rises[n_rises - 1]["last"] = one["computed"], one["last"]
-        silences[n_rises - 1] = state.reached[k]
+        _publish(timeline)
+    if rules["idle"] == WINDOW_CLOSE and timeline["watermark"] > before:
+        n_rises = _write_rise(rises, n_rises, item, k, timeline["watermark"], NONE)
+        rises[n_rises - 1]["by_clock"], rises[n_rises - 1]["last"] = timeline["watermark"], timeline["last"]
+        for w in range(len(state.grids)):
+            silences[n_rises - 1][w] = state.reached[k][w]
     return n_rises
 
 
-def _by_clock(
-    k: int, now: int, is_tick: bool, item: int, clock: Array, state: Fold, rises: Array, n_rises: int
+# Idle rules: how far the clock alone raises W.
+
+
+def _apply_idle(
+    k: int, now: int, is_tick: bool, item: int, clock: Any, state: Fold, rises: Array, n_rises: int
 ) -> int:
-    """Raise the computed watermark of a timeline to what the clock alone allows."""
-    one, rules, log = state.timelines[k], state.rules[0], state.log[0]
+    """Raise the watermark of a timeline to what the clock alone allows."""
+    timeline, rules = state.timelines[k], state.rules[0]
     idle = rules["idle"]
     if idle == ARRIVAL_CLOCK:
-        _raise_by_clock(one, _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"]))
-    elif idle == WINDOW_CLOSE and rules["since"] == NONE and one["last"] != NONE:
-        # A record at the very instant of the timeout beats it, a tick does not.
-        silent = now if is_tick else now - 1
-        if silent - rules["waited"] >= one["last"] + rules["timeout"]:
-            _raise_by_clock(one, _closed_by_clock(state, k, silent - rules["timeout"]))
+        _raise_by_clock(timeline, _arrival_clock_watermark(now, rules))
+    elif idle == WINDOW_CLOSE:
+        # An event at the very instant of the timeout beats it, a tick does not.
+        _raise_by_clock(timeline, _window_close_watermark(k, now if is_tick else now - 1, state))
     elif idle == EXCLUDE_SPLIT:
-        while one["next_idle"] <= now:  # at the first item of the log by which a split is idle, and so on
-            at = np.searchsorted(clock[: item + 1], one["next_idle"])
-            proposed = lowest(one, state.slots, min(clock[at], now) if at <= item else now, log)
-            if proposed > one["computed"]:
-                _raise_by_clock(one, proposed)
-                if at > item:  # a segment of no items
-                    break
-                n_rises = _write_rise(rises, n_rises, at, k, proposed, NONE)
-                rises[n_rises - 1]["by_clock"] = proposed
+        n_rises = _exclude_splits(k, now, item, clock, state, rises, n_rises)
     return n_rises
 
 
-def _raise_by_clock(one: Any, proposed: int) -> None:
-    if proposed > one["computed"]:
-        one["computed"], one["computed_by"] = proposed, NONE
+def _raise_by_clock(timeline: Any, proposed: int) -> None:
+    if proposed > timeline["watermark"]:
+        timeline["watermark"], timeline["set_by"] = proposed, NONE
 
 
-def _closed_by_clock(state: Fold, k: int, limit: int) -> int:
-    """Return the latest close time up to a limit of windows that hold events (M); NONE where there is none."""
-    found = NONE
+def _arrival_clock_watermark(now: int, rules: Any) -> int:
+    """Return the watermark that the arrival clock sets for every timeline (A2)."""
+    return _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
+
+
+def _window_close_watermark(k: int, now: int, state: Fold) -> int:
+    """Return the latest close time that the clock allows, of windows that hold events (M); NONE for none."""
+    rules, last = state.rules[0], state.timelines[k]["last"]
+    # While a source waits, no timeline is silent: what waits may hold events of it.
+    if rules["since"] != NONE or last == NONE or now - rules["waited"] < last + rules["timeout"]:
+        return NONE
+    latest, limit = NONE, now - rules["timeout"]
     for w in range(len(state.grids)):
-        highest, on_grid = state.reached[k, w], _last_close(state.grids[w], state.instants, limit)
+        highest, on_grid = state.reached[k][w], _last_close(state.grids[w], state.instants, limit)
         if on_grid != NONE:
-            found = max(found, min(highest, on_grid))
+            latest = max(latest, min(highest, on_grid))
         elif highest <= limit:  # only the close time itself
-            found = max(found, highest)
-    return found if found == NONE else _floor(found, state.rules[0]["unit"])
+            latest = max(latest, highest)
+    return latest if latest == NONE else _floor(latest, rules["unit"])
 
 
 def _last_close(grid: Any, instants: Array, limit: int) -> int:
@@ -408,23 +357,102 @@ def _last_close(grid: Any, instants: Array, limit: int) -> int:
     return int(instants[grid["first"] + place - 1]) if place > 0 else NONE
 
 
-def _with_split(one: Any, slots: Array, own: int, was_active: bool, t: int, log: Any) -> int:
-    """Return the watermark that the splits of a timeline allow after an event of one of them."""
-    split = slots[own]
+def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises: Array, n_rises: int) -> int:
+    """Let idle splits leave the minimum (F), each at the first item of the log by which it is idle."""
+    timeline, log = state.timelines[k], state.log[0]
+    while timeline["next_idle"] <= now:
+        at = _first_from(timeline["next_idle"], clock, item + 1)
+        proposed = event_watermark(timeline, state.splits, min(clock[at], now) if at <= item else now, log)
+        if proposed > timeline["watermark"]:
+            _raise_by_clock(timeline, proposed)
+            if at > item:  # a segment of no items
+                break
+            n_rises = _write_rise(rises, n_rises, at, k, proposed, NONE)
+            rises[n_rises - 1]["by_clock"] = proposed
+    return n_rises
+
+
+# Rule 3, activity, and how an event moves W.
+
+
+def _apply_out_of_order(timeline: Any, item: int, t: int, out_of_order: Array, n_late: int) -> int:
+    """Apply rule 3 (H, A2): an event is out of order whose t is below the watermark just before it."""
+    if timeline["published"] == NONE or t >= timeline["published"]:
+        return n_late
+    late = out_of_order[n_late]
+    late["item"], late["watermark"], late["set_by"] = item, timeline["published"], timeline["published_set_by"]
+    return n_late + 1
+
+
+def _note_activity(timeline: Any, splits: Any, split_index: int, rules: Any, log: Any) -> bool:
+    """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
+    now = log["clock"]
+    timeline["last"] = now - waited(rules["waited"], rules["since"], now)
+    if rules["uses_splits"] == 0:
+        return True
+    split = splits[split_index]
+    was_active = rules["idle"] != EXCLUDE_SPLIT or now < _idle_at(split, log["first"])
+    split["last"] = now - waited(split["waited"], split["since"], now)
+    if not was_active:
+        timeline["lowest"] = NONE
+    return bool(was_active)
+
+
+def _note_closes(reached: Any, closes: Any) -> None:
+    """Note that the clock may close the windows that an event is in (M)."""
+    for w in range(len(closes)):
+        if closes[w] != NONE and closes[w] > reached[w]:
+            reached[w] = closes[w]
+
+
+def _move(
+    timeline: Any,
+    k: int,
+    item: int,
+    seq: int,
+    t: int,
+    splits: Any,
+    split_index: int,
+    was_active: bool,
+    rules: Any,
+    log: Any,
+    rises: Array,
+    n_rises: int,
+) -> int:
+    """Move W to the largest t less the out-of-orderness (H, A2), with splits to the lowest of them (F)."""
+    timeline["max_t"] = max(timeline["max_t"], t)
+    if rules["uses_splits"] == 1:
+        proposed = _move_split(timeline, splits, split_index, was_active, t, log)
+    else:
+        proposed = max(t - rules["tolerance"], MIN_US)
+    if proposed > timeline["watermark"]:
+        timeline["watermark"], timeline["set_by"] = proposed, seq
+        n_rises = _write_rise(rises, n_rises, item, k, proposed, seq)
+    if rules["every"] == 0:
+        _publish(timeline)
+    return n_rises
+
+
+# Splits.
+
+
+def _move_split(timeline: Any, splits: Any, split_index: int, was_active: bool, t: int, log: Any) -> int:
+    """Let an event move its split; return the watermark that the splits of its timeline allow then."""
+    split = splits[split_index]
     before = split["allows"]
     if t > split["max_t"]:
         split["max_t"] = t
         split["allows"] = max(t - split["tolerance"], MIN_US)
-    if before != NONE and was_active and one["lowest"] != NONE and before > one["lowest"]:
-        return int(one["lowest"])  # a split that is ahead of the slowest does not hold it back
-    return lowest(one, slots, log["clock"], log)
+    if before != NONE and was_active and timeline["lowest"] != NONE and before > timeline["lowest"]:
+        return int(timeline["lowest"])  # a split that is ahead of the slowest does not hold it back
+    return event_watermark(timeline, splits, log["clock"], log)
 
 
-def lowest(one: Any, slots: Array, now: int, log: Any) -> int:
+def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
     """Return the lowest of active splits (F), the highest if all are idle; NONE while a listed one is awaited."""
     least, highest, next_idle, is_any, is_awaited = NEVER, NONE, NEVER, False, False
-    for s in range(one["first_slot"], one["first_slot"] + one["slots"]):
-        split = slots[s]
+    for s in range(timeline["first_split"], timeline["first_split"] + timeline["n_splits"]):
+        split = splits[s]
         has_events = split["allows"] != NONE
         if has_events:
             highest = max(highest, split["allows"])
@@ -439,8 +467,8 @@ def lowest(one: Any, slots: Array, now: int, log: Any) -> int:
             least = min(least, split["allows"])
         else:
             is_awaited = True
-    one["next_idle"] = next_idle
-    one["lowest"] = least if is_any and not is_awaited else NONE
+    timeline["next_idle"] = next_idle
+    timeline["lowest"] = least if is_any and not is_awaited else NONE
     if not is_any:
         return int(highest)
     return NONE if is_awaited else int(least)
@@ -456,11 +484,47 @@ def _idle_at(split: Any, first: int) -> int:
     return NEVER if split["since"] != NONE and at > split["since"] else at
 
 
+def waited(before: int, since: int, now: int) -> int:
+    """Return how long a source or split has waited by now: before the segment, and since it waits in it."""
+    return before if since == NONE else before + now - since
+
+
+# Tools of the loop.
+
+
+def _floor(value: int, step: int) -> int:
+    return value // step * step
+
+
+def _first_from(us: int, clock: Any, end: int) -> int:
+    """Return the first of `clock[:end]` that has come to an instant; `end` for none."""
+    low, high = 0, end
+    while low < high:
+        middle = (low + high) // 2
+        if clock[middle] < us:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
+    """Write a rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
+    if n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k:
+        rises[n_rises - 1]["watermark"], rises[n_rises - 1]["set_by"] = watermark, set_by
+        return n_rises
+    rise = rises[n_rises]
+    rise["item"], rise["timeline"], rise["watermark"], rise["set_by"] = item, k, watermark, set_by
+    rise["by_clock"], rise["last"] = NONE, NONE
+    return n_rises + 1
+
+
 _PARTS = (
-    *(_is_due, _judge_order, _note_activity, _note_closes, _move),
-    *(_floor, waited, _pass_time, _write_rise, _bring_up_to_date, _by_clock, _raise_by_clock),
-    *(_closed_by_clock, _last_close),
-    *(_with_split, lowest, _idle_at),
+    *(_advance_clock, _is_due, _publish, _apply_idle_and_publish),
+    *(_apply_idle, _raise_by_clock, _arrival_clock_watermark, _window_close_watermark, _last_close, _exclude_splits),
+    *(_apply_out_of_order, _note_activity, _note_closes, _move),
+    *(_move_split, event_watermark, _idle_at, waited),
+    *(_floor, _first_from, _write_rise),
 )
 
 
@@ -475,5 +539,5 @@ def compiled(loop: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[.
 
     for part in parts:
         register_jitable(part)
-    found: Callable[..., Any] = njit(cache=True)(loop)
-    return found
+    loaded: Callable[..., Any] = njit(cache=True)(loop)
+    return loaded

@@ -5,6 +5,7 @@ then is a function of the clock. Arrays in, arrays out, each of one length. Not 
 (windows/segment.py).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,8 +18,8 @@ from tidemark.timeops.watermark.fold import (
     RISE,
     WINDOW_CLOSE,
     Array,
+    Findings,
     Fold,
-    Found,
     Items,
 )
 
@@ -52,12 +53,12 @@ class Rises:
     Attributes:
         items: The items of the segment.
         start: TIMELINE and LOG before the segment, and what does not change in it.
-        found: What the loop found.
+        findings: What the loop finds.
     """
 
     items: Items
     start: Fold
-    found: Found
+    findings: Findings
 
     # Places: the index of an item; -1 is before the first one, and the tick is after the last record.
 
@@ -77,18 +78,19 @@ class Rises:
 
     @cached_property
     def _order(self) -> Array:
-        return np.argsort(self.found.rises["timeline"], kind="stable")
+        return np.argsort(self.findings.rises["timeline"], kind="stable")
 
     @cached_property
     def _rows(self) -> Array:
         """The rises by timeline, in each by item; and a last row of no timeline, so that each place has one."""
         rows = np.zeros(len(self._order) + 1, RISE)
-        np.take(self.found.rises, self._order, out=rows[:-1], mode="clip")  # by its default it would copy them first
+        # By its default mode, `take` would copy the rows first.
+        np.take(self.findings.rises, self._order, out=rows[:-1], mode="clip")
         return rows
 
     @cached_property
     def _silences(self) -> Array:
-        return self.found.silences[self._order] if len(self.found.silences) else self.found.silences
+        return self.findings.silences[self._order] if len(self.findings.silences) else self.findings.silences
 
     @cached_property
     def _begins(self) -> Array:
@@ -115,10 +117,10 @@ class Rises:
         """Return the watermark that the next item finds after an item."""
         before = self.start.timelines[timeline]
         if self._every == 0:
-            found = self._computed(timeline, place)
-            at_start = place < 0
+            computed, at_start = self._computed(timeline, place), place < 0
             return Watermark(
-                np.where(at_start, before["seen"], found.value), np.where(at_start, before["seen_by"], found.set_by)
+                np.where(at_start, before["published"], computed.value),
+                np.where(at_start, before["published_set_by"], computed.set_by),
             )
         log = self.start.log[0]
         now = self._clock_at(place)
@@ -128,11 +130,11 @@ class Rises:
         found = self._computed(timeline, ended)
         # The period began before the segment, and was published there.
         is_known = (ended < 0) & (period <= log["period"])
-        known = before["seen"]
+        known = before["published"]
         if self._idle == ARRIVAL_CLOCK and log["ended"] != NONE:
             known = np.maximum(known, self._by_arrival(np.full(len(known), log["ended"])))
         value = np.where(is_known, known, found.value)
-        known_by = np.where(known > before["seen"], NONE, before["seen_by"])
+        known_by = np.where(known > before["published"], NONE, before["published_set_by"])
         return Watermark(value, np.where(is_known, known_by, found.set_by))
 
     def before(self, timeline: Array, place: Array) -> Watermark:
@@ -144,7 +146,7 @@ class Rises:
             given = self._by_arrival(self._clock_at(place))
         else:
             high = self._begins[timeline + 1]
-            row = _bisect(rows["item"], self._begins[timeline], high, place)
+            row = _bisect(rows["item"].take, self._begins[timeline], high, place)
             given = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
         return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
 
@@ -170,10 +172,10 @@ class Rises:
     def _computed(self, timeline: Array, place: Array) -> Watermark:
         before = self.start.timelines[timeline]
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
-        following = _bisect(rows["item"], low, high, place + 1)
+        following = _bisect(rows["item"].take, low, high, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
-        value = np.where(is_own, rows["watermark"][last], before["computed"])
-        set_by = np.where(is_own, rows["set_by"][last], before["computed_by"])
+        value = np.where(is_own, rows["watermark"][last], before["watermark"])
+        set_by = np.where(is_own, rows["set_by"][last], before["set_by"])
         given = self._given(timeline, place, following, high)
         return Watermark(np.maximum(value, given), np.where(given > value, NONE, set_by))
 
@@ -190,34 +192,29 @@ class Rises:
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
         """Return the first item at which the rules reach so much, and what first came so far."""
         rows, high = self._rows, self._begins[timeline + 1]
-        row = _bisect(rows["watermark"], self._begins[timeline], high, wanted)
+        row = _bisect(rows["watermark"].take, self._begins[timeline], high, wanted)
         is_row = row < high
         before = self._computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
         reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["watermark"][row], NONE))
         if self._idle == WINDOW_CLOSE and by_clock.any():
-            begins_at = self._first_silent(row[by_clock], wanted[by_clock])
-            own = place[by_clock]
-            found = np.minimum(np.searchsorted(self._silent_at, begins_at, "left"), own)
-            given = self._in_silence(row[by_clock], self._silent_at[found])
-            reached[by_clock] = np.where(found < own, given, reached[by_clock])
-            place[by_clock] = found
-        elif self._idle == ARRIVAL_CLOCK:
-            place, reached = self._first_by_arrival(wanted, place, reached)
+            of_silence, own = row[by_clock], place[by_clock]
+
+            def allowed(at: Array) -> Array:
+                return self._in_silence(of_silence, self._silent_at[at])
+
+            first = _bisect(allowed, np.zeros_like(own), own, wanted[by_clock])
+            reached[by_clock] = np.where(first < own, allowed(first), reached[by_clock])
+            place[by_clock] = first
+        elif self._idle == ARRIVAL_CLOCK and len(self.clock):
+            nowhere = np.full(len(wanted), len(self.clock))
+            first = _bisect(lambda at: self._by_arrival(self.clock[at]), np.zeros_like(nowhere), nowhere, wanted)
+            given = self._by_arrival(self.clock[np.minimum(first, nowhere - 1)])
+            reached = np.where((first <= place) & (first < nowhere), given, reached)
+            place = np.minimum(place, first)
         known = before >= wanted
         return np.where(known, -1, place), np.where(known, before, reached)
-
-    def _first_by_arrival(self, wanted: Array, place: Array, reached: Array) -> tuple[Array, Array]:
-        rules, nowhere = self.start.rules[0], len(self.clock)
-        whole = wanted + -wanted % rules["unit"]
-        by_clock = np.searchsorted(self.clock, np.maximum(whole + rules["clock_tolerance"], NONE + 1), "left")
-        lowest = np.searchsorted(self.clock, NONE + 1, "left")  # before year 0001 the first clock is enough
-        by_clock = np.where(wanted <= MIN_US, lowest, by_clock)
-        if nowhere:
-            given = self._by_arrival(self.clock[np.minimum(by_clock, nowhere - 1)])
-            reached = np.where((by_clock <= place) & (by_clock < nowhere), given, reached)
-        return np.minimum(place, by_clock), reached
 
     def _clock_at(self, place: Array) -> Array:
         if not len(self.clock):
@@ -231,7 +228,7 @@ class Rises:
         return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
-        """Return what the clock allows in the silence before a rise (M), as `_closed_by_clock` of the loop."""
+        """Return what the clock allows in the silence before a rise (M), as `_window_close_watermark` of the loop."""
         rules = self.start.rules[0]
         limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
         for w, grid in enumerate(self.start.grids):
@@ -245,17 +242,6 @@ class Rises:
         begun = silent_us - rules["waited"] >= self._rows["last"][row] + rules["timeout"]
         return np.where(begun, whole, NONE)
 
-    def _first_silent(self, row: Array, wanted: Array) -> Array:
-        """Return the first clock at which the silence before a rise reaches so much."""
-        rules = self.start.rules[0]
-        whole = wanted + -wanted % rules["unit"]
-        found = np.full(len(row), 2**63 - 1)
-        for w, grid in enumerate(self.start.grids):
-            highest = self._silences[row, w]
-            closes = np.minimum(self._next_close(grid, whole, highest), highest)
-            found = np.minimum(found, np.where((highest != NONE) & (highest >= whole), closes, found))
-        return np.asarray(np.maximum(self._rows["last"][row] + rules["waited"], found) + rules["timeout"])
-
     def _last_close(self, grid: np.void, limit: Array) -> Array:
         if grid["period"] > 0:
             return np.asarray(grid["anchor"] + (limit - grid["anchor"]) // grid["period"] * grid["period"])
@@ -265,21 +251,16 @@ class Rises:
         place = np.searchsorted(instants, limit, "right")
         return np.where(place > 0, instants[np.maximum(place - 1, 0)], NONE)
 
-    def _next_close(self, grid: np.void, limit: Array, highest: Array) -> Array:
-        if grid["period"] > 0:
-            return np.asarray(grid["anchor"] - (grid["anchor"] - limit) // grid["period"] * grid["period"])
-        instants = self.start.instants[grid["first"] : grid["end"]]
-        if not len(instants):
-            return highest
-        return np.asarray(instants[np.minimum(np.searchsorted(instants, limit, "left"), len(instants) - 1)])
 
+def _bisect(values: Callable[[Array], Array], low: Array, high: Array, wanted: Array) -> Array:
+    """Return the first places from `low` on at which values that never fall come to wanted ones; `high` for none.
 
-def _bisect(values: Array, low: Array, high: Array, wanted: Array) -> Array:
-    """Return the first place of each slice `values[low:high]` with at least a wanted value; `high` for none."""
+    `values` takes an array of places, one for each wanted value.
+    """
     low, high = low.copy(), high.copy()
     while (open_ := low < high).any():
         middle = (low + high) // 2
-        less = open_ & (values[np.where(open_, middle, 0)] < wanted)
+        less = open_ & (values(np.where(open_, middle, 0)) < wanted)
         low = np.where(less, middle + 1, low)
         high = np.where(open_ & ~less, middle, high)
     return low

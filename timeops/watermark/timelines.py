@@ -54,10 +54,10 @@ some source, of a split its own, was not to be read; so a wait changes no stored
 
 _FIELDS = {
     "max_t": "max_t",
-    "watermark": "seen",
-    "watermark_set_by": "seen_by",
-    "computed": "computed",
-    "computed_set_by": "computed_by",
+    "watermark": "published",
+    "watermark_set_by": "published_set_by",
+    "computed": "watermark",
+    "computed_set_by": "set_by",
 }
 """By column of STATE the field of fold.TIMELINE."""
 
@@ -100,7 +100,7 @@ class JudgedLog:
     @property
     def behind(self) -> pa.Table:
         """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
-        found = self.rises.found.behind
+        found = self.rises.findings.out_of_order
         seq = self.rises.items.seq[found["item"]]
         return pa.table({SEQ: seq, "watermark": found["watermark"], "set_by": _nulled(found["set_by"])})
 
@@ -126,7 +126,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         t=_numbers(items[T_US]),
         clock=clock,
         timeline=_timeline_of(items, names),
-        slot=splits.of_items,
+        split=splits.of_items,
         role=np.array(items[ROLE].to_numpy(), np.int8),
         closes=_closes(items, len(rules.windows_to_close)),
         tick=_tick(place, clock),
@@ -134,7 +134,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
     start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
     state = start._replace(
         timelines=start.timelines.copy(),
-        slots=start.slots.copy(),
+        splits=start.splits.copy(),
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
@@ -199,8 +199,9 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
     if rules.uses_splits:
         splits = _Splits.of(_NO_ITEMS, state, names, rules)
         start = _start(state, names, splits, rules, place)
-        now = start.log[0]["clock"]
-        proposed = np.array([f.lowest(one, start.slots, now, start.log[0]) for one in start.timelines], np.int64)
+        log, splits_before = start.log[0], start.splits
+        each = (f.event_watermark(timeline, splits_before, log["clock"], log) for timeline in start.timelines)
+        proposed = np.fromiter(each, np.int64)
     else:
         max_t, tolerance = _numbers(state["max_t"]), _rules(rules)[0]["tolerance"]
         proposed = np.where(max_t == f.NONE, f.NONE, np.maximum(max_t - tolerance, f.MIN_US))
@@ -275,7 +276,7 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
     """Return what a segment starts from, without the grids of windows."""
     return f.Fold(
         timelines=_timelines(before, names, splits, rules, place),
-        slots=splits.slots,
+        splits=splits.rows,
         reached=_reached(before, names, len(rules.windows_to_close)),
         grids=np.zeros(0, f.GRID),
         instants=np.zeros(0, np.int64),
@@ -306,7 +307,7 @@ def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: Time
     found["next_idle"] = f.NEVER
     if place.before_us is not None:
         found["next_idle"][:known] = place.before_us
-    found["first_slot"], found["slots"] = splits.first, splits.count
+    found["first_split"], found["n_splits"] = splits.first, splits.count
     return found
 
 
@@ -393,15 +394,15 @@ class _Splits:
     """The splits of the timelines of a segment.
 
     Attributes:
-        slots: SLOT, by timeline.
+        rows: SPLIT, by timeline.
         sources: Of each its source.
         values: Of each its value.
-        first: By timeline the first of its slots.
+        first: By timeline the first of its splits.
         count: By timeline how many it has.
-        of_items: The slot of each item; empty without splits.
+        of_items: The split of each item; empty without splits.
     """
 
-    slots: f.Array
+    rows: f.Array
     sources: pa.Array
     values: pa.Array
     first: f.Array
@@ -413,8 +414,8 @@ class _Splits:
         """Return the splits of the items, of the state before them, and the listed ones of every timeline."""
         nothing = np.zeros(0, np.int32)
         if not rules.uses_splits:
-            none = np.zeros(len(names), np.int64)
-            return cls(np.zeros(0, f.SLOT), pa.array([], pa.string()), pa.array([], pa.string()), none, none, nothing)
+            none, no_texts = np.zeros(len(names), np.int64), pa.array([], pa.string())
+            return cls(np.zeros(0, f.SPLIT), no_texts, no_texts, none, none, nothing)
         own = _timeline_of(items, names)
         inside = _numbers(items[ROLE]) != f.OUTSIDE
         known = pc.list_flatten(before["splits"]).combine_chunks()
@@ -447,13 +448,13 @@ class _Splits:
                 expected=f"at most {MOST_SPLITS:,}: every one is a number to compare when the slowest moves",
                 remedy="use a coarser `split`, or `over` if each value should have a watermark of its own",
             )
-        slots = _slots(of_source, of_value, rules)
+        rows = _split_rows(of_source, of_value, rules)
         at = of_all[len(own) : len(own) + len(of_known)]
         for field, column in (("max_t", "max_t"), ("last", "last_clock")):
-            slots[field][at] = _numbers(known.field(column))
-        has_events = slots["max_t"] != f.NONE
-        slots["allows"][has_events] = np.maximum((slots["max_t"] - slots["tolerance"])[has_events], f.MIN_US)
-        return cls(slots, of_source, of_value, first, count, of_all[: len(own)].astype(np.int32))
+            rows[field][at] = _numbers(known.field(column))
+        has_events = rows["max_t"] != f.NONE
+        rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], f.MIN_US)
+        return cls(rows, of_source, of_value, first, count, of_all[: len(own)].astype(np.int32))
 
 
 def _texts(items: pa.Table, name: str) -> list[pa.Array]:
@@ -474,15 +475,15 @@ def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
     return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
 
 
-def _slots(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
-    """Return the SLOT of splits that have had no event."""
+def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
+    """Return the SPLIT of splits that have had no event."""
     each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
-    by_split = {one: _slot(*one, rules) for one in set(each)}
-    return np.array([by_split[one] for one in each], f.SLOT)
+    by_split = {one: _split_row(*one, rules) for one in set(each)}
+    return np.array([by_split[one] for one in each], f.SPLIT)
 
 
-def _slot(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
-    """Return the SLOT of a split that has had no event."""
+def _split_row(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
+    """Return the SPLIT of a split that has had no event."""
     time = next((one for one in rules.sources if one.name == source), None)
     timeout = time.idle_timeout_us if time is not None and rules.excludes_idle_splits else None
     waited, since = _waits_of(rules.waits, source, value)
@@ -526,10 +527,10 @@ def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, ru
         columns |= {name: _kept(before[name], fresh) for name in ("last_clock", "max_close")}
     if rules.uses_splits:
         each = pa.StructArray.from_arrays(
-            [splits.sources, splits.values, _nulled(state.slots["max_t"]), _nulled(state.slots["last"])],
+            [splits.sources, splits.values, _nulled(state.splits["max_t"]), _nulled(state.splits["last"])],
             names=["source", "split", "max_t", "last_clock"],
         )
-        offsets = np.append(splits.first, len(state.slots))
+        offsets = np.append(splits.first, len(state.splits))
         columns["splits"] = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), each)
     else:
         columns["splits"] = (
@@ -577,7 +578,7 @@ class Watermarks:
             return self.logs[0].behind
         named = []
         for log in self.logs:
-            timeline = log.rises.items.timeline[log.rises.found.behind["item"]]
+            timeline = log.rises.items.timeline[log.rises.findings.out_of_order["item"]]
             named.append(log.behind.append_column(TIMELINE, log.names.take(pa.array(timeline))))
         return pa.concat_tables(named)
 
