@@ -21,9 +21,12 @@ from tidemark.timeops import utc
 from tidemark.timeops.columns import ARRIVAL, FILE, SOURCE, SPLIT
 from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.problems import (
+    Misread,
     Path,
     Problem,
     ProblemsError,
+    as_flag,
+    as_number,
     did_you_mean,
     misfit,
     problems_of,
@@ -73,6 +76,8 @@ def read_value(value: object, kind: T.DataType) -> Any:
     for kinds, read in _READERS:
         if isinstance(kind, kinds):
             return read(value)
+    if isinstance(value, Misread):
+        raise misfit(value, "a value that all readers of YAML read alike", "put it in quotes if it is text")
     return value
 
 
@@ -132,6 +137,7 @@ def _of(wanted: Any, value: object, expected: str, *, remedy: str = "") -> Any:
 
 
 def _number(value: object, expected: str, *wanted: type) -> Any:
+    value = as_number(value)
     if isinstance(value, bool) or not isinstance(value, wanted):
         raise misfit(value, expected)
     return value
@@ -158,14 +164,21 @@ def _float(value: object) -> float:
     return float(_number(value, "a number", int, float, Decimal))
 
 
+def _decimal(value: object) -> Decimal:
+    number = _number(value, "a number", int, float, Decimal)
+    if isinstance(value, Misread) and isinstance(number, float):  # which has fewer digits than a decimal may have
+        return Decimal(value.text)
+    return Decimal(str(number))
+
+
 _READERS: tuple[tuple[Any, Callable[[object], Any]], ...] = (
     (T.StringType, lambda value: _of(str, value, "text", remedy="put the value in quotes")),
-    (T.BooleanType, lambda value: _of(bool, value, "true or false")),
+    (T.BooleanType, lambda value: _of(bool, as_flag(value), "true or false")),
     (T.TimestampType, _instant),
     (T.TimestampNTZType, lambda v: _parsed(datetime.fromisoformat, v, "a local time such as 2026-01-31T12:00:00")),
     (T.DateType, lambda value: _parsed(date.fromisoformat, value, "a day such as 2026-01-31")),
     (_WHOLE, lambda value: _number(value, "a whole number", int)),
-    (T.DecimalType, lambda value: Decimal(str(_number(value, "a number", int, float, Decimal)))),
+    (T.DecimalType, _decimal),
     (_FLOATS, _float),
 )
 

@@ -59,7 +59,7 @@ def parse_duration(text: object) -> timedelta:
             number of microseconds.
     """
     if isinstance(text, bool) or not isinstance(text, str | int | float):
-        raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
+        raise SpecError(f"found {text!r}, which is not a duration", expected=_EXPECTED)
     if not isinstance(text, str) or re.fullmatch(rf"\s*[-+]?{_NUMBER}\s*", text):
         raise SpecError(
             f"found the bare number {str(text).strip()}, which has no unit",
@@ -75,8 +75,24 @@ def parse_duration(text: object) -> timedelta:
             remedy="write days, such as `30 days`, where a fixed length will do",
         )
     if not re.match(DURATION_PATTERN, text):
-        raise SpecError(f"found {text!r}, which is no duration", expected=_EXPECTED)
+        raise SpecError(f"found {text!r}, which is not a duration", expected=_EXPECTED, remedy=_as_on_a_clock(text))
     return _sum(text)
+
+
+def _as_on_a_clock(text: str) -> str:
+    """Return the remedy for a length such as `1:30`, which people write for two lengths; else an empty text."""
+    parts = re.fullmatch(r"\s*([0-9]+):([0-9]+)(?::([0-9]+))?\s*", text)
+    if parts is None:
+        return ""
+    readings = (
+        (("hours", "minutes"), ("minutes", "seconds")) if parts[3] is None else (("hours", "minutes", "seconds"),)
+    )
+    counts = [int(part) for part in parts.groups() if part is not None]
+    said = [
+        " ".join(f"{n} {unit[: len(unit) - (n == 1)]}" for n, unit in zip(counts, units, strict=True) if n)
+        for units in readings
+    ]
+    return f"write {' or '.join(f'`{one}`' for one in said if one)}" if any(said) else ""
 
 
 def _sum(text: str) -> timedelta:

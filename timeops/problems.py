@@ -16,6 +16,39 @@ from tidemark.timeops.errors import SpecError
 Path = tuple[str | int, ...]
 
 
+_SAME_IN_ALL_YAML = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0[xb][0-9a-fA-F_]+|[0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?)")
+
+
+@dataclass(frozen=True)
+class Misread:
+    """A value that YAML reads as another than its text says, such as `010` (8), `1:30` (90) or `no` (false).
+
+    It is neither a text nor a number, so no key takes it by accident.
+
+    Args:
+        text: What is written.
+        value: What YAML makes of it.
+    """
+
+    text: str
+    value: bool | int | float
+
+
+def as_flag(value: object) -> object:
+    """Return the flag that a value means where one is expected: `yes` is `true`; any other value as it is."""
+    return value.value if isinstance(value, Misread) and isinstance(value.value, bool) else value
+
+
+def as_number(value: object) -> object:
+    """Return the number that a value means where one is expected, such as `1_000`; any other value as it is.
+
+    A number with two readings stays as it is: `010` is 8 or 10, `1:30` is 90 or an hour and a half.
+    """
+    if isinstance(value, Misread) and _SAME_IN_ALL_YAML.fullmatch(value.text):
+        return value.value
+    return value
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong.
@@ -56,10 +89,10 @@ def misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
 def show(value: object) -> str:
     """Write a value of a YAML file as it may be written there, shortened."""
     match value:
-        case None:
-            return "nothing"
-        case bool():
-            return str(value).lower()
+        case Misread():
+            return f"`{value.text}`, which YAML reads as {show(value.value)}"
+        case None | bool():
+            return "nothing" if value is None else str(value).lower()
         case str():
             return f'"{value}"' if len(value) <= 80 else f'"{value[:77]}..."'
         case Mapping():
@@ -183,7 +216,9 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
         words = re.findall("'(.*?)'", detail["ctx"]["expected"])
         return [Problem(found, " or ".join(words), did_you_mean(detail["input"], words), at)]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"]
-    return [Problem(found, expected=expected, at=at)]
+    item = detail["input"] if detail["type"] == "tuple_type" and isinstance(detail["input"], str) else ""
+    shown = item if re.fullmatch(r"\w+", item) else show(item)
+    return [Problem(found, expected, f"write `[{shown}]` for a list of one" if item else "", at)]
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:

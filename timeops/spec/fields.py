@@ -37,7 +37,19 @@ from tidemark.timeops.expressions.tokens import (
     top_level_parts,
 )
 from tidemark.timeops.locations import has_secret, url_problem
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, misfit, problems_of, raise_any, show
+from tidemark.timeops.problems import (
+    Misread,
+    Path,
+    Problem,
+    ProblemsError,
+    as_flag,
+    as_number,
+    did_you_mean,
+    misfit,
+    problems_of,
+    raise_any,
+    show,
+)
 
 
 class SpecModel(BaseModel):
@@ -77,7 +89,7 @@ def word_or_keys(model: type[_Model], *words: str, expected: str) -> BeforeValid
 def read_text(value: object) -> str:
     """Return a text without the white space around it, or say that it is none."""
     if not isinstance(value, str):
-        raise misfit(value, "text", "put the value in quotes" if isinstance(value, int | float) else "")
+        raise misfit(value, "text", "put the value in quotes" if isinstance(value, int | float | Misread) else "")
     if not value.strip():
         raise ProblemsError([Problem("found an empty text", expected="text")])
     return value.strip()
@@ -112,6 +124,7 @@ def read_duration(value: object) -> timedelta:
         if value < timedelta(0):
             raise ProblemsError([Problem(f"found {value!r}, which is negative", expected="zero or more")])
         return value
+    value = value.text if isinstance(value, Misread) else value
     try:
         return parse_duration(value)
     except SpecError as error:
@@ -121,6 +134,7 @@ def read_duration(value: object) -> timedelta:
 
 def read_positive_duration(value: object) -> timedelta:
     """Return a length of time longer than zero."""
+    value = value.text if isinstance(value, Misread) else value
     is_negative = value < timedelta(0) if isinstance(value, timedelta) else str(value).lstrip().startswith("-")
     length = None if is_negative else read_duration(value)
     if not length:
@@ -154,6 +168,7 @@ _BYTES_PATTERN = r"^ *([0-9]+(?:\.[0-9]+)?) *(B|kB|KB|MB|GB|TB|KiB|MiB|GiB|TiB) 
 
 
 def _bytes(value: object) -> int:
+    value = as_number(value)
     size = value if isinstance(value, int) and not isinstance(value, bool) else None
     match = re.match(_BYTES_PATTERN, value) if isinstance(value, str) else None
     if match:
@@ -167,6 +182,7 @@ _LARGEST = 2**63 - 1  # the largest BIGINT
 
 
 def _whole_number(value: object) -> int:
+    value = as_number(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise misfit(value, "a whole number, at least 1")
     if value > _LARGEST:
@@ -224,7 +240,7 @@ Name = Annotated[
 ]
 Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one _ in front")]
 Text = Annotated[str, BeforeValidator(read_text), text_schema()]
-Flag = StrictBool
+Flag = Annotated[StrictBool, BeforeValidator(as_flag)]
 Day = Annotated[
     date,
     BeforeValidator(_day),
@@ -303,10 +319,11 @@ def _expression(value: object) -> str:
 
 
 def _instant(value: object) -> str:
-    if (isinstance(value, int | float) and not isinstance(value, bool)) or is_number(str(value)):
+    written = value.text if isinstance(value, Misread) else value
+    if (isinstance(written, int | float) and not isinstance(written, bool)) or is_number(str(written)):
         expected = "an expression whose value is a time; the unit of a bare number cannot be known"
         remedy = "name the column and its unit: timestamp_seconds(x), timestamp_millis(x) or timestamp_micros(x)"
-        raise ProblemsError([Problem(f"found the bare number {value}", expected=expected, remedy=remedy)])
+        raise ProblemsError([Problem(f"found the bare number {written}", expected=expected, remedy=remedy)])
     return _expression(value)
 
 

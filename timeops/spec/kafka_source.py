@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.expressions.tokens import top_level_names
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, misfit, raise_any, show
+from tidemark.timeops.problems import Problem, ProblemsError, as_number, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.spec.fields import (
     Frozen,
     Text,
@@ -139,6 +139,7 @@ def _start(value: object) -> Start:
 def _offsets(topic: str, given: object) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for partition, offset in given.items() if isinstance(given, Mapping) else [(given, None)]:
+        offset = as_number(offset)  # noqa: PLW2901
         is_whole = isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0
         if not is_whole or not str(partition).isdecimal():
             expected = 'the offset that is read first, by partition: {"0": 1200, "1": 1187}'

@@ -21,7 +21,16 @@ from pydantic import (
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, top_level_names
-from tidemark.timeops.problems import Problem, ProblemsError, did_you_mean, misfit, raise_any, show
+from tidemark.timeops.problems import (
+    Problem,
+    ProblemsError,
+    as_flag,
+    as_number,
+    did_you_mean,
+    misfit,
+    raise_any,
+    show,
+)
 from tidemark.timeops.spec.fields import (
     ByteSize,
     Duration,
@@ -323,7 +332,8 @@ def _options(value: object) -> Mapping[str, OptionValue]:
         raise misfit(value, "a mapping of reader options")
     problems = []
     known = {name for options in READER_OPTIONS.values() for name in options}
-    for name, option in value.items():
+    options: dict[str, Any] = {name: as_flag(option) if name in _FLAGS else option for name, option in value.items()}
+    for name, option in options.items():
         is_flag = isinstance(option, bool)
         if name in _FLAGS and not is_flag:
             problems.append(Problem(f"found {show(option)}", expected="true or false", at=(name,)))
@@ -331,7 +341,7 @@ def _options(value: object) -> Mapping[str, OptionValue]:
             remedy = "put the value in quotes"
             problems.append(Problem(f"found {show(option)}", expected="text", remedy=remedy, at=(name,)))
     raise_any(problems)
-    return dict(value)
+    return options
 
 
 _WORD_NULL = BeforeValidator(lambda value: "null" if value is None else value)
@@ -465,6 +475,7 @@ def _folder(path: str) -> str:
 
 
 def _version(value: object) -> int:
+    value = as_number(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
         raise misfit(value, "a version of the table, from 0")
     return value

@@ -14,7 +14,7 @@ import yaml
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Path, Problem, show
+from tidemark.timeops.problems import Misread, Path, Problem, show, told
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
@@ -22,6 +22,7 @@ from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAP
 _MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"
 _NULL = "tag:yaml.org,2002:null"
+_SCALARS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:bool")
 _STRING = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 _STEP = re.compile(r"([^.\[\]=]+)|\[(\d+)\]")
@@ -34,6 +35,7 @@ class _Loader(yaml.SafeLoader):
 
     PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would go
     on as keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
+    A number, or a word such as `no`, whose value is not what its text says becomes `Misread`.
     """
 
     def __init__(self, text: str) -> None:
@@ -46,7 +48,15 @@ class _Loader(yaml.SafeLoader):
         node.value = node.value.translate({code: sign for sign, code in self._stand_ins.items()})
         return node
 
+    def as_written(self, node: yaml.ScalarNode) -> Any:
+        """Return the value of a number or a flag if its text says it in one way only, else `Misread`."""
+        construct = getattr(yaml.SafeLoader, f"construct_yaml_{node.tag.rpartition(':')[2]}")
+        value = construct(self, node)
+        return value if show(value) == node.value else Misread(node.value, value)
 
+
+for _tag in _SCALARS:
+    _Loader.add_constructor(_tag, _Loader.as_written)
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -156,8 +166,9 @@ class _Walk:
         elif isinstance(node, yaml.MappingNode):
             yield from self._mapping(node, path)
         elif node.tag == _NULL and path and not (node.value and self.nullable(path)):
-            remedy = "write a value, or leave it out"
-            yield Problem("nothing is written here", remedy=remedy, at=path)
+            found = f"found `{node.value}`, which YAML reads as nothing" if node.value else "nothing is written here"
+            remedy = "put it in quotes if it is text; else write a value, or leave the key out"
+            yield Problem(found, remedy=remedy if node.value else "write a value, or leave it out", at=path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
         seen: dict[str, int] = {}
@@ -167,10 +178,11 @@ class _Walk:
                 yield from self.node(value, path)
                 continue
             if key.tag != _STRING:
-                shown = key.value if isinstance(key.value, str) else "a list or mapping"
-                found = f"found the key {shown} in line {line}, which YAML does not read as text"
+                if not isinstance(key, yaml.ScalarNode):
+                    continue  # which PyYAML refuses
+                found = f"found the key `{key.value}` in line {line}, which YAML does not read as text"
                 yield Problem(found, remedy="put the key in quotes", at=path)
-                continue
+                key.tag = _STRING  # from here on it is what its writer meant, so that this is the only complaint
             at = (*path, key.value)
             if key.value in seen:
                 found = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
@@ -202,8 +214,10 @@ def _read(override: str) -> tuple[list[str | int], Any]:
     key, sign, text = override.partition("=")
     steps = [name.strip() if name else int(index) for name, index in _STEP.findall(key)]
     document = read_yaml(f"value: {text}") if sign and text.strip() else None
-    if document is None or document.problems or not steps or isinstance(steps[0], int):
+    if document is None or not document.is_readable or not steps or isinstance(steps[0], int):
         raise SpecError(f"--set {override}: this cannot be read", expected=_EXPECTED)
+    for problem in document.problems:
+        raise told(problem, f"--set {override}")
     return steps, document.data["value"]
 
 

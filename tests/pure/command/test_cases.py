@@ -14,7 +14,7 @@ from tidemark.pipelines.case_tests.runs import MOST_CUTS, logs_of
 from tidemark.pipelines.case_tests.suite import MOST_ROWS, Verdict, show_verdicts
 from tidemark.timeops.cases import Case, CasesFile, Expected, equal, parse_cases, read_row, read_value, text_of
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import ProblemsError
+from tidemark.timeops.problems import Misread, ProblemsError
 from tidemark.timeops.spec import Spec
 
 SOURCE = {"name": "tills", "kind": "files", "path": "*.csv", "format": "csv", "schema": "at STRING, amount INT"}
@@ -84,6 +84,8 @@ cases:
         ("{records: [], expct: {}}", "unknown key `expct`"),
         ("{records: [{at: x, _source: till}], expect: {watermark: none}}", "one of tills"),
         ("{records: [{at: x, _split: 3}], expect: {watermark: none}}", "put the value in quotes"),
+        ("{records: [{at: x, _split: 010}], expect: {watermark: none}}", "found `010`, which YAML reads as 8"),
+        ("{records: [], expect: {watermark: off}}", "cases[0].expect.watermark: found `off`, which YAML reads as"),
         ("{records: [{at: x, _arrival_time: 5}], expect: {watermark: none}}", "_arrival_time: found 5"),
         ("{records: [], end_of_input: never, expect: {watermark: none}}", "hold or flush"),
     ],
@@ -144,6 +146,7 @@ KINDS: dict[str, t.DataType] = {
     "m": t.DecimalType(9, 2),
     "b": t.BooleanType(),
     "s": t.StringType(),
+    "y": t.BinaryType(),
     "l": t.ArrayType(t.StringType()),
     "r": t.ArrayType(PAIR),
     "p": t.MapType(t.StringType(), t.DoubleType()),
@@ -166,6 +169,9 @@ KINDS: dict[str, t.DataType] = {
         ("r", [{"a": "2026-01-01T12:00Z"}], [{"a": NOON}]),
         ("p", {"k": 2}, {"k": 2.0}),
         ("i", None, None),
+        ("i", Misread("1_000", 1000), 1000),
+        ("m", Misread("12345678901234567890.10", 12345678901234567890.10), Decimal("12345678901234567890.10")),
+        ("b", Misread("yes", True), True),
     ],
 )
 def test_a_value_is_read_by_the_type_of_its_column(name: str, written: object, value: object) -> None:
@@ -177,6 +183,13 @@ def test_a_value_is_read_by_the_type_of_its_column(name: str, written: object, v
     [
         *(("t", 5), ("t", "noon"), ("d", "12:00"), ("i", True), ("i", 1.5), ("i", "1"), ("x", "1"), ("b", 1)),
         *(("s", 1), ("l", "late"), ("l", [1]), ("r", [{"z": 1}]), ("p", [1])),
+        *(
+            ("s", Misread("12:30", 750)),
+            ("i", Misread("010", 8)),
+            ("x", Misread("1:30", 90)),
+            ("t", Misread("on", True)),
+        ),
+        *(("y", Misread("010", 8)), ("l", [Misread("no", False)])),
     ],
 )
 def test_a_value_that_does_not_fit_its_column_is_refused(name: str, written: object) -> None:

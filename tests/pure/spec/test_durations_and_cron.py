@@ -45,8 +45,8 @@ REFUSED: list[tuple[str, str, list[object]]] = [
     ("whose length differs", "`5 seconds`", ["1 month", "2 months", "1 year", "3 years", "1 year 2 days"]),
     ("whose length differs", "`5 seconds`", ["P1M", "P1Y", "P1Y2D"]),
     ("negative", "zero or more", ["-5 s", "-PT5M"]),
-    ("no duration", "`5 seconds`", ["", "soon", "s", "5 fortnights", "5 S", "1 Hour", "5s 3", "5 s and 3 ms"]),
-    ("no duration", "`5 seconds`", ["1,5 s", "P", "PT", "P1DT", "P1H", "PT5", None, True, []]),
+    ("not a duration", "`5 seconds`", ["", "soon", "s", "5 fortnights", "5 S", "1 Hour", "5s 3", "5 s and 3 ms"]),
+    ("not a duration", "`5 seconds`", ["1,5 s", "P", "PT", "P1DT", "P1H", "PT5", "1:30", None, True, []]),
     ("finer than a microsecond", "a whole number", ["0.5 us"]),
     ("which is too long", "at most 9999 years", ["99999999999999999999 days"]),
 ]

@@ -33,6 +33,7 @@ from tests.pure.spec.specs import (
 )
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.spec import parse_spec
 
 WRONG_VALUES: dict[str, list[object]] = {
     "name": [..., "Small", 7],
@@ -381,8 +382,81 @@ def test_rules_between_parts_are_told_beside_mistakes_elsewhere() -> None:
 
 def test_a_key_that_yaml_reads_as_a_boolean_is_refused() -> None:
     text = yaml.safe_dump(SMALL).replace("n: count(*)", "on: count(*)")
-    assert "windows[0].aggregates: found the key on in line" in parse_message(text)
+    assert "windows[0].aggregates: found the key `on` in line" in parse_message(text)
     assert "put the key in quotes" in parse_message(text)
+
+
+def written(at: str, text: str) -> str:
+    """Return the text of the small spec with a value written as it is."""
+    return yaml.safe_dump(changed(at, "WRITTEN")).replace("WRITTEN", text)
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "told"),
+    [
+        ("name", "no", "name: found `no`, which YAML reads as false"),
+        ("windows.0.size", "1:30", "found '1:30', which is not a duration"),
+        ("windows.0.size", "1:30", "To do: write `1 hour 30 minutes` or `1 minute 30 seconds`"),
+        ("windows.0.size", "0:01:00", "To do: write `1 minute`"),
+        ("windows.0.offset", "0:00", "found '0:00', which is not a duration"),
+        ("windows.0.size", "010", "found the bare number 010, which has no unit"),
+        ("windows.0.size", "1_000", "found '1_000', which is not a duration"),
+        ("windows.0.size", "off", "found 'off', which is not a duration"),
+        ("sources.0.settle", "12:30", "To do: write `12 hours 30 minutes` or `12 minutes 30 seconds`"),
+        ("sources.0.settle", "-1:30", "found '-1:30', which is negative"),
+        ("sources.0.splits", "[1, 01]", "found `01`, which YAML reads as 1"),
+        ("sources.0.splits", "[010]", "found `010`, which YAML reads as 8"),
+        ("sources.0.splits", "[12:30]", "found `12:30`, which YAML reads as 750"),
+        ("sources.0.splits", "[0x10]", "found `0x10`, which YAML reads as 16"),
+        ("sources.0.splits", "[1.50]", "found `1.50`, which YAML reads as 1.5"),
+        ("sources.0.splits", "[.5]", "found `.5`, which YAML reads as 0.5"),
+        ("sources.0.splits", "[1.5e+3]", "found `1.5e+3`, which YAML reads as 1500.0"),
+        ("sources.0.splits", "[Yes]", "found `Yes`, which YAML reads as true"),
+        ("sources.0.splits", "[~]", "found `~`, which YAML reads as nothing"),
+        ("sources.0.rename", "{x: no}", "sources[0].rename.x: found `no`, which YAML reads as false"),
+        ("sources.0.rename", "{010: x}", "found the key `010` in line"),
+        ("sources.0.options.sep", "010", "found `010`, which YAML reads as 8"),
+        ("sources.0.options.header", "010", "found `010`, which YAML reads as 8"),
+        ("sources.0.max_files", "010", "found `010`, which YAML reads as 8"),
+        ("sources.0.max_files", "1:30", "found `1:30`, which YAML reads as 90"),
+        ("sources.0.max_bytes", "010", "found `010`, which YAML reads as 8"),
+        ("sources.0.keep_unknown", "010", "found `010`, which YAML reads as 8"),
+        ("time.unit", "on", "found `on`, which YAML reads as true"),
+        ("time.timestamp_by", "1_700_000_000", "found the bare number 1_700_000_000"),
+        ("time.start_at", "1:30", "found `1:30`, which YAML reads as 90"),
+        ("schedule", "12:30", "found `12:30`, which YAML reads as 750"),
+        ("tags", "{team: no}", "tags.team: found `no`, which YAML reads as false"),
+        ("windows.0.where", "on", "found `on`, which YAML reads as true"),
+        ("windows.0.where", "~", "found `~`, which YAML reads as nothing"),
+        ("time.over", '"f(x, y)"', 'To do: write `["f(x, y)"]` for a list of one'),
+    ],
+)
+def test_what_yaml_reads_as_something_else_is_shown_as_it_is_written(at: str, text: str, told: str) -> None:
+    assert told in parse_message(written(at, text))
+    if not at.startswith("sources.0.splits"):
+        key = ".".join(f"[{step}]" if step.isdecimal() else step for step in at.split(".")).replace(".[", "[")
+        assert told in refused_override(f"{key}={text}")
+
+
+def refused_override(override: str) -> str:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(yaml.safe_dump(SMALL), file="small.yaml", overrides=[override])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "value"),
+    [
+        ("sources.0.keep_unknown", "yes", True),
+        ("sources.0.options", "{header: On}", {"header": True}),
+        ("sources.0.max_files", "1_000", 1000),
+        ("sources.0.max_files", "+7", 7),
+        ("sources.0.max_bytes", "0x10", 16),
+    ],
+)
+def test_flags_and_numbers_that_can_be_read_in_one_way_only_are_taken(at: str, text: str, value: object) -> None:
+    read = parse_spec(written(at, text), file="small.yaml")
+    assert getattr(read.sources[0], at.rpartition(".")[2]) == value
 
 
 NO_TIME = yaml.safe_dump(changed("time", ...))
