@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING
 import click
 
 from tidemark.pipelines.command_line import (
-    BAD_SPEC,
     FAILED,
     dagster_instance,
-    each_spec,
     first_lines,
+    for_each,
     known_settings,
     overrides_option,
     put,
+    read_all,
     read_specs,
     say,
-    say_error,
     says_errors,
     sentence,
     settings_of,
@@ -36,13 +35,14 @@ from tidemark.pipelines.command_line import (
     warehouse_option,
 )
 from tidemark.pipelines.commands import changing, looking, operating
-from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError
 
 if TYPE_CHECKING:
     from tidemark.pipelines.runner import RunOptions
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
+    from tidemark.timeops.cases import CasesFile
 
 
 @click.group()
@@ -129,20 +129,20 @@ def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: t
 
     Exit status: 0 all are right; 2 one is wrong, or bad usage; 1 a failure.
     """
-    from tidemark.pipelines.spec_files import check_names
+    from tidemark.pipelines.spec_files import check_names, read_spec
 
     files: list[SpecFile] = []
 
-    def check(file: "SpecFile") -> None:
+    def check(path: Path) -> None:
+        file = read_spec(path, overrides)
         files.append(file)
         _check_tables(file, known_settings(warehouse))
         _check_expressions(file)
         put(f"{file.spec.name}: ok")
 
-    right = each_spec(specs, overrides, check)
+    failed = for_each(specs, check, name_of=str)
     check_names(files)
-    if not right:
-        sys.exit(BAD_SPEC)
+    sys.exit(failed)
 
 
 @main.command("test")
@@ -160,8 +160,7 @@ def run_cases(spec: Path, cases: tuple[Path, ...], overrides: tuple[str, ...]) -
     Exit status: 0 all cases hold; 1 one of them does not; 2 bad spec, bad cases or usage.
     """
     [file] = read_specs([spec], overrides)
-    if not _all_hold(file, cases):
-        sys.exit(FAILED)
+    sys.exit(_run_cases(file, cases))
 
 
 @main.command()
@@ -205,18 +204,14 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
     Raises:
         MachineError: The cause would stop the others as well: they were not tried.
     """
-    failures = set()
-    for position, file in enumerate(files):
-        try:
-            if not _run_one(file, settings, options):
-                failures.add(FAILED)
-        except MachineError:
-            if rest := [other.spec.name for other in files[position + 1 :]]:
-                say(f"Not run: {', '.join(rest)}. What stops {file.spec.name} would stop them as well:")
-            raise
-        except TidemarkError as error:
-            failures.add(say_error(error, of=file.spec.name if len(files) > 1 else ""))
-    return min(failures, default=0)
+    held_back = []
+
+    def run_it(file: "SpecFile") -> None:
+        if not _run_one(file, settings, options):
+            held_back.append(file)
+
+    failed = for_each(files, run_it, name_of=lambda file: file.spec.name)
+    return FAILED if held_back else failed
 
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
@@ -245,20 +240,24 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     return not done.held_back
 
 
-def _all_hold(file: "SpecFile", cases: Sequence[Path]) -> bool:
-    """Run and show the cases of each file; all files are read before."""
+def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:
+    """Run and show the cases of each file, which are all read before; return the exit status."""
     from tidemark.pipelines.case_tests.suite import judge, read_cases, show_verdicts
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.spark.choice import choose_spark, open_session
 
-    hold = True
-    for read in [read_cases(file.spec, path) for path in cases]:
+    all_hold = []
+
+    def run_them(read: "CasesFile") -> None:
         with telling(file.spec.name) as tell:
             tell(f"running the cases of {read.file}")
             verdicts = judge(file, read, open_session(choose_spark(known_settings(), tables=False)))
         show_verdicts(f"{file.spec.name}: {read.file}", verdicts)
-        hold = hold and all(verdict.holds for verdict in verdicts)
-    return hold
+        all_hold.append(all(verdict.holds for verdict in verdicts))
+
+    read = read_all(cases, lambda path: read_cases(file.spec, path), what="cases")
+    failed = for_each(read, run_them, name_of=lambda one: one.file)
+    return failed if failed or all(all_hold) else FAILED
 
 
 def _check_expressions(file: "SpecFile") -> None:

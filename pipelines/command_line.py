@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tidemark.resources.machine import ensure_not_stopped, listening, stop_signal
-from tidemark.timeops.errors import SpecError, TidemarkError, UnexpectedError, first_line
+from tidemark.timeops.errors import MachineError, SpecError, TidemarkError, UnexpectedError, first_line
 from tidemark.timeops.printable import printable
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from tidemark.resources.workspace import SpecFile
 
 FAILED, BAD_SPEC, UNDECIDED = 1, 2, 3
+Item = TypeVar("Item")
+Read = TypeVar("Read")
 _MOST_NAMED = 10
 
 SPECS = Path(__file__).parent / "specs"
@@ -169,20 +171,27 @@ def _say_stopped() -> int:
     return 128 + by
 
 
+def as_ours(error: Exception) -> TidemarkError:
+    """Return an error in our words: that of the machine, or an unexpected one, for an error that is not ours."""
+    from tidemark.resources.machine import machine_failure
+
+    if isinstance(error, TidemarkError):
+        return error
+    name, stack = type(error).__name__, "".join(traceback.format_exception(error))
+    return machine_failure(str(error), name) or UnexpectedError(name, first_line(error), stack)
+
+
 def say_error(error: Exception, *, of: str = "") -> int:
     """Say an error in a sentence, after the name of its pipeline if there are several; return the exit code.
 
     With --verbose, the traceback of an unexpected one comes before it.
     """
-    from tidemark.resources.machine import machine_failure
-
-    if not isinstance(error, TidemarkError):
-        name, stack = type(error).__name__, "".join(traceback.format_exception(error))
-        error = machine_failure(str(error), name) or UnexpectedError(name, first_line(error), stack)
+    error = as_ours(error)
     context = click.get_current_context(silent=True)
     if isinstance(error, UnexpectedError) and context is not None and context.params.get("verbose"):
         say(error.stack)
-    say(f"{of}: {error}" if of else str(error))
+    is_named = not of or str(error).startswith(of)  # most errors of a spec begin with the name of its file
+    say(str(error) if is_named else f"{of}: {error}")
     return BAD_SPEC if isinstance(error, SpecError) else FAILED
 
 
@@ -225,41 +234,61 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """
     from tidemark.pipelines.spec_files import check_names, read_spec
 
-    files: list[SpecFile] = []
-    wrong: list[SpecError] = []
-    for path in paths:
-        try:
-            files.append(read_spec(path, overrides))
-        except SpecError as error:
-            wrong.append(error)
-    if wrong and len(paths) > 1:
-        said = "\n".join(str(error) for error in wrong)
-        counts = f"{len(wrong)} of {len(paths)} are wrong"
-        raise SpecError(f"{said}\nNothing was done: all specs are read first, and {counts}.")
-    if wrong:
-        raise wrong[0]
+    files = read_all(paths, lambda path: read_spec(path, overrides), what="specs")
     check_names(files)
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
     return files
 
 
-def each_spec(paths: Sequence[Path], overrides: Sequence[str], act: Callable[["SpecFile"], None]) -> bool:
-    """Read specs one after the other and act on each; say what is wrong with one, and go on.
+def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) -> list[Read]:
+    """Read several files, all of them before anything is done.
 
-    Returns:
-        Whether nothing was wrong with any.
+    Raises:
+        SpecError: Some are wrong, and all of these are named.
+        TidemarkError: One of them met an unexpected error.
     """
-    from tidemark.pipelines.spec_files import read_spec
-
-    right = True
+    done: list[Read] = []
+    wrong: dict[Path, TidemarkError] = {}
     for path in paths:
         try:
-            act(read_spec(path, overrides))
-        except SpecError as error:
-            right = False
-            say(str(error))
-    return right
+            done.append(read(path))
+        except Exception as error:  # an unexpected one must not hide what is wrong with the others
+            wrong[path] = as_ours(error)
+    if wrong and len(paths) > 1:
+        is_spec = all(isinstance(error, SpecError) for error in wrong.values())
+        said = "\n".join(
+            str(error) if isinstance(error, SpecError) else f"{path}: {error}" for path, error in wrong.items()
+        )
+        counts = f"{len(wrong)} of {len(paths)} are wrong"
+        kind = SpecError if is_spec else TidemarkError
+        raise kind(f"{said}\nNothing was done: all {what} are read first, and {counts}.")
+    for error in wrong.values():
+        raise error
+    return done
+
+
+def for_each(items: Sequence[Item], act: Callable[[Item], object], *, name_of: Callable[[Item], str]) -> int:
+    """Act on one after the other; report what is wrong with one, and continue with the rest.
+
+    Returns:
+        The exit status: of several failures 1, unless all of them are bad specs; 0 for none.
+
+    Raises:
+        MachineError: The cause would stop the rest as well: they were not tried.
+    """
+    failures = set()
+    for position, item in enumerate(items):
+        try:
+            act(item)
+        except Exception as error:  # whatever it is, it hides nothing of the others
+            failure, name = as_ours(error), name_of(item)
+            if isinstance(failure, MachineError):
+                if rest := [name_of(other) for other in items[position + 1 :]]:
+                    say(f"Not done: {', '.join(rest)}. What stops {name} would stop them as well:")
+                raise failure from error
+            failures.add(say_error(failure, of=name if len(items) > 1 else ""))
+    return min(failures, default=0)
 
 
 def sentence(text: str, option: str) -> str:

@@ -225,8 +225,7 @@ def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataF
         kind, fails = kind_of(window), unfit(accepted, window)
         of_window = None if kind.merges else outcome.before.flushed_windows.get(window.name)  # else the loop says it
         may_miss = of_window is not None or (some_are_kept and not kind.merges)
-        has_gaps = window.kind == "hopping" and window.end_step_us > window.size_us
-        if fails is None and window.where is None and not may_miss and not has_gaps:
+        if fails is None and window.where is None and not may_miss and not window.has_gaps:
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)

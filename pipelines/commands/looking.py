@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tidemark.pipelines.command_line import (
-    BAD_SPEC,
     FAILED,
-    each_spec,
     first_lines,
+    for_each,
     known_settings,
     put,
     read_specs,
@@ -54,11 +53,12 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
     failure, with --check also when something is wrong: what `wrong` lists, such as input that is held back, a
     failed check of the last batch, or a batch that is not committed.
     """
+    from tidemark.pipelines.spec_files import read_spec
     from tidemark.pipelines.status import status_of
     from tidemark.resources.workspace import Workspace
 
-    def look(file: "SpecFile") -> None:
-        found = status_of(Workspace(file, known_settings(warehouse).warehouse))
+    def look(path: Path) -> None:
+        found = status_of(Workspace(read_spec(path), known_settings(warehouse).warehouse))
         if as_json:
             click.echo(json_line(_as_json(found)))
         else:
@@ -66,10 +66,8 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
         wrong.extend(found.wrong)
 
     wrong: list[str] = []
-    if not each_spec(specs, (), look):
-        sys.exit(BAD_SPEC)
-    if check and wrong:
-        sys.exit(FAILED)
+    failed = for_each(specs, look, name_of=str)
+    sys.exit(FAILED if check and wrong else failed)
 
 
 def _show_status(found: "Status") -> None:
@@ -311,11 +309,14 @@ def report(*, specs: tuple[Path, ...], warehouse: "Place | None", out: Path | No
     from tidemark.resources.places.place import write_whole
     from tidemark.resources.workspace import Workspace
 
-    for file, page in zip(files, pages, strict=True):
+    def write(pair: "tuple[SpecFile, Path]") -> None:
+        file, page = pair
         with telling(file.spec.name) as tell:
             text = page_of(Workspace(file, known_settings(warehouse).warehouse, tell=tell))
         write_whole(page, text)
         put(f"{file.spec.name}: {page}")
+
+    sys.exit(for_each([*zip(files, pages, strict=True)], write, name_of=lambda pair: pair[0].spec.name))
 
 
 def _pages(names: Sequence[str], out: Path | None) -> list[Path]:

@@ -17,6 +17,7 @@ import click
 from tidemark.pipelines.command_line import (
     FAILED,
     dagster_instance,
+    for_each,
     known_settings,
     overrides_option,
     put,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.upkeep import Upkeep
     from tidemark.resources.places.place import Place
+    from tidemark.resources.workspace import SpecFile
 
 _SPECS, _WAREHOUSE, _DAGSTER = "specs", "warehouse", "dagster"
 _TEMPLATES = Path(__file__).parents[1] / "templates"
@@ -396,10 +398,13 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
 
     files = read_specs(specs, overrides)
     settings = settings_of(warehouse)
-    for file in files:
+
+    def look_after_one(file: "SpecFile") -> None:
         with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
         _show_upkeep(file.spec.name, kept, done, Clock().now())
+
+    sys.exit(for_each(files, look_after_one, name_of=lambda file: file.spec.name))
 
 
 def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) -> None:
@@ -456,7 +461,8 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
             remedy="write `catalog: {name: spark_catalog, schema: quakes}`; the docs say how Spark finds one",
         )
     settings = known_settings(warehouse)
-    for file in files:
+
+    def register_one(file: "SpecFile") -> None:
         name = file.spec.name
         with telling(name) as tell:
             assert file.spec.catalog is not None  # refused above
@@ -464,10 +470,12 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
             done = give_names(Workspace(file, settings.warehouse, spark), file.spec.catalog)
         if done.batch_id is None:
             put(f"{name}: nothing is committed yet, so there is nothing to name")
-            continue
+            return
         put(f"{name}: {len(done.names)} tables in {done.schema}, and views of them as of batch {done.batch_id}")
         for one in done.names:
             put(f"  {one}, {committed_view(one)}")
+
+    sys.exit(for_each(files, register_one, name_of=lambda file: file.spec.name))
 
 
 @click.command()

@@ -15,7 +15,7 @@ from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.gap_filling import told_in_words
 
-SOON = ("clock",)
+SOON = ("clock", "months")
 CASES = 90  # logs of a mode
 
 
@@ -42,7 +42,23 @@ MODES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"out_of_order": "adjust", "idle": {"advance": "window_close", "timeout": "6 us"}},
         {"kind": "hopping", "size": "20 us", "hop": "10 us", "where": "v > 1", "emit": {"early": "10 us"}},
     ),
+    "months": (
+        {"out_of_order": "keep"},
+        {"kind": "tumbling", "size": "1 month", "time_zone": "Europe/Berlin", "allowed_lateness": "20 days"},
+    ),
+    "days": (
+        {"out_of_order": "adjust", "out_of_orderness": "2 days"},
+        {"kind": "tumbling", "size": "1 day", "time_zone": "America/New_York", "closed": "right", "where": "v > 1"},
+    ),
 }
+STRETCHED = {"months": 8 * 86_400_000_000, "days": 86_400_000_000}
+"""How far apart times are that are a microsecond apart elsewhere, so that they lie in months and days."""
+
+
+def stretched(log: Log, times: int) -> Log:
+    """Return a log whose event times are so many times as far from `BASE_US`."""
+    at = [None if event.event_us is None else BASE_US + (event.event_us - BASE_US) * times for event in log.events]
+    return replace(log, events=tuple(replace(e, event_us=us) for e, us in zip(log.events, at, strict=True)))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +74,7 @@ def test_rows_without_an_event_are_those_of_the_oracle_wherever_the_log_is_cut(
     first = SourceTime("s", "e", "UTC", 0, 6)
     sources = (first, replace(first, name="r")) if mode == "idle_splits" else ()
     logs = [replace(log, cuts=log.cuts[:2]) for log in near(generate(dice.seed(turn), CASES))]
+    logs = [stretched(log, STRETCHED.get(mode, 1)) for log in logs]
     flush = bool(turn % 2)
     out = run(spark, logs, time, (window,), sources=sources, parts=(0, 1, 2), flush=flush)
     assert_equal_to_oracle(logs, out, time, (window,), sources, flush=flush)

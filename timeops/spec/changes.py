@@ -251,7 +251,15 @@ def changes_between(
     found += [_renamed(*pair) for pair in names.items()]
     found += _of_windows(before.get("windows", []), now.get("windows", []), new)
     closes = old.closes_by_silence or new.closes_by_silence
-    return [replace(one, judges=_judges(one.path, windows_close=closes)) for one in found]
+    values = [spec.model_dump(mode="json", by_alias=True) for spec in (old, new)]
+    return [
+        replace(
+            one,
+            judges=_judges(one.path, windows_close=closes),
+            sentence=one.sentence or _was_and_is(one, *values),
+        )
+        for one in found
+    ]
 
 
 def renamed_parts(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
@@ -341,7 +349,7 @@ def _decided(before: Any, now: Any, path: str, decision: Decision) -> Iterator[C
         for name in sorted({*before, *now}):
             yield from _decided(before.get(name), now.get(name), f"{path}.{name}", decision)
     elif before != now:
-        yield Change(path, before, now, *decision, sentence=f"was {_shown(before)}, is {_shown(now)}")
+        yield Change(path, before, now, *decision)
 
 
 def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: Spec) -> Iterator[Change]:
@@ -538,8 +546,26 @@ def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _was_and_is(change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Say what a key was and is; `old` and `new` are the specs with their defaults."""
+    before, now = change.before, change.now
+    before = _value_at(change.path, old) if before is None else before
+    now = _value_at(change.path, new) if now is None else now
+    return f"was {_shown(before)}, is {_shown(now)}"
+
+
+def _value_at(path: str, spec: Any) -> Any:
+    """Return the value at a path such as `windows[w].size`; None where nothing is set."""
+    for step in re.findall(r"\w+|\[\w+\]", path):
+        if step.startswith("["):
+            spec = next((one for one in spec if one["name"] == step[1:-1]), None)
+        else:
+            spec = spec.get(step) if isinstance(spec, Mapping) else None
+    return spec
+
+
 def _shown(value: Any) -> str:
     if value is None:
-        return "the default"
+        return "not set"
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

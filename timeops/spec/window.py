@@ -186,6 +186,11 @@ class WindowShape(SpecModel):
         return is_wide or self.kind in ("cumulative", "sliding", "session")
 
     @property
+    def has_gaps(self) -> bool:
+        """True if an event may be in no window: hopping windows that are further apart than they are long (M)."""
+        return self.kind == "hopping" and self.end_step_us > self.size_us
+
+    @property
     def offset_us(self) -> int:
         """Shift of the grid against the epoch in microseconds."""
         return micros(self.offset)

@@ -136,8 +136,7 @@ def may_wait(window: WindowSpec, rules: TimeRules) -> bool:
 
     Otherwise the event with the largest t is in one, as it was accepted and the watermark is not above it.
     """
-    has_gaps = window.end_step_us > window.size_us
-    return window.where is not None or has_gaps or rules.clock_moves
+    return window.where is not None or window.has_gaps or rules.clock_moves
 
 
 def given_watermark(window: WindowSpec) -> Column:

@@ -189,6 +189,41 @@ def test_a_pipeline_whose_source_leads_nowhere_fails_and_keeps_no_other_from_run
     assert "To do: correct `path`" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "place", "said"),
+    [
+        ("run good.yaml other.yaml", "tidemark.pipelines.runner.run_pipeline", "shop: "),
+        ("validate good.yaml other.yaml", "tidemark.pipelines.cli._check_expressions", "good.yaml: "),
+        ("status good.yaml other.yaml", "tidemark.pipelines.status.status_of", "good.yaml: "),
+        ("report good.yaml other.yaml", "tidemark.pipelines.report.page.page_of", "shop: "),
+        ("maintain good.yaml other.yaml", "tidemark.pipelines.upkeep.maintain", "shop: "),
+    ],
+)
+def test_an_unexpected_error_of_one_spec_hides_nothing_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, words: str, place: str, said: str
+) -> None:
+    asked = []
+
+    def fails(file: object, *_: object, **__: object) -> None:
+        asked.append(file)
+        raise ValueError("a month has no length")
+
+    monkeypatch.setattr(place, fails)
+    done = call(*shlex.split(words))
+    assert (done.exit_code, len(asked)) == (1, 2)
+    assert f"{said}Unexpected ValueError: a month has no length" in done.stderr
+    assert done.stderr.count("Unexpected") == 2
+
+
+def test_a_spec_that_cannot_even_be_judged_hides_no_other_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidemark.pipelines.spec_files.parse_spec", lambda *_, **__: [][0])
+    for command, code in (("run", 1), ("validate", 1), ("status", 1)):
+        done = call(command, "good.yaml", "none.yaml")
+        assert done.exit_code == code
+        assert "good.yaml: Unexpected IndexError" in done.stderr
+        assert "none.yaml: the spec cannot be read" in done.stderr
+
+
 def test_what_would_stop_every_pipeline_stops_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise FullDiskError("The disk is full.")
@@ -196,7 +231,7 @@ def test_what_would_stop_every_pipeline_stops_the_run(monkeypatch: pytest.Monkey
     monkeypatch.setattr("tidemark.pipelines.runner.run_pipeline", full)
     done = call("run", "good.yaml", "other.yaml")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr == "Not run: other. What stops shop would stop them as well:\nThe disk is full.\n"
+    assert done.stderr == "Not done: other. What stops shop would stop them as well:\nThe disk is full.\n"
 
 
 def test_the_warehouse_is_the_option_else_the_variable_else_beside_the_user(

@@ -146,6 +146,25 @@ def test_another_spelling_or_order_is_no_change(old: str, new: str) -> None:
     assert changes((old, new)) == []
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("at, dedup", "at, out_of_order: keep, dedup", 'was "drop", is "keep"'),
+        ("at, dedup", "at, idle: {advance: exclude_split, timeout: 1 s}, dedup", "was not set, is {"),
+        ("size: 1 hour, group", "size: 1 hour, offset: 1 min, group", 'was "0 seconds", is "1 minute"'),
+        ("{header: true}", "{header: true}\n    max_files: 7", "was 10000, is 7"),
+        ("{header: true}", "{header: true, quote: q}", 'was not set, is "q"'),
+        ("within: 1 hour", "within: 2 hours", 'was "1 hour", is "2 hours"'),
+    ],
+)
+def test_a_value_that_was_the_default_is_said_as_if_it_were_written(old: str, new: str, sentence: str) -> None:
+    (there,) = changes((old, new))
+    assert there.sentence.startswith(sentence)
+    (back,) = changes((new, old), before=edited((old, new)))
+    was, now = there.sentence.removeprefix("was ").split(", is ")
+    assert back.sentence == f"was {now}, is {was}"
+
+
 def test_a_column_that_another_source_has_is_told_of_its_records_alone() -> None:
     (gone,) = changes(("k STRING, n INT", "n INT"), before=BOTH)
     assert gone.effect == "it stays in the tables, null in the records of `tills` from here on"
@@ -401,8 +420,13 @@ def call(*words: str) -> Result:
         ("n INT", "n DATE", "line 8, sources[0].schema: `n` was INT, is DATE: values that are there", OTHER),
         ("n INT", "n STRING", "line 8, sources[0].schema: `n` was INT, is STRING: the values of", f"{ANEW}`"),
         ("[k], within", "[n], within", 'line 9, time.deduplicate_by: was ["k"], is ["n"]', f"{ANEW}`"),
-        ("size: 1 hour", "size: 2 hours", "line 11, windows[0].size: was ", f"{ANEW} {BOTH_W}`"),
-        ("at, dedup", "at, start_at: '2026-01-01T00:00:00Z', dedup", "time.start_at: was the default", f"{ANEW}`"),
+        ("size: 1 hour", "size: 2 hours", 'windows[0].size: was "1 hour", is "2 hours": ', f"{ANEW} {BOTH_W}`"),
+        (
+            "at, dedup",
+            "at, start_at: '2026-01-01T00:00:00Z', dedup",
+            'time.start_at: was not set, is "2026',
+            f"{ANEW}`",
+        ),
         ("sum(c)}}", "sum(c)}}\n" + SNAPSHOT, "line 13, windows[2]: `v` new", f"{ANEW} --window v`"),
     ],
 )
