@@ -216,11 +216,11 @@ def test_an_unexpected_error_of_one_spec_hides_nothing_of_the_others(
 
 
 def test_a_spec_that_cannot_even_be_judged_hides_no_other_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.pipelines.spec_files.parse_spec", lambda *_, **__: [][0])
+    monkeypatch.setattr("tidemark.pipelines.spec_files.parse_spec", lambda *_, **__: {}["month"])
     for command, code in (("run", 1), ("validate", 1), ("status", 1)):
         done = call(command, "good.yaml", "none.yaml")
         assert done.exit_code == code
-        assert "good.yaml: Unexpected IndexError" in done.stderr
+        assert "good.yaml: Unexpected KeyError" in done.stderr
         assert "none.yaml: the spec cannot be read" in done.stderr
 
 

@@ -150,7 +150,7 @@ def test_another_spelling_or_order_is_no_change(old: str, new: str) -> None:
     ("old", "new", "sentence"),
     [
         ("at, dedup", "at, out_of_order: keep, dedup", 'was "drop", is "keep"'),
-        ("at, dedup", "at, idle: {advance: exclude_split, timeout: 1 s}, dedup", "was not set, is {"),
+        ("at, dedup", "at, idle: {advance: window_close, timeout: 1 s}, dedup", "was not set, is {"),
         ("size: 1 hour, group", "size: 1 hour, offset: 1 min, group", 'was "0 seconds", is "1 minute"'),
         ("{header: true}", "{header: true}\n    max_files: 7", "was 10000, is 7"),
         ("{header: true}", "{header: true, quote: q}", 'was not set, is "q"'),
