@@ -355,6 +355,7 @@ def _progress(workspace: Workspace, plan: Plan, now: datetime) -> str:
     """Describe the duration of a committed batch, and how much of the log is left."""
     records, end = records_in(plan), plan_end(plan)
     rate = records / max((now - plan.planned_at).total_seconds(), 0.001)
+    per_second = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1g}"  # a small batch is not «0 a second»
     left = workspace.progress.log_end() - end
     rest = f"{left:,} of {end + left:,} records are left" if left else "no records are left"
-    return f"batch {plan.batch_id}: committed, {records:,} records, {rate:,.0f} a second; {rest}"
+    return f"batch {plan.batch_id}: committed, {records:,} records, {per_second} a second; {rest}"

@@ -41,7 +41,7 @@ from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
-from tidemark.resources.batches.plans import BatchInput, Counts
+from tidemark.resources.batches.plans import BatchInput, Commit, Counts
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
@@ -382,13 +382,13 @@ def rebuild(
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
-) -> Mapping[str, int]:
+) -> list[Commit]:
     """Compute days of windows anew from the arrival log, in one run.
 
     The days are as `chosen_days` returned them, and the windows as `chosen_windows` did.
 
     Returns:
-        Rows written, by window.
+        The commits of the run, in which `<window>.rows` counts the rows written.
 
     Raises:
         TidemarkError: Anything prevents it.
@@ -415,8 +415,7 @@ def rebuild(
         show_days_held(instance, workspace)
     if not result.success:
         raise failure_of(result, None)
-    done = workspace.batches.history(after=before)
-    return {name: sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in windows}
+    return workspace.batches.history("backfill", after=before)
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:

@@ -37,7 +37,8 @@ class Status:
         delay: Wall clock minus the watermark; None without a watermark.
         held: Events that the watermark has not passed; None without `ordered_events`.
         by_hand: What was erased or added by hand of the tables of events, in words.
-        last: The last commit of a batch that processed records, else the last one; None before the first.
+        last: The last commit of a batch that wrote results, whatever its kind; else the last one; None before the
+            first.
         at_work: The batch that a live process works on.
         ended: Tables of windows that are not in the spec any more.
         excluded: How many records an operator has taken out of the log.
@@ -93,7 +94,7 @@ def status_of(workspace: Workspace) -> Status:
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
         dead_letters=_rows(workspace, tables.DEAD_LETTERS),
         by_hand=tuple(_by_hand(workspace)) if last else (),
-        last=(workspace.batches.last_commit("process") or last) if last else None,
+        last=_last_of_results(workspace) or last,
         at_work=at_work,
         waiting=waiting,
         ended=_ended(workspace, last) if last else (),
@@ -103,6 +104,14 @@ def status_of(workspace: Workspace) -> Status:
         wrong=(*found, *_too_old(workspace, delay)),
         reads_files_only=workspace.spec.reads_files_only,
     )
+
+
+def _last_of_results(workspace: Workspace) -> Commit | None:
+    """Return the last commit of a batch that did more than read input; None without one."""
+    if not workspace.exists:
+        return None
+    found = [workspace.batches.last_commit(kind) for kind in ("process", "backfill", "change", "rebuild")]
+    return max(filter(None, found), key=lambda commit: commit.batch_id, default=None)
 
 
 def _ended(workspace: Workspace, last: Commit) -> tuple[str, ...]:

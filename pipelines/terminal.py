@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from tidemark.resources.batches.plans import Counts
+from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
@@ -152,13 +152,28 @@ def in_a_line(value: Any) -> str:
     """Return a value in one line that no terminal takes for a command; a long one is cut."""
     if value is None:
         return "null"
-    said = plain(value)
+    said = _rounded(plain(value))
     if isinstance(value, datetime | Instant):
         said = said.replace("T", " ").removesuffix("Z")
     elif not isinstance(said, str):
         said = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
     shown = printable(said)
     return shown if len(shown) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}…"
+
+
+def _rounded(value: Any) -> Any:
+    """Return a value of JSON with its floats to 15 digits: a sum of decimals such as 126.925 has noise after them."""
+    if isinstance(value, float):
+        return float(f"{value:.15g}")
+    if isinstance(value, list):
+        return [_rounded(inside) for inside in value]
+    return {name: _rounded(inside) for name, inside in value.items()} if isinstance(value, dict) else value
+
+
+def since_boot(ticks: int | None) -> str:
+    """Return in words when a process began, of clock ticks since its machine started."""
+    seconds = None if ticks is None else ticks / os.sysconf("SC_CLK_TCK")
+    return "null" if seconds is None else f"{length(round(seconds) * 1_000_000)} after its machine"
 
 
 def plain(value: Any) -> Any:
@@ -180,7 +195,10 @@ def plain(value: Any) -> Any:
 
 Row = Mapping[str, Any]
 _WIDE = 1_000_000  # letters: nothing is folded
+_WIDEST = 250  # letters of a line that a person still reads
 _PAGE = 120
+_MOST_LISTED = 5
+_NO_WORDS: Mapping[str, Callable[[Any], str]] = {}
 
 
 def changed_by_hand(
@@ -240,14 +258,14 @@ def show_report(workspace: Workspace, report: "RunReport") -> None:
     if report.batches == 0:
         on.print(f"{name}: {'corrected' if report.corrections else 'nothing new'}.")
         return
-    on.print(f"{name}: {report.batches} batch{'es' if report.batches > 1 else ''}")
+    on.print(f"{name}: {_batches_of_run(workspace, report.batches)}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     table.add_column("this run", justify="right")
     table.add_column("in all", justify="right")
     for line in lines_of(workspace, report.batches):
         table.add_row(line.label, number(line.added), number(line.in_all))
-    on.print(table)
+    _print_unpadded(on, table)
     on.print(f"watermark  {watermark_text(workspace.progress.position())}")
     on.print(printable(f"tables     {workspace.lake.root}"), soft_wrap=True)
 
@@ -257,7 +275,7 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
 
     The last `latest` batches that judged records are of this run; batches that a rebuild made are not counted.
     """
-    own = [one for one in workspace.batches.history("process") if not one.plan.is_replayed][-latest:]
+    own = _newest_judged(workspace, latest)
     added, in_all = (Counts.sum(one.counts for one in some) for some in (own, workspace.batches.counted()))
     lines = [Line("records in", added.records, in_all.records)]
     if workspace.spec.outputs.ordered_events:
@@ -280,6 +298,28 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
         written = sum(batch >= own[0].batch_id for batch in batches) if own else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))
     return lines
+
+
+def _newest_judged(workspace: Workspace, latest: int) -> list[Commit]:
+    return [one for one in workspace.batches.history("process") if not one.plan.is_replayed][-latest:]
+
+
+def _batches_of_run(workspace: Workspace, latest: int) -> str:
+    """Name the batches of a run; what they judged was read by batches with numbers between theirs."""
+    judged = [one.batch_id for one in _newest_judged(workspace, latest)]
+    earlier = [one.batch_id for one in workspace.batches.history("process") if one.batch_id < judged[0]]
+    ids = [one.batch_id for one in workspace.batches.history("ingest", after=max(earlier, default=-1))]
+    read = [number for number in ids if number < judged[-1]]
+    before = f"; batch{'es' if len(read) > 1 else ''} {listed(read)} read the input" if read else ""
+    return f"{plural(len(judged), 'batch', 'batches')} ({listed(judged)}){before}"
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Write numbers as `1`, `1 and 3` or `1, 3, 5, 7 … 25`."""
+    shown = [f"{number}" for number in numbers]
+    if len(shown) > _MOST_LISTED:
+        return f"{', '.join(shown[: _MOST_LISTED - 1])} … {shown[-1]}"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), *shown[-1:])))
 
 
 def watermark_text(position: Position) -> str:
@@ -307,8 +347,14 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     return lines
 
 
-def write_rows(rows: pa.Table, form: str | None) -> None:
-    """Print rows to stdout as `table`, `rows`, `json` or `csv`; None is `table`, or `rows` on a narrow terminal."""
+def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[Any], str]] = _NO_WORDS) -> None:
+    """Print rows to stdout as `table`, `rows`, `json` or `csv`.
+
+    Args:
+        rows: The rows.
+        form: None is `table`, or `rows` where that is wider than the terminal, or than a person reads in a pipe.
+        words: What a person is told of the values of a column, by its name; programs get the values.
+    """
     names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":
         for row in values:
@@ -319,7 +365,8 @@ def write_rows(rows: pa.Table, form: str | None) -> None:
         writer.writerow(map(shown, names))
         writer.writerows([shown(_field(row[name])) for name in names] for row in values)
     elif values:
-        _draw(names, values, form)
+        said = [{name: words[name](row[name]) if name in words else row[name] for name in names} for row in values]
+        _draw(names, said, form)
 
 
 def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
@@ -332,10 +379,10 @@ def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
     for row in rows:
         table.add_row(*[Text(in_a_line(row[name])) for name in names])
     width = console(_WIDE).measure(table).maximum
-    if form == "rows" or (form is None and width > here.width):
+    if form == "rows" or (form is None and width > min(here.width, _WIDEST)):
         _draw_blocks(here, names, rows)
     else:
-        console(width).print(table)
+        _print_unpadded(console(width), table)
 
 
 def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None:
@@ -344,7 +391,15 @@ def _draw_blocks(on: Console, names: Sequence[str], rows: Sequence[Row]) -> None
         for name in names:
             block.add_row(Text(f"  {in_a_line(name)}"), Text(in_a_line(row[name]), overflow="fold"))
         on.print(f"row {place}")
-        on.print(block)
+        _print_unpadded(on, block)
+
+
+def _print_unpadded(on: Console, table: Table) -> None:
+    """Print a table without the blanks that fill its last column."""
+    with on.capture() as printed:
+        on.print(table)
+    for line in printed.get().splitlines():
+        click.echo(line.rstrip())
 
 
 def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:

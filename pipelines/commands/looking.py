@@ -133,7 +133,7 @@ def _last_batch(found: "Status") -> str:
     plan, at = found.last.plan, found.last.committed_at
     took = f"in {(at - plan.planned_at).total_seconds():.0f} s"
     what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
-    why = "" if plan.kind == "change" else "accepted although a check failed: "
+    why = "accepted although a check failed: " if plan.kind == "process" else ""
     reason = f", {why}{found.last.reason}" if found.last.reason is not None else ""
     return f"{found.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
 
@@ -214,8 +214,9 @@ def show(
     Exit status: 0 done, also when there are no such rows; 2 bad spec, table, condition or usage; 1 a failure, or
     nothing is committed yet.
     """
-    from tidemark.pipelines.terminal import plural, write_rows
+    from tidemark.pipelines.terminal import plural, since_boot, write_rows
     from tidemark.resources.delta.queries import select
+    from tidemark.resources.tables import BATCHES
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], ())
@@ -224,7 +225,7 @@ def show(
     name = _table_of(workspace, table, versions)
     order = _order(workspace.lake.columns(name))
     found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
-    write_rows(found.rows, form)
+    write_rows(found.rows, form, {"started": since_boot} if name == BATCHES else {})
     shown = f"{found.rows.num_rows:,} of {plural(found.in_all, 'row')}"
     newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
     say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")

@@ -169,17 +169,19 @@ def backfill(
     """
     from tidemark.pipelines.rebuilding import chosen_windows
     from tidemark.pipelines.runner import chosen_days, rebuild
-    from tidemark.pipelines.terminal import telling
+    from tidemark.pipelines.terminal import listed, telling
 
     [file] = read_specs([spec], overrides)
     names = chosen_windows(file.spec, windows)
     days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
     with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
-        rows = rebuild(file, settings, names, *days, instance=instance, tell=tell)
+        done = rebuild(file, settings, names, *days, instance=instance, tell=tell)
     count = (days[1] - days[0]).days + 1
-    put(f"{file.spec.name}: {days[0]} to {days[1]}, {count} day{'' if count == 1 else 's'} computed anew")
-    _show_rows({f"windows/{window}": n for window, n in rows.items()})
+    batches = f"batch{'' if len(done) == 1 else 'es'} {listed([one.batch_id for one in done])}"
+    said = f"{days[0]} to {days[1]}, {count} day{'' if count == 1 else 's'} computed anew"
+    put(f"{file.spec.name}: {said}{f', as {batches}' if done else ''}")
+    _show_rows({f"windows/{name}": sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in names})
 
 
 @click.command()

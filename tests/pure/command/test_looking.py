@@ -26,7 +26,7 @@ from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, at, letter, 
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.report.page import page_of
 from tidemark.pipelines.runner import RunReport
-from tidemark.pipelines.terminal import in_a_line, lines_of, show_report, write_rows
+from tidemark.pipelines.terminal import in_a_line, lines_of, listed, show_report, write_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Owner, this_process
@@ -88,6 +88,39 @@ def test_status_tells_how_a_pipeline_stands(shop: Shop, snapshot: SnapshotAssert
     assert found["watermark_delay_seconds"] > timedelta(days=1).total_seconds()
     assert (found["last_batch"]["batch"], found["at_work"], found["files"]["new"]) == (1, None, 1)
     assert len(found["wrong"]) == 1
+
+
+def test_status_names_the_last_batch_of_any_kind_that_wrote_results(shop: Shop) -> None:
+    shop.commit("ingest", 10, {"records": 0})
+    assert "last batch    1, committed" in call(shop, "status").stdout
+    shop.commit("backfill", 10, {})
+    found = call(shop, "status").stdout
+    assert re.search(r"last batch    3, committed .* UTC: backfill in ", found)
+    assert "batch 3" in call(shop, "show", "raw_events").stderr
+
+
+def test_rows_for_a_person_have_no_padding_no_noise_and_no_bare_ticks(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for table in ("watermarks", "batches", "dead_letters"):
+        lines = call(shop, "show", table).stdout.splitlines()
+        assert lines
+        assert not [line for line in lines if line.endswith(" ")]
+    assert "after its machine" in call(shop, "show", "batches", "--format", "rows").stdout
+    assert all(isinstance(row["started"], int | None) for row in rows(shop, "batches"))
+    long = pa.table({"sum": [126.92500000000001], "list": [[0.1 + 0.2]], "text": ["x" * 300]})
+    write_rows(long, None)
+    assert capsys.readouterr().out.splitlines()[:3] == ["row 1", "  sum   126.925", "  list  [0.3]"]
+    write_rows(long, "csv")
+    assert "126.92500000000001" in capsys.readouterr().out, "a program gets what the table has"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([1], "1"), ([1, 3], "1 and 3"), ([1, 3, 5], "1, 3 and 5"), ([*range(1, 26, 2)], "1, 3, 5, 7 … 25")],
+)
+def test_numbers_of_batches_are_listed(numbers: list[int], text: str) -> None:
+    assert listed(numbers) == text
 
 
 def test_status_lines_fit_on_a_page_and_names_of_files_are_written_out(shop: Shop) -> None:
