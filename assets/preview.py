@@ -6,7 +6,7 @@ piece after piece, and compared with the tables. Nothing is written. Not here: w
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -29,11 +29,14 @@ from tidemark.resources.batches.position import Position, records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.adjustment import Segment
+from tidemark.timeops.events.adjustment import Segment, with_end
+from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.grid import open_to
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import Waits
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.results import last_revisions, passing
 
 _MOST_BATCHES = 200
@@ -124,6 +127,9 @@ def _seconds(commit: Commit) -> float:
 _NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""
 _MOST_SHOWN = 10
+_OF_REVISION = ("_revision", "_is_final", c.WATERMARK)
+"""Columns that say how a result came about; readers of results do not compute with them."""
+_IS_OPEN = "__tm_is_open"
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,8 @@ class WindowRows:
         after: Rows that it would have.
         new: Windows and groups that would get a row.
         gone: Windows and groups whose row would go.
-        other: Windows and groups whose row would be another.
+        other: Windows and groups whose row would have other values, whatever its revision.
+        reopened: Rows that were published, and would go until their windows close, or be final no longer.
         largest: Starts of windows with the most rows that are new, gone or other, and how many.
     """
 
@@ -146,6 +153,7 @@ class WindowRows:
     new: int
     gone: int
     other: int
+    reopened: int
     largest: Mapping[str, int]
 
     @property
@@ -167,10 +175,11 @@ class Preview:
     windows: tuple[WindowRows, ...]
 
 
-def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: bool) -> Preview:
+def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, of_all: bool) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    A batch has to be committed before.
+    A batch has to be committed before. Dead letters are compared, too: all of them, or without `of_all` those of the
+    windows.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
@@ -182,18 +191,20 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, letters: boo
     for outcome in _outcomes(workspace, payload):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
-        if letters:
-            refused = outcome.dead_letters(payload.names).groupBy("reason").count()
-            reasons.update({row["reason"]: row["count"] for row in refused.collect()})
-    compared = [_compared(workspace, window, results[window.name]) for window in windows]
-    before = {}
-    if letters:
-        rows = workspace.read_base(tables.DEAD_LETTERS).groupBy("reason").count().collect()
-        before = {row["reason"]: row["count"] for row in rows}
+        reasons.update(_by_reason(outcome.dead_letters(payload.names), None if of_all else results))
+    compared = [_compared(workspace, window, results[window.name], outcome) for window in windows]
+    former = [renamed(workspace).get(window.name, window.name) for window in windows]
+    before = _by_reason(workspace.read_base(tables.DEAD_LETTERS), None if of_all else former)
     return Preview(
         {reason: (before.get(reason, 0), reasons[reason]) for reason in sorted({*before, *reasons})},
         tuple(sorted(compared, key=lambda one: (-one.changed, one.name))),
     )
+
+
+def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, int]:
+    """Count dead letters by reason: all of them, or those of some windows."""
+    of_these = letters if windows is None else letters.where(F.col("window_name").isin(*windows))
+    return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
 
 
 def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
@@ -216,7 +227,7 @@ def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
             state = outcome.state(outcome.windows).materialized(computed)
 
 
-def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame]) -> WindowRows:
+def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome) -> WindowRows:
     after = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
     table = tables.window_table(renamed(workspace).get(window.name, window.name))
     before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
@@ -225,16 +236,20 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
         same = F.lit(False)
     else:
         same = c.same_in("b", "a", window.key_columns)
-    before_here, after_here = (frame.withColumn("here", F.lit(1)) for frame in (before, after))
+    before_here, after_here = (
+        frame.withColumn("here", F.lit(1)) for frame in (_opened(workspace, window, before, last), after)
+    )
     both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
     there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
-    values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in window.key_columns]
+    no_values = (*window.key_columns, *_OF_REVISION)
+    values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in no_values]
     alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
         there.alias("there"),
         would.alias("would"),
         (there & would & ~alike).alias("other"),
+        (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
     )
     differs = F.col("there") != F.col("would")
     counts = {
@@ -243,6 +258,7 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
         "new": differs & F.col("would"),
         "gone": differs & F.col("there"),
         "other": F.col("other"),
+        "reopened": F.col("reopened"),
     }
     counted = told.groupBy("start").agg(*[F.count_if(which).alias(name) for name, which in counts.items()])
     counted = computed(counted)
@@ -252,6 +268,16 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
     shown = top.select(F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("start"), "changed").limit(_MOST_SHOWN)
     largest = {row["start"]: row["changed"] for row in shown.collect()}
     return WindowRows(window.name, **sums.asDict(), largest=largest)
+
+
+def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:
+    """Add `_IS_OPEN` to rows of the table: by the spec as it is now, their window would not be closed yet."""
+    over = timeline_columns(window, workspace.spec.windows, workspace.spec.time.over)
+    if last.flushed or not {*window.key_columns, "_is_final"} <= {*rows.columns}:
+        return rows.withColumns({_IS_OPEN: F.lit(False), "_is_final": F.lit(True)})
+    dated = with_end(rows.withColumn(c.TIMELINE, timeline(rows, over)), last.judged)
+    is_open = open_to("unix_micros(window_end)", c.W_END, window)
+    return dated.withColumn(_IS_OPEN, F.expr(is_open)).drop(c.TIMELINE, c.W_END)
 
 
 def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:

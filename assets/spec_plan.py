@@ -86,7 +86,7 @@ def plan_of(workspace: Workspace) -> SpecPlan:
         names = {name for change in asked for name in change.of_windows}
         of_all = not all(change.of_windows for change in asked)  # then dead letters may change too
         windows = [window for window in workspace.spec.windows if of_all or window.name in names]
-        differs = preview(workspace, windows, letters=of_all)
+        differs = preview(workspace, windows, of_all=of_all)
     return SpecPlan(
         name=workspace.spec.name,
         folder=workspace.folder,

@@ -159,11 +159,11 @@ def _show_differences(found: "SpecPlan") -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from tidemark.pipelines.terminal import console
+    from tidemark.pipelines.terminal import console, plural
 
     assert found.differs is not None  # the caller has looked
     letters = {reason: pair for reason, pair in found.differs.letters.items() if pair[0] != pair[1]}
-    changed = [one for one in found.differs.windows if one.changed]
+    changed = [one for one in found.differs.windows if one.changed or one.reopened]
     put("\nIf the whole log were judged by this spec:")
     if not letters and not changed:
         put("  no row of a window and no dead letter would be another")
@@ -179,6 +179,9 @@ def _show_differences(found: "SpecPlan") -> None:
     console().print(table)
     for one in changed:
         put(f"  {one.name}: {_most(one)}")
+        if one.reopened:
+            were = "was published and would be" if one.reopened == 1 else "were published and would be"
+            put(f"  {one.name}: {plural(one.reopened, 'row')} {were} taken back until the window closes")
 
 
 def _most(one: "WindowRows") -> str:
@@ -239,6 +242,7 @@ def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
                     "new": one.new,
                     "gone": one.gone,
                     "other": one.other,
+                    "reopened": one.reopened,
                     "largest": dict(one.largest),
                 }
                 for one in found.differs.windows

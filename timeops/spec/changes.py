@@ -464,6 +464,7 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
             yield Change(path, None, f"{column} {kind}", *decision, sentence=f"{shown} new")
         elif there is None:
             effect = f"null in the records{_of_this_source(column, name, before)} before"
+            effect += _used_by(column, now)
             fills = next(one.keep_unknown for one in before.sources if one.name == name)
             effect += "; `tidemark rebuild SPEC` fills them from `_rescued`" if fills else ""
             now_is = f"{column} {kind}"
@@ -485,6 +486,24 @@ def _columns(spec: Spec, name: str) -> dict[str, str]:
     source = next(one for one in spec.sources if one.name == name)
     added = ", ".join(f"{column} {kind}" for column, kind in source.added_columns.items())
     return types_in_tables(source.columns, source.rename) | types_in_tables(added, {})
+
+
+def _used_by(column: str, spec: Spec) -> str:
+    """Say what the nulls of a new column are to the windows that are computed from it; empty where none is."""
+    windows = spec.event_windows
+    groups = [one.name for one in windows if any(mentions(text, column) for _, text in one.group_expressions)]
+    others = [
+        one.name
+        for one in windows
+        if one.name not in groups
+        and any(mentions(text, column) for text in (one.where or "", *one.aggregates.values()))
+    ]
+    said = f"; {_named(groups)} by it, so these records are its group null" if groups else ""
+    return f"{said}; {_named(others, 'computes', 'compute')} with it" if others else said
+
+
+def _named(windows: Sequence[str], one: str = "groups", many: str = "group") -> str:
+    return f"{' and '.join(f'`{name}`' for name in windows)} {one if len(windows) == 1 else many}"
 
 
 def _of_this_source(column: str, name: str, spec: Spec) -> str:

@@ -165,6 +165,14 @@ def test_a_value_that_was_the_default_is_said_as_if_it_were_written(old: str, ne
     assert back.sentence == f"was {now}, is {was}"
 
 
+def test_a_new_column_is_told_with_the_windows_that_its_nulls_reach() -> None:
+    new = ("n INT", "n INT, site STRING")
+    found = changes(new, ("group_by: [k]", "group_by: [k, upper(site) AS site]"))[0]
+    assert found.effect == ("null in the records before; `w` groups by it, so these records are its group null")
+    found = changes(new, ("c: count(*)}", "c: count(*), sites: count(DISTINCT site)}"))[0]
+    assert found.effect == "null in the records before; `w` computes with it"
+
+
 def test_a_column_that_another_source_has_is_told_of_its_records_alone() -> None:
     (gone,) = changes(("k STRING, n INT", "n INT"), before=BOTH)
     assert gone.effect == "it stays in the tables, null in the records of `tills` from here on"

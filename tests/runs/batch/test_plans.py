@@ -49,7 +49,8 @@ def rows_of(of: Made, window: str) -> dict[str, dict[str, Any]]:
     spec = next(one for one in of[0].spec.windows if one.name == window)
     found = {}
     for row in table(of[1].warehouse, of[0].spec, f"windows/{window}"):
-        del row["_batch_id"]
+        for name in ("_batch_id", "_revision", "_is_final", "_watermark"):  # no values of a result
+            del row[name]
         short = {name: f"{value:.9e}" if isinstance(value, float) else value for name, value in row.items()}
         found[str([row[name] for name in spec.key_columns])] = short
     return found
@@ -66,8 +67,9 @@ def differing(before: dict[str, dict[str, Any]], after: dict[str, dict[str, Any]
     }
 
 
-def letters_of(of: Made) -> Counter[str]:
-    return Counter(row["reason"] for row in table(of[1].warehouse, of[0].spec, "dead_letters"))
+def letters_of(of: Made, *windows: str) -> Counter[str]:
+    rows = table(of[1].warehouse, of[0].spec, "dead_letters")
+    return Counter(row["reason"] for row in rows if not windows or row["window_name"] in windows)
 
 
 @pytest.mark.long
@@ -81,8 +83,16 @@ def test_what_would_differ_is_what_a_rebuild_then_changes_and_nothing_is_written
     grown = SPEC.replace("size: 1 minute", "size: 30 s").replace("id STRING,", "id STRING, more DATE,")
     found = planned(written(tmp_path, "shop", grown))
     assert (found["meaning"], found["changes"][1]["windows"]) == ("needs the past", ["minutes", "hours"])
-    assert found["would_differ"]["dead_letters"] == {}
+    of_windows = letters_of(now, "minutes", "hours")
+    assert {reason: n["now"] for reason, n in found["would_differ"]["dead_letters"].items()} == of_windows
     assert set(found["would_differ"]["windows"]) == {"minutes", "hours"}
+
+    patient = written(tmp_path, "shop", SPEC.replace("gap: 8 s,", "gap: 8 s, allowed_lateness: 2 days,"))
+    found, closed = planned(patient)["would_differ"], letters_of(now, "visits")["window_closed"]
+    assert closed > 0
+    assert found["dead_letters"] == {"window_closed": {"now": closed, "then": 0}}
+    assert 0 < found["windows"]["visits"]["reopened"] <= found["windows"]["visits"]["gone"]
+    assert "taken back until the window closes" in asked(patient, "plan").stdout
 
     changed = written(tmp_path, "shop", SPEC.replace("out_of_orderness: 4 s", "out_of_orderness: 20 s"))
     found = planned(changed)
