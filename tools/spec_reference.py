@@ -40,6 +40,7 @@ _UNITS_OF_NUMBERS = {
     "max_bytes": "bytes",
     "max_records": "offsets",
     "skip_bytes": "bytes",
+    "skip_lines": "lines",
     "empty_max": "rows",
     "start_version": "version",
 }

@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -162,18 +163,21 @@ def dialect(source: FilesSource) -> Dialect:
     )
 
 
-def read_header(path: str, cut: Dialect, *, multiline: bool) -> Header:
-    """Return the first line (the first record, with `multiline`) that is neither blank nor a comment.
+def read_header(path: str, source: FilesSource) -> Header:
+    """Return the first line after `skip_lines` that is neither blank nor a comment; with `multiLine` the record.
 
     Raises:
         InputError: That line is not a header.
+        SpecError: An option is wrong.
     """
+    cut, multiline = dialect(source), bool(source.options.get("multiLine", False))
     with open_bytes(path) as file:
         newline = "" if multiline else None  # None: a line ends as for Spark, at LF, CR or both
         text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline=newline)
         lines = iter(partial(text.readline, _LONGEST_LINE), "")
         for number, line in enumerate(lines, start=1):
-            if not line.strip(" \r\n") or (cut.comment and line.startswith(cut.comment)):
+            is_comment = cut.comment and line.startswith(cut.comment)
+            if number <= (source.skip_lines or 0) or not line.strip(" \r\n") or is_comment:
                 continue
             return Header(_fields(path, chain([line], lines if multiline else ()), cut), number)
     return Header((), 0)
@@ -214,10 +218,27 @@ def found_columns(
             raise InputError(
                 f"{path}: column `{name}` is missing from {where}: {', '.join(found)}",
                 expected="every column of `schema` once, by its exact name",
-                remedy=_remedy_of_missing(source, name, found, every),
+                remedy=_lines_to_skip(path, source, names) or _remedy_of_missing(source, name, found, every),
             )
         columns[name] = there[0] if there else None
     return columns
+
+
+def _lines_to_skip(path: str, source: FilesSource, wanted: Mapping[str, Sequence[str]]) -> str:
+    """Return the remedy for a csv file whose header is in another line than the one that was read; else nothing."""
+    if source.format != "csv" or source.options.get("multiLine", False):
+        return ""
+    with open_bytes(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace")
+        lines = [text.readline(_LONGEST_LINE) for _ in range(_MOST_LINES)]
+    for number, line in enumerate(lines):
+        with suppress(InputError):
+            found = _fields(path, [line], dialect(source)) if line.strip() else ()
+            there = [sum(found.count(one) for one in several) == 1 for several in wanted.values()]
+            if all(there) or (source.missing == "null" and any(there)):
+                remedy = f"write `skip_lines: {number}` in" if number else "leave `skip_lines` out of"
+                return f"{remedy} the source: line {number + 1} is the header"
+    return ""
 
 
 def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Set[str]) -> bool:
@@ -281,7 +302,7 @@ def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # n
     _check_text(path, "csv")
     if not source.options.get("header", False):
         return ()
-    header = read_header(path, dialect(source), multiline=bool(source.options.get("multiLine", False)))
+    header = read_header(path, source)
     if not header.line:
         return ()
     found_columns(path, source, wanted_columns(source), header.names, "the header")
@@ -359,7 +380,7 @@ def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
     cut = dialect(source)
     columns = top_level_names(source.columns)
     if source.options.get("header", False):
-        columns = list(read_header(path, cut, multiline=False).names)
+        columns = list(read_header(path, source).names)
     try:
         fields = next(csv.reader([text], strict=True, **_csv_words(cut)), [])
     except csv.Error:

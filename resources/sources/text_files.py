@@ -124,13 +124,12 @@ def read_csv(
         InputError: A wanted column is missing from a header.
         SpecError: An option is wrong.
     """
-    cut = dialect(source)
     multiline = bool(source.options.get("multiLine", False))
-    by_position = Header(tuple(schema.names), 0)
+    by_position = Header(tuple(schema.names), source.skip_lines or 0)
     headers = {file.path: by_position for file in ranges}
     if source.options.get("header", False):
         for path in headers:
-            header = read_header(path, cut, multiline=multiline)
+            header = read_header(path, source)
             if header.line:  # a file of blank lines has no records
                 columns = found_columns(path, source, schema.names, header.names, "the header")
                 wanted = {there: name for name, there in columns.items() if there is not None}

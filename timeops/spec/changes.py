@@ -196,7 +196,7 @@ _OF_TIME: Mapping[str, Decision] = {
 _OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 _OF_SOURCE: Mapping[str, Decision] = {
     **dict.fromkeys(("arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
-    **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite"), _NEW_INPUT),
+    **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite", "skip_lines"), _NEW_INPUT),
     **dict.fromkeys(("changes", "start_version", "start_timestamp", "max_versions"), _NEW_INPUT),
     **dict.fromkeys(("max_records", "on_data_loss"), _NEW_INPUT),
     **dict.fromkeys(("skip_bytes", "avro_schema"), _NEW_INPUT),

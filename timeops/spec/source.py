@@ -392,6 +392,12 @@ class FilesSource(StoredSource):
         description="A file younger than this waits for the next run; at most 30 days.",
     )
     max_files: WholeNumber = Field(default=10_000, description="Most files in one ingestion.")
+    skip_lines: WholeNumber | None = Field(
+        default=None,
+        description="csv only: lines at the beginning of each file that are not read, such as a title above the "
+        "header; not with multiLine.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     missing: Annotated[Literal["hold", "null"], _WORD_NULL] = Field(
         default="hold",
         description="A column of `schema` that a csv or parquet file lacks: hold keeps the file back, null reads it "
@@ -457,6 +463,10 @@ class FilesSource(StoredSource):
         if self.missing == "null" and self.format == "csv" and not self.options.get("header", False):
             found = "`missing` has no effect without `header: true`: the columns of a file are those of `schema`"
             yield Problem(found, remedy="leave it out, or set `header` in `options`", at=("missing",))
+        if self.skip_lines is not None and (self.format != "csv" or self.options.get("multiLine", False)):
+            what = "`multiLine: true`" if self.format == "csv" else f"`format: {self.format}`"
+            found = f"`skip_lines` has no effect with {what}, which does not read line by line"
+            yield Problem(found, remedy="leave it out", at=("skip_lines",))
         if {"sep", "delimiter"} <= set(self.options):
             found = "`sep` and `delimiter` are the same option"
             yield Problem(found, expected="one of them", at=("options", "delimiter"))

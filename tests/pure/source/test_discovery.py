@@ -263,12 +263,24 @@ def with_header(**more: object) -> FilesSource:
         ("time,mag,nst,MAGTYPE", "did you mean `MAGTYPE`?"),
         ("time,magType,nst", "correct `schema` or the file, or set"),
         ("2026-01-01,1.5,ml,3", "add a first line with the names of its columns"),
+        ("Quakes, 2026\ntime,magType,mag,nst\n1,2,3,4", "write `skip_lines: 1` in the source: line 2 is the header"),
+        ('"an open quote\n\n\ntime,mag,magType,nst', "write `skip_lines: 3` in the source: line 4 is the header"),
     ],
 )
 def test_what_is_proposed_for_a_missing_column_is_no_other_column(tmp_path: Path, header: str, remedy: str) -> None:
     land(tmp_path / "in" / "x.csv", f"{header}\n")
     [error] = discover(with_header(), tmp_path).errors
     assert error.remedy.startswith(remedy)
+
+
+def test_a_header_below_other_lines_is_found_as_the_message_says(tmp_path: Path) -> None:
+    land(tmp_path / "in" / "x.csv", "Quakes\ntime,magType,mag,nst\n1,2,3,4\n")
+    assert tuple(discover(with_header(skip_lines=1), tmp_path).errors) == ()
+    [error] = discover(with_header(skip_lines=2), tmp_path).errors
+    assert error.remedy == "write `skip_lines: 1` in the source: line 2 is the header"
+    land(tmp_path / "in" / "x.csv", "time,magType,mag,nst\n1,2,3,4\n")
+    [error] = discover(with_header(skip_lines=1), tmp_path).errors
+    assert error.remedy == "leave `skip_lines` out of the source: line 1 is the header"
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,7 @@ WRONG_VALUES: dict[str, list[object]] = {
     "sources.0.order": ["time"],
     "sources.0.settle": [5],
     "sources.0.max_files": [0, "7", True, 2**63],
+    "sources.0.skip_lines": [0, "1"],
     "sources.0.max_bytes": ["7 apples", 0],
     "sources.0.split": [""],
     "sources.0.splits": [["a"], "a"],

@@ -239,6 +239,23 @@ def test_a_grown_file_gives_its_new_lines_only(spark: SparkSession, tmp_path: Pa
     assert ready(given, tmp_path, second.states) == ()
 
 
+@pytest.mark.parametrize("header", ["n\n", ""])
+def test_lines_above_the_records_are_skipped_also_while_the_file_grows(
+    spark: SparkSession, tmp_path: Path, header: str
+) -> None:
+    given = source("n INT", options={"header": bool(header)}, skip_lines=2)
+    top = f'A title, "with a quote\n\n{header}'
+    first_line = top.count("\n") + 1
+    file = land(tmp_path / "in" / "x.csv", 'A title, "with a quote\n')
+    title = read(spark, given, tmp_path)
+    assert payload(title) == {}
+    land(file, f"{top}1\n")
+    first = read(spark, given, tmp_path, title.states)
+    assert payload(first) == {first_line: (1,)}
+    land(file, f"{top}1\n2\n")
+    assert payload(read(spark, given, tmp_path, first.states)) == {first_line + 1: (2,)}
+
+
 def test_lines_that_come_after_the_count_are_left_to_the_next_ingestion(spark: SparkSession, tmp_path: Path) -> None:
     given = source("n INT")
     file = land(tmp_path / "in" / "x.csv", "1\n2\n")
