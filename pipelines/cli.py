@@ -36,6 +36,7 @@ from tidemark.pipelines.command_line import (
 )
 from tidemark.pipelines.commands import changing, looking, operating
 from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.problems import SpecFileError, spec_error
 
 if TYPE_CHECKING:
     from tidemark.pipelines.runner import RunOptions
@@ -134,7 +135,10 @@ def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: t
     files: list[SpecFile] = []
 
     def check(path: Path) -> None:
-        file = read_spec(path, overrides)
+        try:
+            file = read_spec(path, overrides)
+        except SpecFileError as error:
+            raise _with_expressions(error, path, overrides) from None
         files.append(file)
         _check_tables(file, known_settings(warehouse))
         _check_expressions(file)
@@ -258,6 +262,22 @@ def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:
     read = read_all(cases, lambda path: read_cases(file.spec, path), what="cases")
     failed = for_each(read, run_them, name_of=lambda one: one.file)
     return failed if failed or all(all_hold) else FAILED
+
+
+def _with_expressions(wrong: SpecFileError, path: Path, overrides: Sequence[str]) -> SpecFileError:
+    """Add what is wrong with the expressions of a spec to what is wrong with its keys: all at once."""
+    from tidemark.pipelines.spec_files import rest_of
+
+    rest = rest_of(path, overrides)
+    try:
+        if rest is not None:
+            _check_expressions(rest.file)
+    except SpecFileError as error:
+        more = [rest.in_file(problem) for problem in error.problems]
+        return spec_error(rest.file.name, [*wrong.problems, *more], wrong.lines)
+    except Exception:  # such as a machine without Java: the keys are wrong all the same
+        return wrong
+    return wrong
 
 
 def _check_expressions(file: "SpecFile") -> None:

@@ -16,7 +16,8 @@ from typing import overload
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.spec import Spec, name_with, parse_spec
+from tidemark.timeops.problems import Problem
+from tidemark.timeops.spec import Spec, name_with, parse_spec, readable_rest
 from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.text import read_yaml
 
@@ -64,6 +65,31 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     if problems:
         raise file.error(problems)
     return file
+
+
+@dataclass(frozen=True)
+class RestOfSpec:
+    """A wrong spec without what is wrong with it; `places` has the place in the file of each of its windows."""
+
+    file: SpecFile
+    places: tuple[int, ...]
+
+    def in_file(self, problem: Problem) -> Problem:
+        """Return a problem of the rest at its place in the file."""
+        part, *inside = problem.at or ("",)
+        if part != "windows" or not inside:
+            return problem
+        return replace(problem, at=(part, self.places[int(inside[0])], *inside[1:]))
+
+
+def rest_of(path: Path, overrides: Sequence[str] = ()) -> RestOfSpec | None:
+    """Return what can be judged of a wrong spec file; None where too little can be read."""
+    with suppress(SpecError):  # a setting that leads nowhere was told
+        text = read_text(path, "the spec", remedy="")
+        if (found := readable_rest(text, overrides)) is not None:
+            name = name_with(str(path), overrides)
+            return RestOfSpec(SpecFile(found[0], path.resolve(), path.absolute(), text, name), found[1])
+    return None
 
 
 @overload

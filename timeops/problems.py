@@ -7,6 +7,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -152,7 +153,28 @@ def _one_line(problem: Problem) -> str:
     return "; ".join(filter(None, (found, expected, problem.remedy)))
 
 
-def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]) -> SpecError:
+class SpecFileError(SpecError):
+    """All that is wrong with a spec file.
+
+    Args:
+        problems: The same one by one.
+        lines: Line of each path in the file, from 1.
+    """
+
+    def __init__(
+        self,
+        found: str,
+        *,
+        expected: str = "",
+        remedy: str = "",
+        problems: Sequence[Problem] = (),
+        lines: Mapping[Path, int] = MappingProxyType({}),
+    ) -> None:
+        self.problems, self.lines = tuple(problems), lines
+        super().__init__(found, expected=expected, remedy=remedy)
+
+
+def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]) -> SpecFileError:
     """Return the one error that lists the problems of a file, at least one, in the order of its lines, each once.
 
     `lines` has the line of each path that is in the file, from 1.
@@ -162,13 +184,14 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
         problem = told[0]
         place = place_text(problem.at, lines)
         found = f"{file}, {place}{problem.found}" if place else f"{file}: {problem.found}"
-        return SpecError(found, expected=problem.expected, remedy=problem.remedy)
+        return SpecFileError(found, expected=problem.expected, remedy=problem.remedy, problems=problems, lines=lines)
     rows = []
     for problem in told:
         rows.append(f"  {place_text(problem.at, lines)}{problem.found}")
         rows += [f"    Expected: {problem.expected}"] if problem.expected else []
         rows += [f"    To do: {problem.remedy}"] if problem.remedy else []
-    return SpecError("\n".join([f"{file} has {len(told)} problems:", *rows]))
+    found = "\n".join([f"{file} has {len(told)} problems:", *rows])
+    return SpecFileError(found, problems=problems, lines=lines)
 
 
 def told(problem: Problem, where: str) -> SpecError:

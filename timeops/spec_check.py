@@ -136,7 +136,11 @@ class _Check:
         cuts = [(place, cut(place.text)) for place in places if place.at in kinds]
         self._try_out(frame, {text: place for place, one in cuts for text in one.on_rows})
         for place, one in cuts:
-            if one.result is not None:
+            if not one.sums:
+                found = f"`{place.text}` has the same value in every result"
+                remedy = f"leave it out, or write `max({place.text})`"
+                self._note(Problem(found, "an aggregate, such as `count(*)`", remedy), place)
+            elif one.result is not None:
                 sums = [F.expr(text).alias(name) for name, text in one.sums.items()]
                 self._try_out(grouped.agg(*sums), {one.result: place})
         return kinds

@@ -45,6 +45,7 @@ __all__ = [
     "name_with",
     "parse_spec",
     "read_part",
+    "readable_rest",
     "spec_json_schema",
 ]
 
@@ -90,6 +91,60 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
             if not problems:
                 return spec
     raise spec_error(name_with(file, overrides), problems, document.lines)
+
+
+_OF_COLUMNS = frozenset(("name", "kind", "format", "schema", "rename", "keep_unknown", "metadata", "changes"))
+"""The keys of a source that say which columns expressions may name."""
+
+
+def readable_rest(text: str, overrides: Sequence[str] = ()) -> tuple[Spec, tuple[int, ...]] | None:
+    """Return what a wrong spec says without the keys and windows that are wrong, so that more of it can be judged.
+
+    Returns:
+        The spec, and the place in the file of each of its windows. None where too little can be read.
+
+    Raises:
+        SpecError: A setting cannot be read, or leads nowhere.
+    """
+    document = read_yaml(text)
+    data = with_overrides(document.data, overrides)
+    windows = data.get("windows")
+    there: dict[int, Any] = dict(enumerate(windows)) if isinstance(windows, list) else {}
+    while document.is_readable:
+        places = tuple(there)
+        rest = {**data, "windows": list(there.values())}
+        try:
+            return Spec.model_validate(rest), places
+        except ValidationError as error:
+            wrong = [problem.at for problem in problems_of(error, _MODELS)]
+        if not wrong or not all(_leave_out(data, there, places, at) for at in wrong):
+            return None
+    return None
+
+
+def _leave_out(data: dict[str, Any], windows: dict[int, Any], places: Sequence[int], at: Path) -> bool:
+    """Take a wrong key out of what a spec says, or the window that it is in; return whether enough is left.
+
+    `places` has the place in the file of each window that the key may be in.
+    """
+    part, *inside = at or ("",)
+    if part == "sources":
+        is_known = len(inside) > 1 and inside[1] not in _OF_COLUMNS
+        return is_known and data["sources"][inside[0]].pop(inside[1], at) is not at
+    if part == "windows" and inside:
+        place = places[int(inside[0])]
+        window = windows.get(place)
+        if isinstance(window, dict) and len(inside) == 2 and inside[1] not in _KEYS_OF_WINDOWS:
+            window.pop(inside[1], None)
+        else:
+            windows.pop(place, None)  # it may have several problems
+        return True
+    if part == "time" and inside and isinstance(data["time"], dict):
+        return data["time"].pop(inside[0], at) is not at
+    return part != "name" and data.pop(str(part), at) is not at
+
+
+_KEYS_OF_WINDOWS = {field.alias or name for name, field in WindowSpec.model_fields.items()}
 
 
 def name_with(file: str, overrides: Sequence[str]) -> str:

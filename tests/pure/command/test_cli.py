@@ -113,7 +113,7 @@ WRONG_USAGE = [
     ("words", "said"),
     [
         ("run bad.yaml", "bad.yaml, line 5, time.out_of_order: "),
-        ("validate bad.yaml", "bad.yaml, line 5, time.out_of_order: "),
+        ("validate short.yaml", "short.yaml, line 1, sources: the key is missing"),
         ("report bad.yaml", "bad.yaml, line 5, time.out_of_order: "),
         ("run none.yaml", "none.yaml: the spec cannot be read"),
         ("run none.yaml", "To do: check the path"),

@@ -131,10 +131,13 @@ def test_the_quakes_of_the_readme_have_data_that_show_windows_and_every_way_to_b
 def test_the_example_of_quakes_is_the_pipeline_of_the_readme_with_its_data(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["init", "--example", "quakes", str(tmp_path)], catch_exceptions=False)
     assert done.exit_code == 0
-    assert f"TIDEMARK_SPECS={tmp_path} " in done.stdout
+    places = re.findall(r"(\w+)=(\S+)", done.stdout.partition("export ")[2].partition("\n")[0])
+    assert [name for name, _ in places] == ["TIDEMARK_SPECS", "TIDEMARK_WAREHOUSE", "DAGSTER_HOME"]
     file = read_spec(tmp_path / "quakes.yaml")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert f"```yaml\n{file.path.read_text(encoding='utf-8')}```" in readme
+    for name, place in places:  # its lines make the warehouse that the command names
+        assert f"{name}={place.replace(str(tmp_path), '$PWD/quakes')} " in readme
     [source] = file.spec.sources
     assert isinstance(source, FilesSource)
     found = discover(source, file.folder, [], datetime.now(UTC) + timedelta(minutes=1))

@@ -137,6 +137,39 @@ def test_every_wrong_expression_of_a_spec_is_named_with_its_line(folder: Path, s
     assert done.stderr == snapshot
 
 
+def test_wrong_keys_hide_no_wrong_expression(folder: Path) -> None:
+    windows = [
+        window(0, "sizee", "1 hour") | {"aggregates": {"c": "sum(kwhh)"}},
+        window(1, "size", "1 bit"),
+        window(2, "aggregates", {"c": "summ(n)", "d": "'x'"}),
+        window(3, "from", "w1"),
+    ]
+    source = SOURCE | {"settle": 5, "split": "kk"}
+    time = {"timestamp_by": "att", "out_of_order": "maybe", "late": {"tolerance": "1 s"}}
+    write(folder / "bad.yaml", sources=[source], time=time, windows=windows, partitions={"start": 1}, nmae="x")
+    write(folder / "none.yaml", sources=[SOURCE | {"schema": 1}], time={"timestamp_by": "att"})
+    done = call("validate", "bad.yaml", "none.yaml")
+    assert (done.exit_code, done.stdout) == (2, "")
+    lines = (folder / "bad.yaml").read_text().splitlines()
+    for place, said, text in [
+        ("windows[0].sizee", "unknown key `sizee`", "sizee"),
+        ("windows[0].aggregates.c", "names `kwhh`", "kwhh"),
+        ("windows[1].size", "1 bit", "1 bit"),
+        ("windows[2].aggregates.c", "summ", "summ"),
+        ("windows[2].aggregates.d", "`'x'` has the same value in every result", "'x'"),
+        ("sources[0].settle", "bare number 5", "settle"),
+        ("sources[0].split", "`kk`", "split"),
+        ("time.timestamp_by", "`att`", "att"),
+        ("time.out_of_order", "maybe", "maybe"),
+        ("nmae", "unknown key", "nmae"),
+    ]:
+        [told] = [line for line in done.stderr.splitlines() if f", {place}: " in line]
+        assert said in told
+        assert text in lines[int(told.split()[1].rstrip(",")) - 1]
+    assert "none.yaml" in done.stderr
+    assert "`att`" not in done.stderr.partition("none.yaml")[2], "its columns are not known"
+
+
 @pytest.mark.parametrize("parts", ELSEWHERE, ids=json.dumps)
 def test_a_wrong_expression_outside_windows_is_named_as_well(
     folder: Path, parts: dict[str, Any], snapshot: SnapshotAssertion
