@@ -398,7 +398,7 @@ def _print_unpadded(on: Console, table: Table) -> None:
     """Print a table without the blanks that fill its last column."""
     with on.capture() as printed:
         on.print(table)
-    for line in printed.get().splitlines():
+    for line in printed.get().removesuffix("\n").split("\n"):
         click.echo(line.rstrip())
 
 
