@@ -95,6 +95,9 @@ def parse_spec(text: str, *, file: str, overrides: Sequence[str] = ()) -> Spec:
 
 _OF_COLUMNS = frozenset(("name", "kind", "format", "schema", "rename", "keep_unknown", "metadata", "changes"))
 """The keys of a source that say which columns expressions may name."""
+_ANY_NAME = "spec"
+_DEPTHS = {"sources": 3, "windows": 3, "time": 2}
+"""How many steps lead to a key of a part, where it is not the part itself that is left out."""
 
 
 def readable_rest(text: str, overrides: Sequence[str] = ()) -> tuple[Spec, tuple[int, ...]] | None:
@@ -116,7 +119,8 @@ def readable_rest(text: str, overrides: Sequence[str] = ()) -> tuple[Spec, tuple
         try:
             return Spec.model_validate(rest), places
         except ValidationError as error:
-            wrong = [problem.at for problem in problems_of(error, _MODELS)]
+            found = [problem.at for problem in problems_of(error, _MODELS)]
+            wrong = dict.fromkeys(at[: _DEPTHS.get(str(at[0]), 1) if at else 0] for at in found)
         if not wrong or not all(_leave_out(data, there, places, at) for at in wrong):
             return None
     return None
@@ -128,9 +132,9 @@ def _leave_out(data: dict[str, Any], windows: dict[int, Any], places: Sequence[i
     `places` has the place in the file of each window that the key may be in.
     """
     part, *inside = at or ("",)
-    if part == "sources":
-        is_known = len(inside) > 1 and inside[1] not in _OF_COLUMNS
-        return is_known and data["sources"][inside[0]].pop(inside[1], at) is not at
+    if part == "name" and data.get("name") != _ANY_NAME:
+        data["name"] = _ANY_NAME  # no expression names it
+        return True
     if part == "windows" and inside:
         place = places[int(inside[0])]
         window = windows.get(place)
@@ -139,9 +143,13 @@ def _leave_out(data: dict[str, Any], windows: dict[int, Any], places: Sequence[i
         else:
             windows.pop(place, None)  # it may have several problems
         return True
-    if part == "time" and inside and isinstance(data["time"], dict):
-        return data["time"].pop(inside[0], at) is not at
-    return part != "name" and data.pop(str(part), at) is not at
+    if part == "sources":
+        is_known = len(inside) > 1 and inside[1] not in _OF_COLUMNS and inside[1] in data["sources"][inside[0]]
+        return is_known and data["sources"][inside[0]].pop(inside[1]) is not None
+    if part == "time" and inside and inside[0] in data["time"]:
+        del data["time"][inside[0]]
+        return True
+    return data.pop(str(part), None) is not None and part != "name"
 
 
 _KEYS_OF_WINDOWS = {field.alias or name for name, field in WindowSpec.model_fields.items()}

@@ -33,7 +33,7 @@ from tests.pure.spec.specs import (
 )
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
-from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.spec import parse_spec, readable_rest
 
 WRONG_VALUES: dict[str, list[object]] = {
     "name": [..., "Small", 7],
@@ -379,6 +379,34 @@ def test_rules_between_parts_are_told_beside_mistakes_elsewhere() -> None:
     assert text.startswith("small.yaml has 2 problems:")
     assert "windows[0].group_by: lacks `x`" in text
     assert "unknown key `nmae`" in text
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "places"),
+    [
+        ("name", 7, (0,)),
+        ("nmae", "x", (0,)),
+        ("time.late", {"tolerance": "1 bit", "policy": "x"}, (0,)),
+        ("time", {"timestamp_by": "t", "deduplicate_by": ["x"]}, (0,)),
+        ("sources.0.settle", 5, (0,)),
+        ("sources.0.schema", 5, None),
+        ("sources.0", "files", None),
+        ("sources", ..., None),
+        ("windows", "w", ()),
+        ("windows.0.sizee", "1 h", (0,)),
+        ("windows.0.size", "1 bit", ()),
+        (
+            "windows",
+            [WINDOW | {"hop": 1, "size": 2}, WINDOW | {"name": "v"}, WINDOW | {"name": "u", "from": "w"}],
+            (1,),
+        ),
+    ],
+)
+def test_what_is_left_of_a_wrong_spec_can_be_judged_unless_columns_are_unknown(
+    at: str, value: object, places: tuple[int, ...] | None
+) -> None:
+    rest = readable_rest(yaml.safe_dump(changed(at, value)))
+    assert (rest and rest[1]) == places
 
 
 def test_a_key_that_yaml_reads_as_a_boolean_is_refused() -> None:
