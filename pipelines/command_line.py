@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -150,6 +151,7 @@ def in_words() -> Iterator[None]:
     """Turn errors inside, and a wish to stop, into sentences on stderr and an exit code; silence libraries."""
     warnings.simplefilter("ignore")
     _print_errors_of_libraries()
+    _drop_tracebacks_once_stopped()
     with listening():
         try:
             yield
@@ -199,14 +201,27 @@ def _print_errors_of_libraries() -> None:
     """Print what libraries log as an error, except py4j, unless logging is set up for them.
 
     When the JVM goes away py4j logs a traceback, to the logger without a name. It also raises an exception, which we
-    report in our own words.
+    report in our own words. Once the process was asked to stop, the work of a library ends anywhere, and what it logs
+    of that, such as a connection that SQLAlchemy could not reset, is no error.
     """
     nameless, last_resort = logging.getLogger(), logging.lastResort
     if nameless.handlers or last_resort is None:
         return
+
+    def is_told(record: logging.LogRecord) -> bool:
+        return record.name.partition(".")[0] not in (nameless.name, "py4j") and stop_signal() is None
+
     last_resort.setLevel(logging.ERROR)
-    last_resort.addFilter(lambda record: record.name.partition(".")[0] not in (nameless.name, "py4j"))
+    last_resort.addFilter(is_told)
     nameless.addHandler(last_resort)  # a logger without a handler gets one from the first that writes to it
+
+
+def _drop_tracebacks_once_stopped() -> None:
+    """Let Python print no traceback of a thread or a finalizer that a wish to stop has ended; others it prints."""
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = lambda dropped: None if stop_signal() is not None else sys.__unraisablehook__(dropped)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = lambda ended: None if stop_signal() is not None else threading.__excepthook__(ended)
 
 
 def say(text: str) -> None:

@@ -86,6 +86,30 @@ def test_a_run_that_is_terminated_in_dagster_is_canceled_and_no_stage_is_tried_a
     assert Workspace(file, settings.warehouse).batches.last_commit("process") is None
 
 
+def test_nothing_that_a_stop_has_ended_prints_a_traceback_before_the_sentence() -> None:
+    program = """
+import logging, os, signal, threading
+from tidemark.pipelines.command_line import in_words
+class Failing:
+    def __del__(self):
+        raise KeyboardInterrupt
+def fail():
+    raise ValueError("the connection is closed")
+with in_words():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        logging.getLogger("sqlalchemy.pool").error("Exception during reset or similar", exc_info=True)
+        Failing()
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+        raise
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (CODES["SIGINT"], "", SAID["SIGINT"])
+
+
 def test_a_stop_that_python_drops_inside_of_a_finalizer_is_known_all_the_same() -> None:
     program = """
 import os, signal, sys
