@@ -17,7 +17,7 @@ from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
-from tidemark.resources.delta.files import Size, compact, size_of, vacuum
+from tidemark.resources.delta.files import Size, compact, keep_readable, size_of, vacuum
 from tidemark.resources.delta.undoing import same_rows
 from tidemark.resources.quality.data_docs import forget_pages
 from tidemark.resources.settings import Settings
@@ -133,6 +133,7 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
     if table != tables.TIMELINES:  # backfills begin with any version of it that a commit names
         committed = 0 if table == tables.BATCHES else workspace.batches.base_versions([table])[table]
         kept = same_rows(lake, table, committed) if committed else []
+        keep_readable(lake, table, committed or lake.version(table), retain)
         freed = vacuum(lake, table, retain, kept)
     return Kept(table, before, size_of(lake, table), freed)
 

@@ -21,6 +21,7 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Progress
 from tidemark.resources.delta.columns import migrate
+from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import Lake, without_spark
 from tidemark.resources.delta.undoing import outputs, prepare, take_back
 from tidemark.resources.delta.versions import Filters
@@ -289,7 +290,10 @@ class Workspace:
             ForeignChangeError: Another writer has changed rows since the last commit.
         """
         names = [table for table in self.tables if table not in but]
-        prepare(self.lake, self.batches.base_versions(names), plan.attempt)
+        committed = self.batches.base_versions(names)
+        prepare(self.lake, committed, plan.attempt)
+        for table, version in committed.items():
+            keep_readable(self.lake, table, version)
         migrate(self.lake, names, self.tell)
         for window in self.spec.windows:
             if tables.window_table(window.name) not in but:

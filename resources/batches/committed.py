@@ -117,7 +117,10 @@ def read(
     table: str,
     batch_id: int | None = None,
 ) -> "DataFrame":
-    """Read a table of a pipeline as of a commit.
+    """Read a table of a pipeline as of a commit, of any age as long as its files are there.
+
+    For this the session gets the setting `READS_OLD_VERSIONS` and keeps it: with Spark Connect the server checks the
+    age of the version again at each request.
 
     Args:
         spark: A session with Delta Lake.
@@ -136,5 +139,9 @@ def read(
             expected=f"one of {', '.join(sorted(tables))}",
             remedy="Check the name.",
         )
+    from tidemark.resources.spark.session import READS_OLD_VERSIONS  # noqa: PLC0415 - `consistent` needs no PySpark
+
+    for name, value in READS_OLD_VERSIONS.items():
+        spark.conf.set(name, value)
     path, version = tables[table]
     return spark.read.format("delta").option("versionAsOf", version).load(in_delta(path))

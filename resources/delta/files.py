@@ -29,7 +29,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
-from tidemark.resources.delta.versions import Filters, Version, files_of, sql_condition
+from tidemark.resources.delta.log import entry_path
+from tidemark.resources.delta.versions import RETENTION, Filters, Version, files_of, sql_condition
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
@@ -40,6 +41,8 @@ from tidemark.resources.places.place import (
     spark_url,
 )
 from tidemark.timeops.columns import BATCH
+from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.utc import instant_of
 
@@ -368,6 +371,15 @@ _FEW_FILES = 8  # small files that stay as they are: joining them would cost mor
 _SORTED_BYTES = 256_000_000  # a larger table is not sorted
 _FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
 _TRIES = 5
+_WEEK = timedelta(days=7)
+"""The retention of a table that says nothing of it."""
+UNLIMITED = timedelta(days=3650)
+"""The retention of a table of which nothing was deleted."""
+
+
+def interval(retention: timedelta) -> str:
+    """Return a retention as Spark and delta-rs read it in a table's properties, in hours, rounded up."""
+    return f"interval {math.ceil(retention / timedelta(hours=1))} hours"
 
 
 @dataclass(frozen=True)
@@ -448,6 +460,31 @@ def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> 
     with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed
+
+
+def keep_readable(lake: "Lake", table: str, version: int, retain: timedelta | None = None) -> None:
+    """Let a Spark of any settings read a version of a table however old it gets.
+
+    This takes one commit of maintenance where the table's property says less. With `retain` this holds for all versions that are younger as well, and no longer than that for others: a
+    checkpoint of the log lists the files that were removed within the retention.
+    """
+    there = _retention_of(lake.opened.seen(table).properties)
+    try:  # Spark, too, goes by the modification time of the entry
+        age = timedelta(seconds=time.time() - entry_path(lake.path(table), version).stat().st_mtime)
+    except FileNotFoundError:  # there is nothing to read
+        return
+    wanted = max(retain, _WEEK) if retain is not None else there or UNLIMITED
+    if wanted < 2 * age:  # the pipeline seldom runs, and its next commit may come after the retention
+        wanted = there if there is not None and there >= 2 * age else 4 * age
+    if there is None or interval(there) != interval(wanted):
+        lake.set_properties(table, {RETENTION: interval(wanted)})
+
+
+def _retention_of(properties: Mapping[str, str]) -> timedelta | None:
+    try:
+        return parse_duration(properties[RETENTION].lower().removeprefix("interval "))
+    except (KeyError, SpecError):  # others may write it in more ways
+        return None
 
 
 def _file_sizes(lake: "Lake", table: str) -> list[int]:

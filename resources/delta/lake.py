@@ -32,9 +32,11 @@ from tidemark.resources.delta.columns import (
     with_columns_of,
 )
 from tidemark.resources.delta.files import (
+    UNLIMITED,
     DataFiles,
     Piece,
     RowChanges,
+    interval,
     removals,
     take_files,
     write_files,
@@ -49,7 +51,15 @@ from tidemark.resources.delta.log import (
     newest_change,
     own_commit,
 )
-from tidemark.resources.delta.versions import CHANGE_FEED, Filters, Opened, Version, arrow_condition, sql_condition
+from tidemark.resources.delta.versions import (
+    CHANGE_FEED,
+    RETENTION,
+    Filters,
+    Opened,
+    Version,
+    arrow_condition,
+    sql_condition,
+)
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
 from tidemark.resources.tables import STATISTICS
@@ -77,6 +87,9 @@ _PROPERTIES = {
     # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
     # default delta-rs makes a checkpoint every hundred commits.
     "delta.checkpointInterval": "10",
+    # A Spark that is not ours reads no version that is older, not even the last commit while a batch is at work. Nothing
+    # is deleted before `tidemark maintain`, which says for how long it keeps files: see `files.keep_readable`.
+    RETENTION: interval(UNLIMITED),
 }
 _ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
 
@@ -224,10 +237,22 @@ class Lake:
     def set_change_feed(self, table: str, *, on: bool) -> None:
         """Switch the change feed of a table on or off from the next commit on, in one commit unless it is so."""
         if self.opened.seen(table).has_change_feed != on:
-            delta = self.opened.take(table)
-            with self._commit(table, delta):
-                delta.alter.set_table_properties({CHANGE_FEED: str(on).lower()})
-            self.opened.keep(table, delta)
+            self.set_properties(table, {CHANGE_FEED: str(on).lower()})
+
+    def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
+        """Give a table properties, in one commit of maintenance unless it has them.
+
+        Raises:
+            ConflictError: Another writer changed the table during every try.
+        """
+        there = self.opened.seen(table).properties
+        wanted = {name: value for name, value in properties.items() if there.get(name) != value}
+        if wanted:
+
+            def change(delta: DeltaTable, once: CommitProperties) -> None:
+                delta.alter.set_table_properties(wanted, commit_properties=once)
+
+            self._maintained(table, change)
 
     def describe(self, table: str, said: str) -> None:
         """Set a table's description, which readers see, in one commit of maintenance unless it has it already."""
@@ -261,7 +286,11 @@ class Lake:
         Raises:
             ConflictError: Another writer changed the table during every try.
         """
-        self._reshaped(table, lambda delta, once: delta.alter.add_columns(list(fields), commit_properties=once))
+
+        def add(delta: DeltaTable, once: CommitProperties) -> None:
+            delta.alter.add_columns(list(fields), commit_properties=once)
+
+        self._maintained(table, add, RESHAPING)
 
     def reshape(self, table: str, columns: Mapping[str, pc.Expression]) -> None:
         """Rewrite the rows of a table with other columns, some rows at a time, in one commit.
@@ -277,14 +306,16 @@ class Lake:
             with writing(self.path(table)):
                 write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=once)
 
-        self._reshaped(table, write)
+        self._maintained(table, write, RESHAPING)
 
-    def _reshaped(self, table: str, change: Callable[[DeltaTable, CommitProperties], None]) -> None:
-        """Change the columns of a table in one commit of maintenance, on its newest version."""
+    def _maintained(
+        self, table: str, change: Callable[[DeltaTable, CommitProperties], None], mark: str | None = None
+    ) -> None:
+        """Change a table in one commit of maintenance, on its newest version."""
         for _ in range(TRIES):
             delta = self.open(table)
             try:
-                with self._commit(table, delta, {"userMetadata": RESHAPING}) as once:
+                with self._commit(table, delta, None if mark is None else {"userMetadata": mark}) as once:
                     change(delta, once)
             except CommitFailedError as error:
                 failed = error

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The property of a table that has a change feed."""
+RETENTION = "delta.deletedFileRetentionDuration"
+"""The property of a table that says how old a version may be for Spark to read it, unless it is the newest one."""
 Filters = Sequence[tuple[str, str, Any]]
 """Conditions that all hold: column, operator (=, !=, <, <=, >, >=, in), value; `= None` asks for null. Instants are
 aware datetimes, or of type Instant, which has all years."""

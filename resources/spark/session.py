@@ -65,8 +65,15 @@ _ON_ONE_MACHINE: Mapping[str, str] = {
     # Each sort, join and aggregation of a task takes a page at least; by default one is 32 MB of this heap.
     "spark.buffer.pageSize": "2m",
 }
+READS_OLD_VERSIONS: Mapping[str, str] = {
+    # By default Delta 4.4 refuses a version older than the table's `delta.deletedFileRetentionDuration`, which is 7 days,
+    # unless it is the newest one, whether or not a file of it was deleted. A file that is gone still is an error.
+    "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
+}
+"""The setting with which a session reads versions, change feeds and clones of any age, also of tables of others."""
 SERVED_SETTINGS: Mapping[str, str] = {
     **SESSION_SETTINGS,
+    **READS_OLD_VERSIONS,
     # A format that delta-rs and DuckDB can read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.localRelationThreshold": "2m",

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,15 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.aged import age
 from tests.pure.batch.batches import SCHEMA, T, content, lake_of, rows
 from tidemark.resources import tables
 from tidemark.resources.delta.columns import fit, migrate, old_columns, sql_types_of
+from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.queries import newest_rows, pieces, python_rows, select
 from tidemark.resources.delta.undoing import foreign_changes, prepare, same_rows, take_back
-from tidemark.resources.delta.versions import Opened
+from tidemark.resources.delta.versions import RETENTION, Opened
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.resources.tables import open_in_column
 from tidemark.timeops.errors import LakeError
@@ -365,3 +367,32 @@ def test_a_payload_may_have_the_names_of_earlier_columns_of_state(tmp_path: Path
 def test_no_column_of_the_payload_has_the_name_of_the_windows_that_keep_an_event() -> None:
     assert open_in_column(["id", "k"]) == "_open_in"
     assert open_in_column(["_OPEN_IN", "_open_in_", "k"]) == "_open_in__"
+
+
+@pytest.mark.parametrize(
+    ("before", "age_days", "retain_days", "after"),
+    [
+        (None, 0, None, 87_600),  # of a former version: nothing was deleted
+        (None, 0, 7, 168),
+        (87_600, 1, 30, 720),  # from then on files are deleted
+        (720, 1, 7, 168),
+        (720, 1, None, 720),
+        (720, 1, 1 / 24, 168),  # what Delta has for tables that say nothing
+        (168, 10, None, 960),  # the last commit stays readable while a batch is at work
+        (960, 15, 7, 960),  # no commit a night where nothing runs
+        (960, 25, 7, 2_400),
+        (2_400, 0, 7, 168),
+    ],
+)
+def test_how_old_a_version_may_be_is_what_maintenance_says_and_never_less_than_the_last_commit(
+    lake: Lake, before: int | None, age_days: int, retain_days: float | None, after: int
+) -> None:
+    words = "interval a while" if before is None else f"interval {before} hours"
+    lake.set_properties(T, {RETENTION: words})
+    age(lake.path(T), timedelta(days=age_days))
+    there = lake.version(T)
+    for _ in range(2):  # a second time there is nothing to do
+        keep_readable(lake, T, 1, None if retain_days is None else timedelta(days=retain_days))
+    assert lake.opened.seen(T).properties[RETENTION] == f"interval {after} hours"
+    assert lake.version(T) == there + (before != after)
+    assert content(lake, lake.version(T)) == content(lake, 1)
