@@ -1,11 +1,11 @@
-"""The settings of a Spark session that the meaning of an expression rests on.
+"""The settings of a Spark session and of its Java that the meaning of an expression rests on.
 
 Here: what they must be, and whether one process plans and computes. Not here: starting a session
 (resources/spark/session.py).
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from zoneinfo import ZoneInfo
 
@@ -14,12 +14,70 @@ from pyspark.sql import SparkSession
 from tidemark.timeops.errors import TidemarkError
 
 _ZONE = "spark.sql.session.timeZone"
+_ANSI = "spark.sql.ansi.enabled"
+LEGACY = "spark.sql.legacy."
+"""The beginning of the names of settings that bring back what older versions of Spark did."""
 SESSION_SETTINGS: Mapping[str, str] = {
     _ZONE: "UTC",
-    "spark.sql.ansi.enabled": "false",
+    _ANSI: "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
+    # What follows is as Spark has it by default, which the defaults of a cluster may change.
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.charAsVarchar": "false",
+    "spark.sql.chunkBase64String.enabled": "true",
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.files.ignoreCorruptFiles": "false",
+    "spark.sql.files.ignoreMissingFiles": "false",
+    "spark.sql.function.concatBinaryAsString": "false",
+    "spark.sql.function.eltOutputAsString": "false",
+    "spark.sql.groupByOrdinal": "true",
+    "spark.sql.icu.caseMappings.enabled": "true",
+    "spark.sql.json.enableExactStringParsing": "true",
+    "spark.sql.json.enablePartialResults": "true",
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
+    "spark.sql.orderByOrdinal": "true",
+    "spark.sql.parquet.binaryAsString": "false",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
+    "spark.sql.parquet.int96AsTimestamp": "true",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96TimestampConversion": "false",
+    "spark.sql.parquet.mergeSchema": "false",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.preserveCharVarcharTypeInfo": "false",
+    "spark.sql.readSideCharPadding": "true",
+    "spark.sql.retainGroupColumns": "true",
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "true",
+    "spark.sql.storeAssignmentPolicy": "ANSI",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+    "spark.sql.variant.allowDuplicateKeys": "false",
 }
 """The settings that make an expression mean the same wherever it runs."""
+
+_ENGLISH = {"language": "en", "script": "", "country": "US", "variant": "", "extensions": ""}
+JAVA_MEANING = " ".join(
+    [
+        *(f"-Duser.{part}{of}={value}" for of in ("", ".display", ".format") for part, value in _ENGLISH.items()),
+        *("-Djava.locale.providers=CLDR", "-Duser.timezone=UTC", "-Dfile.encoding=UTF-8", "-Dsun.jnu.encoding=UTF-8"),
+    ]
+)
+"""The options of Java that make an expression mean the same, on any machine: its locale above all."""
+
+# Each text is another one in the languages whose rules differ: Turkish, Azeri, Lithuanian, Greek, Armenian, and those
+# with digits of their own. A table of all functions of Spark found no more of them that go by the locale.
+_BY_LOCALE = {
+    "upper({})": ("iάև", "IΆԵՒ"),
+    "lower({})": ("IÌİ", "iìi̇"),
+    "CAST(make_dt_interval(0, 2, length({})) AS STRING)": ("abc", "INTERVAL '0 02:03:00' DAY TO SECOND"),
+}
+_TASKS = 100
 
 
 def is_local(master: str) -> bool:
@@ -36,18 +94,57 @@ def check_session(session: SparkSession) -> None:
     """Check that a session made elsewhere means the same by an expression as a pipeline's.
 
     Raises:
-        TidemarkError: A setting differs.
+        TidemarkError: A setting differs, or its Java has the locale of a language with other texts.
     """
-    found = {name: session.conf.get(name) for name in SESSION_SETTINGS}
-    wrong = [name for name, value in SESSION_SETTINGS.items() if str(found[name]).lower() != value.lower()]
-    wrong = [name for name in wrong if name != _ZONE or not is_utc(str(found[name]))]
-    if wrong:
+    changed = session.conf.getAll
+    found = {name: changed.get(name, value) for name, value in SESSION_SETTINGS.items()}
+    found |= {name: session.conf.get(name) or "" for name in (_ZONE, _ANSI)}  # Spark's own defaults are others
+    wrong = [name for name, value in SESSION_SETTINGS.items() if found[name].lower() != value.lower()]
+    wrong = [name for name in wrong if name != _ZONE or not is_utc(found[name])]
+    legacy = legacy_settings(changed)
+    if wrong or legacy:
+        expected = [*(f"{name} = {SESSION_SETTINGS[name]}" for name in wrong), *(f"no {name}" for name in legacy)]
+        remedies = [f'spark.conf.set("{name}", "{SESSION_SETTINGS[name]}")' for name in wrong]
         raise TidemarkError(
-            "the Spark session has " + ", ".join(f"{name} = {found[name]}" for name in wrong),
-            expected=", ".join(f"{name} = {SESSION_SETTINGS[name]}" for name in wrong)
-            + ", on which the meaning of times and expressions rests",
-            remedy="; ".join(f'spark.conf.set("{name}", "{SESSION_SETTINGS[name]}")' for name in wrong),
+            "the Spark session has " + ", ".join(f"{name} = {(found | changed)[name]}" for name in [*wrong, *legacy]),
+            expected=f"{', '.join(expected)}, on which the meaning of times and expressions rests",
+            remedy="; ".join([*remedies, *(f'spark.conf.unset("{name}")' for name in legacy)]),
         )
+    check_locale(session)
+
+
+def legacy_settings(settings: Iterable[str]) -> list[str]:
+    """Return those of some settings that bring back what older versions of Spark did, without a fixed value here."""
+    return sorted(name for name in settings if name.startswith(LEGACY) and name not in SESSION_SETTINGS)
+
+
+def check_locale(session: SparkSession) -> None:
+    """Check that texts do not go by a language, where a session plans and where its tasks run.
+
+    An executor that joins the cluster later is not checked.
+
+    Raises:
+        TidemarkError: Java has the locale of a language in which a text has other capitals or digits.
+    """
+    planned = [of.format(f"'{text}'") for of, (text, _) in _BY_LOCALE.items()]
+    if computes_here(session):
+        rows = session.sql(f"SELECT {', '.join(planned)}").collect()
+    else:
+        # What depends on a row is not computed as the query is planned.
+        computed = [
+            of.format(f"translate(concat(id, '{text}'), '0123456789', '')") for of, (text, _) in _BY_LOCALE.items()
+        ]
+        rows = session.range(0, _TASKS, 1, _TASKS).selectExpr(*planned, *computed).distinct().collect()
+    wanted = [text for _, text in _BY_LOCALE.values()]
+    for row in rows:
+        for query, found, expected in zip(planned * 2, row, wanted * 2, strict=False):
+            if found != expected:
+                raise TidemarkError(
+                    f"the Java of the Spark session has the locale of another language: {query} is {found!r} there",
+                    expected=f"{expected!r}: with `upper`, `lower` and `ilike` results would depend on the machine",
+                    remedy="start Spark with `-Duser.language=en -Duser.country=US` in both "
+                    "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",
+                )
 
 
 def is_utc(zone: str) -> bool:

@@ -308,8 +308,8 @@ def spark_defaults() -> dict[str, str]:
         text = defaults_file().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return {}
-    lines = (line.strip().replace("=", " ", 1).split(None, 1) for line in text.split("\n"))
-    return {name: value.strip() for name, value in (line for line in lines if len(line) == 2) if name[0] != "#"}
+    lines = (re.split(r"\s*[=:]\s*|\s+", line.strip(), maxsplit=1) for line in text.split("\n"))
+    return {line[0]: line[1] for line in lines if len(line) == 2 and line[0][:1] != "#"}
 
 
 def defaults_file() -> Path:

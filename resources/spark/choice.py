@@ -27,6 +27,7 @@ from tidemark.resources.spark.session import (
     check_java,
     local_session,
     session_config,
+    settle,
     use_stores,
     with_one_compiler,
     without_tables,
@@ -120,6 +121,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
 
     Raises:
         MachineError: No Spark can be reached, or it cannot write Delta tables.
+        TidemarkError: Others started its Java, and that has the locale of another language.
     """
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # a failure comes as an exception
@@ -130,8 +132,6 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
         starts_on_cluster = known is None and not is_local(choice.config.get(_MASTER, "local"))
         with _told_while_waiting(choice.sentence, tell) if starts_on_cluster else nullcontext():
             session = local_session(choice.config)
-            if starts_on_cluster:
-                session.range(1).count()  # this ends when a core is there
         use_stores(session, choice.stores)
         if known is None and is_local(choice.config.get(_MASTER, "local")):
             make_in_background(check_java(), choice.config.get(PACKAGES, delta_package()))
@@ -139,6 +139,7 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
             tell(f"Spark's UI is at {page} as long as it computes")
         return session
     session = known if known is not None and is_remote() else _connected(choice.config, choice.stores)
+    settle(session)
     use_stores(session, choice.stores)
     return session
 

@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
 from pyspark.sql import SparkSession
 
-from tidemark.resources.places.credentials import hadoop_settings
+from tidemark.resources.places.credentials import hadoop_settings, spark_defaults, variable_set
 from tidemark.resources.spark.class_cache import Java, options_for
 from tidemark.resources.spark.delta_jars import (
     EXCLUDED,
@@ -34,12 +34,15 @@ from tidemark.resources.spark.delta_jars import (
 )
 from tidemark.resources.spark.network import bound_to_loopback, check_master, check_secret, network_settings
 from tidemark.timeops.errors import MachineError
-from tidemark.timeops.session import SESSION_SETTINGS, is_local
+from tidemark.timeops.session import JAVA_MEANING, SESSION_SETTINGS, check_locale, is_local, legacy_settings
 
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # a variable of processes whose Java was started before them
 _PREFIX = "tidemark-spark-"
 _LOCK = "in_use"
 PACKAGES = "spark.jars.packages"
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_OF_EXECUTORS = "spark.executor.extraJavaOptions"
+_LAST_OPTIONS = "_JAVA_OPTIONS"  # the variable whose options Java takes last of all
 _DELTA: Mapping[str, str] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -77,6 +80,8 @@ SERVED_SETTINGS: Mapping[str, str] = {
     # A format that delta-rs and DuckDB can read.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.execution.arrow.localRelationThreshold": "2m",
+    # Else `${env:HOME}` in an expression is a variable of the machine.
+    "spark.sql.variable.substitute": "false",
 }
 """Settings for every session, also of a foreign server: all of them can be set in a session."""
 
@@ -139,6 +144,7 @@ def session_config(
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
     if is_local(master):  # a heap that starts small is collected whole each time it grows
         java += f" -Xms{_HEAP}"
+    java += f" {JAVA_MEANING}"
     config = {
         "spark.app.name": "tidemark",
         "spark.master": master,
@@ -162,6 +168,8 @@ def session_config(
         config["spark.jars.excludes"] = ",".join(EXCLUDED)
     if is_local(master):
         config |= _ON_ONE_MACHINE
+    else:
+        config[_OF_EXECUTORS] = f"{spark_defaults().get(_OF_EXECUTORS, '')} {JAVA_MEANING}".strip()
     if small:
         config |= {
             "spark.sql.shuffle.partitions": "2",
@@ -285,6 +293,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
 
     Raises:
         MachineError: There is no suitable Java, or Spark does not start; the error quotes its last words.
+        TidemarkError: Others started its Java, or executors, and these have the locale of another language.
     """
     check_secret(config)
     starts = SparkSession.getActiveSession() is None
@@ -299,6 +308,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         _one_start_at_a_time() if starts else nullcontext(),
         bound_to_loopback(config),
         on_class_path(jars),
+        variable_set(_LAST_OPTIONS, f"{os.environ.get(_LAST_OPTIONS, '')} {JAVA_MEANING}".strip()),
         tempfile.TemporaryFile() as said,
         _stderr_to(said),
     ):
@@ -316,8 +326,30 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
             ) from error
         if starts and package and not jars:
             remember_jars(package, session.sparkContext.getConf().get("spark.jars") or "")
+    if starts and _GATEWAY not in os.environ and is_local(config.get("spark.master", "")):
+        _forget_legacy(session)  # its Java was started above, with our options
+    else:
+        settle(session)
     AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
+
+
+@cache
+def settle(session: SparkSession) -> None:
+    """Let a session whose Java others started mean the same by an expression as any other, or refuse it.
+
+    Raises:
+        TidemarkError: Its Java has the locale of another language.
+    """
+    _forget_legacy(session)
+    check_locale(session)
+
+
+def _forget_legacy(session: SparkSession) -> None:
+    """Undo what the defaults of a machine or a cluster bring back of older versions of Spark."""
+    for name in legacy_settings(session.conf.getAll):
+        if session.conf.isModifiable(name):
+            session.conf.unset(name)
 
 
 def _tell_of_error(self: BaseServer, request: Any, client_address: Any) -> None:

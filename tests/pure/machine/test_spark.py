@@ -35,9 +35,15 @@ from tidemark.resources.spark.choice import SparkChoice, choose_spark, open_sess
 from tidemark.resources.spark.client import release_in_a_thread
 from tidemark.resources.spark.delta_jars import known_jars, on_class_path, remember_jars
 from tidemark.resources.spark.network import check_master, check_secret
-from tidemark.resources.spark.session import SERVED_SETTINGS, new_scratch, session_config
+from tidemark.resources.spark.session import (
+    SERVED_SETTINGS,
+    new_scratch,
+    session_config,
+    with_one_compiler,
+    without_tables,
+)
 from tidemark.timeops.errors import MachineError, SpecError, TidemarkError
-from tidemark.timeops.session import is_utc
+from tidemark.timeops.session import JAVA_MEANING, is_utc
 
 NO_UI = {"spark.authenticate": "true", "spark.ui.enabled": "false"}
 
@@ -184,6 +190,7 @@ def test_the_spark_that_the_environment_names_goes_before_a_note(tmp_path: Path)
 def test_of_a_cluster_nothing_is_set_that_its_own_settings_should_say() -> None:
     here, cluster = session_config("local[3]"), session_config("spark://far:7077")
     assert here["spark.master"] == "local[3]"
+    assert set(cluster) - set(here) == {"spark.executor.extraJavaOptions"}
     assert set(here) - set(cluster) == {
         "spark.driver.host",
         "spark.driver.bindAddress",
@@ -195,6 +202,20 @@ def test_of_a_cluster_nothing_is_set_that_its_own_settings_should_say() -> None:
         "spark.executor.killOnFatalError.depth",
     }
     assert SERVED_SETTINGS.items() <= cluster.items()
+
+
+def test_every_start_of_java_fixes_its_locale_after_all_other_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert {"-Duser.language=en", "-Duser.extensions=", "-Duser.language.format=en"} <= set(JAVA_MEANING.split())
+    starts = [session_config(), session_config("local[3]", ui=True), session_config(small=True)]
+    for config in [*starts, *map(with_one_compiler, starts), *map(without_tables, starts)]:
+        assert JAVA_MEANING in config["spark.driver.extraJavaOptions"]
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "spark-defaults.conf").write_text("spark.executor.extraJavaOptions -Duser.language=tr -Xss4m\n")
+    cluster = session_config("spark://far:7077")
+    assert JAVA_MEANING in cluster["spark.driver.extraJavaOptions"]
+    assert cluster["spark.executor.extraJavaOptions"] == f"-Duser.language=tr -Xss4m {JAVA_MEANING}"
 
 
 def test_a_command_without_tables_starts_without_delta_and_ends_before_java_would_optimize(tmp_path: Path) -> None:
