@@ -208,6 +208,8 @@ _OF_THE_EXPRESSION = re.compile(
     re.IGNORECASE,
 )
 _OF_A_NUMBER = re.compile(r"INDEX_OF_ZERO|would make more than")
+_PATTERN = re.compile(r"recognize '(.*)' pattern in|week-based character: (\w)")
+_OF_WEEKS = frozenset("YwWuec")
 _JAVA = re.compile(r"java\.(?:\w+\.)+(\w+(?:Exception|Error): .*)")
 
 
@@ -257,10 +259,21 @@ def _said(record: DataFrame, expression: str, *, always: bool) -> str:
         if not _OF_THE_EXPRESSION.search(told) and not (always and _OF_A_NUMBER.search(told)):
             return ""
         if "INCONSISTENT_BEHAVIOR_CROSS_VERSION" in whole:
-            return "Spark has no such pattern: of years by weeks, such as `YYYY` and `ww`, there is none"
+            return _of_pattern(told)
         java = _JAVA.search(whole)
         return first_sentence(error) if isinstance(error, PySparkException) or java is None else java[1]
     return ""
+
+
+def _of_pattern(told: str) -> str:
+    """Return what is wrong with a pattern of a time that Spark does not take; it names the pattern, but no reason."""
+    found = _PATTERN.search(told)
+    letters = re.sub(r"'[^']*'", "", found[1] or found[2]) if found is not None else ""  # without text in quotes
+    if set(letters) & _OF_WEEKS:
+        return "Spark has no such pattern: of years by weeks, such as `YYYY` and `ww`, there is none"
+    if re.search(r"(?<!E)E{1,4}(?!E)|F", letters):
+        return "Spark reads no days of the week, such as `EEE`: it only writes them"
+    return "Spark has no such pattern" + (f" as '{found[1]}'" if found is not None else "")
 
 
 def _value(kind: T.DataType, salt: int) -> str:
