@@ -32,6 +32,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import utf8_sql
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.narrow import to_join
 from tidemark.timeops.utc import us_of
@@ -183,6 +184,9 @@ def _as_of_now(workspace: Workspace, records: DataFrame) -> DataFrame:
     """Return records that another spec may have read: sources with their present names, columns and types of now."""
     if names := workspace.source_names:
         records = records.withColumn(c.SOURCE, c.named(c.SOURCE, names))
+    if any(source.split is not None for source in workspace.spec.sources):
+        # Earlier versions took bytes for a split, and stored them as they are.
+        records = records.withColumn(c.SPLIT, F.expr(utf8_sql(c.SPLIT)))
     if workspace.log_of is None:
         return records
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)

@@ -23,7 +23,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import types_of
+from tidemark.timeops.expressions.try_expression import types_of, utf8_sql
 from tidemark.timeops.materialize import Execution, computed, from_driver
 from tidemark.timeops.problems import Problem, problems_of, spec_error, told
 from tidemark.timeops.rules import TimeRules
@@ -61,7 +61,7 @@ def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> 
     given = {
         c.SEQ: F.col(c.SEQ).cast("bigint") if c.SEQ in events.columns else _numbers(events),
         c.SOURCE: F.col(c.SOURCE) if c.SOURCE in events.columns else F.lit(SOURCE_NAME),
-        c.SPLIT: F.col(c.SPLIT) if c.SPLIT in events.columns else nothing,
+        c.SPLIT: F.expr(utf8_sql(c.SPLIT)) if c.SPLIT in events.columns else nothing,
     }
     earlier = Window.orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return timed.withColumns(given).withColumns(

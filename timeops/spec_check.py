@@ -17,13 +17,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
-from tidemark.timeops.events.duplicates import key_problem
 from tidemark.timeops.events.event_time import instant_problem
 from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import parts, type_of, types_of
+from tidemark.timeops.expressions.try_expression import parts, text_problem, type_of, types_of
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
@@ -84,7 +83,7 @@ def expression_problems(
         [
             *_given([(("time", "timestamp_by"), time.timestamp_by)], instant_problem),
             *_given(timelines, _text_problem),
-            *_given(keys, lambda kind, text: _plain_problem(kind, text) or key_problem(kind, text)),
+            *_given(keys, lambda kind, text: _plain_problem(kind, text) or text_problem(kind, text)),
         ],
     )
     results: dict[str, DataFrame] = {}
@@ -299,11 +298,7 @@ def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
 
 
 def _text_problem(kind: T.DataType, text: str) -> Problem | None:
-    if is_storable(kind):
-        return None
-    if _is_collated(kind):
-        return _plain_problem(kind, text)
-    return Problem(f"`{text}` has the type {_shown(kind)}, which has no plain text", "text, a number or an instant")
+    return text_problem(kind, text) or _result_problem(kind, text)
 
 
 def _result_problem(kind: T.DataType, text: str) -> Problem | None:

@@ -20,10 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
-from tidemark.timeops.events.event_time import extract
-from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
-from tidemark.timeops.expressions.try_expression import text_of, type_of
-from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.events.event_time import check_text, extract
+from tidemark.timeops.expressions.try_expression import text_of
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
@@ -90,7 +88,7 @@ def key_of(events: DataFrame, expressions: Sequence[str]) -> str:
         SpecError: An expression does not fit the columns, or is not a plain value.
     """
     for position, expression in enumerate(expressions):
-        _check(events, expression, f"time.deduplicate_by[{position}]")
+        check_text(events, expression, f"time.deduplicate_by[{position}]")
     values = f"array({', '.join(text_of(events, expression) for expression in expressions)})"
     return f"IF(exists({values}, __tm_v -> __tm_v IS NULL), NULL, to_json({values}))"
 
@@ -185,23 +183,3 @@ def _is_near(event_us: Column, first: Column, within_us: int) -> Column:
 
 def _div(value: Column, by: Column) -> Column:
     return F.call_function("div", value, by)
-
-
-def key_problem(kind: T.DataType, expression: str) -> Problem | None:
-    """Return what is wrong with an expression of this type where a part of a key is asked for."""
-    if isinstance(kind, T.AtomicType) and not isinstance(kind, T.BinaryType | T.VariantType):
-        return None
-    return Problem(
-        f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text",
-        expected="text, a number, an instant, a day or a truth value",
-        remedy=f"name the parts that are the key, or write `hex({expression})` or `to_json({expression})`",
-    )
-
-
-def _check(events: DataFrame, expression: str, where: str) -> None:
-    try:
-        problem = key_problem(type_of(events, expression), expression)
-    except REFUSALS as error:
-        problem = problem_of(error, Asked(expression, events.columns))
-    if problem is not None:
-        raise told(problem, where)

@@ -14,7 +14,14 @@ from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.tokens import literals
-from tidemark.timeops.expressions.try_expression import is_column, text_of, type_of, types_of, with_attempt
+from tidemark.timeops.expressions.try_expression import (
+    is_column,
+    text_of,
+    text_problem,
+    type_of,
+    types_of,
+    with_attempt,
+)
 from tidemark.timeops.problems import Problem, told
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
@@ -52,7 +59,23 @@ def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
     """Return `_timeline`: the `over` values as a compact JSON array of strings or null; `[]` without it (A1)."""
     if not over:
         return F.lit(c.ONE_TIMELINE)
+    for position, expression in enumerate(over):
+        check_text(items, expression, f"time.over[{position}]")
     return F.expr(f"to_json(array({', '.join(text_of(items, e) for e in over)}))")
+
+
+def check_text(items: DataFrame, expression: str, where: str) -> None:
+    """Check that the values of an expression have texts that tell them apart: as timelines, or as parts of a key.
+
+    Raises:
+        SpecError: The expression does not fit the columns, or its type has no such text.
+    """
+    try:
+        problem = text_problem(type_of(items, expression), expression)
+    except REFUSALS as error:
+        problem = problem_of(error, Asked(expression, items.columns))
+    if problem is not None:
+        raise told(problem, where)
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:

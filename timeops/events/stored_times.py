@@ -54,6 +54,8 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         instants = [rows[name].cast(pa.int64()) for name in (column, CLOCK, ARRIVAL)]
         if any(map(_has_others, instants)) or rows[MALFORMED].null_count < len(rows):
             return None
+        if not all(_is_utf8(rows[name]) for name in texts):
+            return None
         found.append(pa.table([rows[SEQ], *instants, *[rows[name] for name in texts]], [SEQ, *_INSTANTS, *texts]))
     if not found:
         return None
@@ -79,6 +81,14 @@ def _has_others(instants: pa.Array) -> bool:
     """Return whether one of some instants is none, or not in the years 0001 to 9999."""
     ends = pc.min_max(instants).as_py()
     return bool(instants.null_count) or (len(instants) > 0 and (ends["min"] < MIN_US or ends["max"] > MAX_US))
+
+
+def _is_utf8(texts: pa.Array) -> bool:
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:

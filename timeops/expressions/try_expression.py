@@ -23,11 +23,13 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.text_times import check_built_texts, constant_time_problem, with_rule
 from tidemark.timeops.expressions.tokens import Token, literal, literal_map, quoted, tokenize
+from tidemark.timeops.problems import Problem
 
 _TRIED = "__tm_tried"
 _END = "\n"  # of an expression, which may end in a comment
 _WITHOUT_HASH = (T.MapType, T.VariantType)
 _TOTAL_TYPES = (T.NumericType, T.StringType, T.BooleanType)
+_WITH_TEXT = (T.StringType, T.BooleanType, T.NumericType, T.DatetimeType, T.AnsiIntervalType)
 _TOTAL_WORDS = frozenset(
     """and as between bigint boolean case cast decimal distinct double else end false float in int integer is long not
     null or smallint string then tinyint true try_cast when""".split()  # noqa: SIM905
@@ -126,7 +128,9 @@ def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[s
     problem = constant_time_problem(session, expression, types_of(frame))
     if problem is not None:
         raise SpecError(f"`{expression}`: {problem.found}", expected=problem.expected, remedy=problem.remedy)
-    return bounded(with_rule(expression, time_zone), lambda entries: _first_field(frame, entries)), kind
+    ruled = bounded(with_rule(expression, time_zone), lambda entries: _first_field(frame, entries))
+    # Bytes cast to a text may be no UTF-8, which neither Arrow nor readers of the tables take for a text.
+    return f"validate_utf8({ruled}{_END})" if isinstance(kind, T.StringType) else ruled, kind
 
 
 def _first_field(frame: DataFrame, entries: str) -> str:
@@ -182,9 +186,40 @@ def as_json(*fields: str) -> str:
 def text_of(frame: DataFrame, expression: str) -> str:
     """Return SQL of a STRING: an expression's value as text, equal for values that a group takes for one.
 
-    Null where the expression is null, or fails.
+    Null where the expression is null, or fails. Bytes that are not UTF-8 are written as in SQL, such as X'00FF'.
     """
-    return f"CAST({without_minus_zero(guarded_sql(frame, expression), type_of(frame, expression))} AS STRING)"
+    kind = type_of(frame, expression)
+    text = f"CAST({without_minus_zero(guarded_sql(frame, expression), kind)} AS STRING)"
+    return utf8_sql(text) if isinstance(kind, T.BinaryType) else text
+
+
+def utf8_sql(text: str) -> str:
+    """Return SQL of a STRING: the text, or its bytes as in SQL, such as X'00FF', where they are not UTF-8."""
+    before, after = literal("X'"), literal("'")
+    in_hex = f"concat({before}, hex(__tm_v), {after})"
+    return f"get(transform(array({text}), __tm_v -> IF(is_valid_utf8(__tm_v), __tm_v, {in_hex})), 0)"
+
+
+def text_problem(kind: T.DataType, expression: str) -> Problem | None:
+    """Return what is wrong with an expression of this type where the text of its value identifies something.
+
+    That is a timeline, a split, or a part of a key. Lists, structs, maps and bytes have texts too, but two values of
+    them can have the same one.
+    """
+    if isinstance(kind, _WITH_TEXT):
+        return None
+    remedy = f"write `to_json({expression})`"
+    if isinstance(kind, T.BinaryType):
+        remedy = f"write `hex({expression})`"
+    elif isinstance(kind, T.MapType):  # equal maps may have their entries in different orders
+        remedy = f"write `to_json(array_sort(map_entries({expression})))`"
+    elif isinstance(kind, T.StructType):
+        remedy = f"name the fields that identify it, or write `to_json({expression})`"
+    return Problem(
+        f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text",
+        expected="text, a number, an instant, a day or a truth value",
+        remedy=remedy,
+    )
 
 
 def without_minus_zero(value: str, kind: T.DataType) -> str:

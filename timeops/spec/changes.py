@@ -81,6 +81,12 @@ def is_wider(before: str, now: str) -> bool:
     return digits[0] >= known[0] and digits[1] >= known[1]
 
 
+def _has_same_texts(before: str, now: str) -> bool:
+    """Return whether the values of a type have the same texts as values of a wider one."""
+    known, digits = _digits(before), _digits(now)
+    return known is not None and digits is not None and known[1] == digits[1]
+
+
 def may_be_cast(before: str, now: str) -> bool:
     """Return whether values of a type can be those of another one, each of them or not."""
     texts = ("float", "double", "date", "timestamp")
@@ -472,7 +478,7 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
         elif there != kind:
             sentence = f"`{column}` was {there.upper()}, is {kind.upper()}"
             yield Change(
-                path, f"{column} {there}", f"{column} {kind}", *_of_type(there, kind, now), sentence=sentence
+                path, f"{column} {there}", f"{column} {kind}", *_of_type(column, there, kind, now), sentence=sentence
             )
     kept = {column.lower() for column in new}
     for column, kind in old.items():
@@ -512,11 +518,17 @@ def _of_this_source(column: str, name: str, spec: Spec) -> str:
     return f" of `{name}`" if others else ""
 
 
-def _of_type(before: str, now: str, spec: Spec) -> Decision:
+def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
     gets_zone = before in ("date", "string") and now == "timestamp"
     if gets_zone and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
         return Meaning.REFUSED, "times are others in each source's `time_zone`: choose a name of its own"
     if is_wider(before, now):
+        if not _has_same_texts(before, now):
+            # The values stay, their texts become others: 1 is `1`, and as DOUBLE `1.0`.
+            if any(source.split is not None and mentions(source.split, column) for source in spec.sources):
+                return _of_split(spec)
+            if any(mentions(text, column) for text in (*spec.time.over, *spec.time.deduplicate_by)):
+                return _ALL_ROWS
         return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
     if may_be_cast(before, now):
         return Meaning.NEEDS_THE_PAST, "the values of the log are cast; a rebuild names the first that does not fit"

@@ -135,6 +135,26 @@ def test_columns_are_told_one_by_one(old: str, new: str, meaning: Meaning, sente
 
 
 @pytest.mark.parametrize(
+    ("kind", "in_keys", "in_splits"),
+    [
+        ("BIGINT", HERE, HERE),
+        ("DECIMAL(12,0)", HERE, HERE),
+        ("DOUBLE", PAST, REFUSED),
+        ("DECIMAL(12,2)", PAST, REFUSED),
+    ],
+)
+def test_a_wider_type_whose_values_have_other_texts_makes_other_keys_and_splits(
+    kind: str, in_keys: Meaning, in_splits: Meaning
+) -> None:
+    for before, meaning in (
+        (SPEC.replace("deduplicate_by: [k]", "deduplicate_by: [n]"), in_keys),
+        (SPEC.replace("    schema:", "    split: n % 4\n    schema:"), in_splits),
+    ):
+        (found,) = changes(("n INT", f"n {kind}"), before=before)
+        assert found.meaning == meaning
+
+
+@pytest.mark.parametrize(
     ("old", "new"),
     [
         ("n INT, day DATE", "n  INTEGER COMMENT 'pieces', day DATE"),

@@ -17,11 +17,14 @@ from tests.runs.running import (
     materializations,
     materialize_days,
     pipeline,
+    rows_of,
     without_batch,
     written,
 )
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.settings import Settings
+from tidemark.resources.sources import records
+from tidemark.timeops import spec_check
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec
 
@@ -176,3 +179,24 @@ def test_a_column_of_two_types_in_two_sources_is_refused_before_anything_is_writ
     with pytest.raises(SpecError, match="`k` STRING and `k` INT"):
         go(made)
     assert not (settings.warehouse / "merged" / "raw_events").exists()
+
+
+@pytest.mark.long
+def test_a_log_with_bytes_as_splits_which_earlier_versions_took_is_judged_as_by_their_texts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_text = pipeline(tmp_path, "texts", "drop", sparse=False, source="split: hex(unhex(concat('f', k)))")
+    by_bytes = pipeline(tmp_path, "bytes", "drop", sparse=False, source="split: unhex(concat('f', k))")
+    for name in ("texts", "bytes"):
+        land(tmp_path / f"in_{name}", 30, seed=71)
+    go(by_text)
+    with pytest.raises(SpecError, match=r"sources\[0\].split: .* has the type BINARY, which has no plain text"):
+        go(by_bytes)
+    monkeypatch.setattr(spec_check, "text_problem", lambda _kind, _text: None)
+    monkeypatch.setattr(records, "text_of", lambda _records, split: f"CAST({split} AS STRING)")
+    go(by_bytes)
+    ordered = [
+        sorted((row["_arrival_seq"], row["_timestamp"]) for row in rows_of(tmp_path, name, "ordered_events"))
+        for name in ("texts", "bytes")
+    ]
+    assert ordered[0] == ordered[1]

@@ -89,6 +89,10 @@ ELSEWHERE: list[dict[str, Any]] = [
     {"time": {"timestamp_by": "at", "over": ["kk"]}},
     {"time": {"deduplicate_by": ["idd"], "within": "1 h"}},
     {"time": {"deduplicate_by": ["s"], "within": "1 h"}},
+    {"time": {"timestamp_by": "at", "over": ["tags", "encode(k, 'utf-8')"]}},
+    {"source": {"split": "map(k, n)"}},
+    {"source": {"arrival_time": "to_timestamp(at, 'EEE, d MMM yyyy')"}},
+    {"source": {"arrival_time": "to_timestamp(at, 'yyyy MMMMM')"}},
 ]
 
 

@@ -8,7 +8,13 @@ from pyspark.sql import functions as F
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.aggregates import on_rows
-from tidemark.timeops.expressions.try_expression import any_fails, cannot_fail, guarded_sql, with_attempt
+from tidemark.timeops.expressions.try_expression import (
+    any_fails,
+    cannot_fail,
+    guarded_sql,
+    text_of,
+    with_attempt,
+)
 
 TOO_LARGE = 2**63 - 1  # no `timestamp_millis`
 
@@ -120,3 +126,17 @@ def test_a_row_that_an_aggregate_function_itself_refuses_is_found_before_it(
     assert fails is not None
     assert [row["v"] for row in rows.where(fails).collect()] == [2]
     assert len(rows.where(f"NOT {fails}").agg(F.expr(aggregate)).collect()) == 1
+
+
+def test_bytes_that_are_no_text_are_told_apart_in_a_text_and_fail_where_they_are_cast_to_one(
+    spark: SparkSession,
+) -> None:
+    frame = spark.createDataFrame([(bytearray(each),) for each in (b"\xff\x01", b"\xfe\x01", b"ab")], "b BINARY")
+    found = frame.selectExpr(text_of(frame, "b"), text_of(frame, "CAST(b AS STRING)"), guarded_sql(frame, "lower(b)"))
+    assert [tuple(row) for row in found.collect()] == [
+        ("X'FF01'", None, None),
+        ("X'FE01'", None, None),
+        ("ab", "ab", "ab"),
+    ]
+    cast = with_attempt(frame, "concat('x', CAST(b AS STRING))", "value", "failed")
+    assert [row["failed"] for row in cast.collect()] == [True, True, False]
