@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, DateType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
@@ -28,6 +28,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
+from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
@@ -143,9 +144,10 @@ def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:
     found, words = F.col(quoted(name)), kind.simpleString()
     if there == kind:
         return found
-    if isinstance(there, DateType) and isinstance(kind, TimestampType):
-        return F.to_utc_timestamp(found.cast("timestamp_ntz"), zone)
-    if is_wider(there.simpleString(), words) or isinstance(kind, StringType):
+    before, now = (type_of_json(one.jsonValue()) for one in (there, kind))
+    if is_wider(before.sql, now.sql):
+        return F.expr(converted(quoted(name), before, now, zone))
+    if isinstance(kind, StringType):
         return found.cast(kind)
     if isinstance(there, StringType):
         return F.expr(value_sql(quoted(name), kind, zone) if isinstance(kind, EXACT) else _tried(name, words))

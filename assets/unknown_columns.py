@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources.batches.plans import IngestInput, Plan
-from tidemark.resources.sources.columns import line_to_add, unknown_of
+from tidemark.resources.sources.columns import line_to_add, not_to_add, unknown_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Source, Spec
 
@@ -47,11 +47,13 @@ def never_taken(workspace: Workspace) -> list[str]:
 
 def _sentences(sources: tuple[Source, ...], met: Met) -> Iterator[str]:
     for source in sources:
-        if columns := unknown_of(source, met.get(source.name, {}).items()):
-            names = ", ".join(f"`{name}`" for name, _ in columns)
+        columns = unknown_of(source, met.get(source.name, {}).items())
+        if not columns:
+            continue
+        names = ", ".join(f"`{name}`" for name, _ in columns)
+        said = [f"source {source.name} has {names}, which `schema` does not name."]
+        if line := line_to_add(source, columns):
             later = "; until then `_rescued` keeps the values, and a rebuild then fills the past"
             kept = later if source.keep_unknown else ""
-            yield (
-                f"source {source.name} has {names}, which `schema` does not name. "
-                f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line_to_add(source, columns)}{kept}."
-            )
+            said.append(f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line}{kept}.")
+        yield " ".join([*said, *not_to_add(source, columns)])

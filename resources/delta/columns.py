@@ -24,6 +24,7 @@ from deltalake import Field, Schema
 from tidemark.resources import tables
 from tidemark.resources.places.place import Place
 from tidemark.timeops.errors import LakeError
+from tidemark.timeops.expressions.column_types import type_of_json
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 
 Columns = dict[str, Any]
-
-_IN_SQL = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint"}
 
 
 def delta_columns(schema: "StructType | pa.Schema") -> Columns:
@@ -134,19 +133,7 @@ def _nullable(schema: Any) -> Any:
 
 
 def _sql_types(schema: Columns) -> dict[str, str]:
-    return {field["name"]: _sql_type(field["type"]) for field in schema["fields"]}
-
-
-def _sql_type(kind: Any) -> str:
-    """Return a type of Delta's JSON in Spark SQL, such as `array<string>`."""
-    if isinstance(kind, str):
-        return _IN_SQL.get(kind, kind)
-    if kind["type"] == "array":
-        return f"array<{_sql_type(kind['elementType'])}>"
-    if kind["type"] == "map":
-        return f"map<{_sql_type(kind['keyType'])}, {_sql_type(kind['valueType'])}>"
-    fields = (f"{field['name']}: {_sql_type(field['type'])}" for field in kind["fields"])
-    return f"struct<{', '.join(fields)}>"
+    return {field["name"]: type_of_json(field["type"]).sql for field in schema["fields"]}
 
 
 _INSTANT = pa.timestamp("us", "UTC")

@@ -13,16 +13,26 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial, reduce
 from itertools import chain
 from typing import Any
 
 from tidemark.resources.sources.local_files import is_compressed, open_bytes
 from tidemark.timeops.errors import InputError, SpecError
-from tidemark.timeops.expressions.tokens import top_level_names
+from tidemark.timeops.expressions.column_types import (
+    VOID,
+    ColumnType,
+    type_of_ddl,
+    type_of_json,
+    type_of_words,
+    unknown_fields,
+    with_field,
+)
+from tidemark.timeops.expressions.tokens import quoted, top_level_names, top_level_parts
 from tidemark.timeops.problems import did_you_mean, near_name
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import (
+    ILLEGAL_IN_STRUCTS,
     all_names,
     column_name_problems,
     name_in_tables,
@@ -31,61 +41,202 @@ from tidemark.timeops.spec.fields import (
 )
 
 Columns = tuple[tuple[str, str], ...]
-"""Names in the input, each with a type in DDL."""
+"""Names in the input, each with a type in DDL. A field inside a column is named by its path, such as `loc.alt` or
+`readings.element.unit`. A type that no column can have is empty."""
 
-_OF_JSON: Mapping[type, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
+_OF_JSON: Mapping[type, str] = {bool: "boolean", int: "bigint", float: "double"}
 _MOST_LINES = 100
+_TAKEN = frozenset(
+    "boolean tinyint smallint int bigint float double string binary date timestamp timestamp_ntz".split()  # noqa: SIM905
+)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A column of `schema`: its name there, and its type."""
+
+    name: str
+    kind: ColumnType
+
+
+@lru_cache(maxsize=256)
+def _wanted(ddl: str, renamed: tuple[tuple[str, str], ...]) -> Mapping[str, _Wanted]:
+    """Return the columns of `schema` by each of the names that they may have in the input."""
+    rename, columns = dict(renamed), dict[str, _Wanted]()
+    for part in top_level_parts(ddl):
+        name = part[0].text
+        column = _Wanted(name, type_of_words(part[2:] if part[1:2] and part[1].text == ":" else part[1:]))
+        columns |= dict.fromkeys((*all_names(name, rename), name, name_in_tables(name, rename)), column)
+    return columns
+
+
+def _wanted_of(source: Source) -> Mapping[str, _Wanted]:
+    return _wanted(source.columns, tuple(source.rename.items()))
 
 
 def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
-    """Return the columns of an input that its source does not name, in any case."""
-    names = top_level_names(source.columns)
-    known = {one.lower() for name in names for one in (*all_names(name, source.rename), name)}
-    known |= {name_in_tables(name, source.rename).lower() for name in names}
-    return tuple((name, kind) for name, kind in found if name and name.lower() not in known)
+    """Return the columns of an input that its source does not name, and such fields inside of its columns."""
+    wanted, unknown = _wanted_of(source), list[tuple[str, str]]()
+    for name, ddl in found:
+        kind = type_of_ddl(ddl)
+        if name in wanted:
+            inside = unknown_fields(kind, wanted[name].kind)
+            unknown += [(".".join((name, *path)), _may_be_taken(part)) for path, part in inside]
+        elif name and kind.word != VOID and (not (place := _place_of(name, wanted)) or place.is_new):
+            unknown.append((name, _may_be_taken(kind)))
+    return tuple(unknown)
 
 
-def columns_of_json(text: bytes) -> Columns:
+def _may_be_taken(kind: ColumnType) -> str:
+    """Return a type in DDL; empty if no column can have it."""
+    return kind.ddl if _is_taken(kind) else ""
+
+
+def _is_taken(kind: ColumnType) -> bool:
+    names = [name for name, _ in kind.inside]
+    if ILLEGAL_IN_STRUCTS.intersection("".join(names)) or len({name.lower() for name in names}) < len(names):
+        return False
+    is_known = bool(names) or kind.word in _TAKEN or kind.word.startswith("decimal(")
+    return is_known and all(_is_taken(part) for _, part in kind.inside)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The place that a path names inside a column.
+
+    Attributes:
+        root: The name of the column in the input.
+        steps: The names inside of it.
+        is_new: The last one is not in `schema`.
+        clash: The field of `schema` that differs from a new one in case only; else empty.
+    """
+
+    root: str
+    steps: tuple[str, ...]
+    is_new: bool
+    clash: str = ""
+
+
+def _place_of(path: str, wanted: Mapping[str, _Wanted]) -> _Place | None:
+    """Return the place of a path inside a column of `schema`; None if it is not inside of one."""
+    for root, column in wanted.items():
+        kind, steps, rest = column.kind, list[str](), path.removeprefix(f"{root}.")
+        while rest != path and kind.inside:
+            inside = dict(kind.inside)
+            step = next((name for name in inside if rest == name or rest.startswith(f"{name}.")), None)
+            if step is None:
+                clash = next((name for name in inside if name.lower() == rest.lower()), "")
+                return _Place(root, (*steps, rest), is_new=True, clash=clash)
+            steps.append(step)
+            if rest == step:
+                return _Place(root, tuple(steps), is_new=False)
+            kind, rest = inside[step], rest[len(step) + 1 :]
+    return None
+
+
+def columns_of_json(text: bytes, source: Source) -> Columns:
     """Return the keys of the first objects of JSON lines, each with a type that holds its values."""
-    found: dict[str, str] = {}
+    wanted, found = _wanted_of(source), dict[str, ColumnType]()
     for line in text.split(b"\n")[:_MOST_LINES]:
         try:
             keys = json.loads(line)
         except (ValueError, RecursionError):
             continue
         for name, value in keys.items() if isinstance(keys, dict) else ():
-            if value is not None:
-                kind = _OF_JSON.get(type(value), "STRING")
-                found[name] = _wider(found.get(name, kind), kind)
-    return tuple(found.items())
+            kind = _type_in_json(value, wanted[name].kind if name in wanted else ColumnType("string"))
+            found[name] = _wider(found.get(name, kind), kind)
+    return tuple((name, kind.ddl) for name, kind in found.items() if kind.word != VOID)
+
+
+def _type_in_json(value: object, wanted: ColumnType) -> ColumnType:
+    """Return the type of a value; its fields have types only where the wanted type has some too."""
+    if value is None:
+        return ColumnType(VOID)
+    inside, text = dict(wanted.inside), ColumnType("string")
+    if isinstance(value, dict) and wanted.word == "struct":
+        fields = ((name, _type_in_json(part, inside.get(name, text))) for name, part in value.items())
+        return ColumnType("struct", tuple(fields))
+    if isinstance(value, dict) and wanted.word == "map":
+        return ColumnType("map", (("key", text), ("value", _type_of_all(value.values(), inside["value"]))))
+    if isinstance(value, list) and wanted.word == "array":
+        return ColumnType("array", (("element", _type_of_all(value, inside["element"])),))
+    return ColumnType(_OF_JSON.get(type(value), "string"))
+
+
+def _type_of_all(values: Iterable[object], wanted: ColumnType) -> ColumnType:
+    return reduce(_wider, (_type_in_json(value, wanted) for value in values), ColumnType(VOID))
+
+
+def _wider(kind: ColumnType, other: ColumnType) -> ColumnType:
+    """Return a type that holds the values of two types."""
+    if kind == other or other.word == VOID:
+        return kind
+    if kind.word == VOID:
+        return other
+    if kind.word == other.word and kind.inside:
+        one, two = dict(kind.inside), dict(other.inside)
+        names = dict.fromkeys((*one, *two))
+        void = ColumnType(VOID)
+        return ColumnType(
+            kind.word, tuple((name, _wider(one.get(name, void), two.get(name, void))) for name in names)
+        )
+    if kind.inside or other.inside:  # one of the lines does not fit its column
+        return kind if kind.inside else other
+    return ColumnType("double" if {kind.word, other.word} == {"bigint", "double"} else "string")
 
 
 def columns_of_layout(schema: str) -> Columns:
     """Return the columns of a Delta table, from the schema in its log."""
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - looking at files must not wait for PySpark
-
-    fields = StructType.fromJson(json.loads(schema))
-    return tuple((field.name, field.dataType.simpleString().upper()) for field in fields)
-
-
-def _wider(one: str, other: str) -> str:
-    if one == other:
-        return one
-    return "DOUBLE" if {one, other} == {"BIGINT", "DOUBLE"} else "STRING"
+    fields = json.loads(schema)["fields"]
+    return tuple((field["name"], type_of_json(field["type"]).ddl) for field in fields)
 
 
 def line_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> str:
-    """Return the remedy that adds columns to the source: to `schema`, and to `rename` if a name needs it."""
+    """Return the remedy that adds columns to the source: to `schema`, and to `rename` if a name needs it.
+
+    It is empty if none of them can be added, see `not_to_add`.
+    """
+    wanted = _wanted_of(source)
     taken = [name_in_tables(name, source.rename) for name in top_level_names(source.columns)]
-    fields, renamed = [], {}
-    for name, kind in columns:
+    fields, renamed, grown = [], dict[str, str](), dict[str, ColumnType]()
+    for name, ddl in columns:
+        place = _place_of(name, wanted)
+        if not ddl or (place is not None and place.clash):
+            continue
+        if place is not None:
+            column = wanted[place.root]
+            grown[column.name] = with_field(grown.get(column.name, column.kind), place.steps, type_of_ddl(ddl))
+            continue
+        same = next((other for other in taken if other.lower() == name.lower()), None)
+        if same is not None and source.form == "json":  # objects have one name or the other
+            renamed |= {name: same} | ({} if same in source.rename.values() else {same: same})
+            continue
         own = name
-        if column_name_problems(name, "") or not name.isidentifier():
+        if same is not None or column_name_problems(name, "") or not name.isidentifier():
             own = renamed[name] = suggested_name(name, taken)
         taken.append(own)
-        fields.append(f"{own} {kind}")
+        fields.append(f"{own} {ddl}")
     entries = ", ".join(f"{json.dumps(old, ensure_ascii=False)}: {new}" for old, new in renamed.items())
-    return f"add `{', '.join(fields)}` to `schema`" + (f" and `{entries}` to `rename`" if renamed else "")
+    whole = ", ".join(f"{name if name.isidentifier() else quoted(name)} {kind.ddl}" for name, kind in grown.items())
+    steps = [f"add `{', '.join(fields)}` to `schema`"] if fields else []
+    steps += [f"write `{whole}` in `schema`"] if grown else []
+    steps += [f"{'' if fields else 'add '}`{entries}` to `rename`"] if renamed else []
+    return " and ".join(steps)
+
+
+def not_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a sentence for columns whose type no column can have, and one for each field whose name has a double."""
+    wanted, columns = _wanted_of(source), tuple(columns)
+    untyped = [f"`{name}`" for name, ddl in columns if not ddl]
+    said = [f"No column of `schema` can have the type of {', '.join(untyped)}: leave it out."] if untyped else []
+    for name, ddl in columns:
+        place = _place_of(name, wanted)
+        if ddl and place is not None and place.clash:
+            said.append(
+                f"`{name}` differs from `{place.clash}` in case only, and a column has one of them: correct the name "
+                "in the input."
+            )
+    return said
 
 
 WITH_A_WHOLE = timedelta(minutes=1)
@@ -294,7 +445,7 @@ def check_json(path: str, source: FilesSource, known_bytes: int) -> Columns:
     _check_text(path, "json")
     with open_bytes(path) as file:
         file.seek(0 if is_compressed(path) else known_bytes)
-        return unknown_of(source, columns_of_json(file.read(_HEAD_BYTES)))
+        return unknown_of(source, columns_of_json(file.read(_HEAD_BYTES), source))
 
 
 def check_csv(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001

@@ -1,6 +1,7 @@
 """Looks at parquet files in a separate process: a file that ends its reader ends no run and no code server.
 
-Here: the process and the questions to it. Not here: the judgement of a footer (columns.py).
+Here: the process and the questions to it, and the types of columns in a footer. Not here: the judgement of a footer
+(columns.py, parquet_files.py).
 
 The library of parquet files aborts its process at some files, such as encrypted files with a plain footer.
 """
@@ -10,15 +11,20 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from select import select
 from threading import Lock
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.expressions.column_types import VOID, ColumnType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 
 @dataclass(frozen=True)
@@ -26,11 +32,11 @@ class Footer:
     """The columns and codecs in the footer of a parquet file.
 
     Attributes:
-        types: Names of its columns, each with its type as DDL writes it.
+        types: Names of its columns, each with its type.
         codecs: The codecs that compress them.
     """
 
-    types: tuple[tuple[str, str], ...]
+    types: tuple[tuple[str, ColumnType], ...]
     codecs: frozenset[str]
 
     @property
@@ -70,7 +76,7 @@ class ParquetLooks:
             PermissionError: This process may not read it.
         """
         said = self._ask(path, "footer")
-        return Footer(tuple((name, kind) for name, kind in said["types"]), frozenset(said["codecs"]))
+        return Footer(tuple((name, _from_json(kind)) for name, kind in said["types"]), frozenset(said["codecs"]))
 
     def fault(self, path: str) -> str:
         """Read a file to its end; return its fault, empty for none."""
@@ -166,51 +172,84 @@ def _answer(path: str, what: str) -> Mapping[str, Any]:
         footer = pq.read_metadata(file)
         columns = range(footer.num_columns if footer.num_row_groups else 0)
         codecs = {footer.row_group(0).column(number).compression for number in columns}
-        types = [(field.name, _in_ddl(field.type)) for field in footer.schema.to_arrow_schema()]
+        types = [(name, _as_json(kind)) for name, kind in types_of(footer.schema)]
         return {"types": types, "codecs": sorted(codecs)}
 
 
-_IN_DDL = {
-    "bool": "BOOLEAN",
-    "float": "FLOAT",
-    "halffloat": "FLOAT",
-    "double": "DOUBLE",
-    "date32[day]": "DATE",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "uint8": "SMALLINT",
-    "uint16": "INT",
-    "uint32": "BIGINT",
-    "uint64": "DECIMAL(20,0)",
-    "binary": "BINARY",
-    "large_binary": "BINARY",
+def _as_json(kind: ColumnType) -> list[Any]:
+    return [kind.word, [[name, _as_json(part)] for name, part in kind.inside], kind.stored]
+
+
+def _from_json(kind: Sequence[Any]) -> ColumnType:
+    return ColumnType(kind[0], tuple((name, _from_json(part)) for name, part in kind[1]), kind[2])
+
+
+_SIGNED: Mapping[int, str] = {8: "tinyint", 16: "smallint", 32: "int", 64: "bigint"}
+_UNSIGNED: Mapping[int, str] = {8: "smallint", 16: "int", 32: "bigint", 64: "decimal(20,0)"}
+_UNITS: Mapping[str, str] = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+_PHYSICAL: Mapping[str, str] = {
+    "BOOLEAN": "boolean",
+    "INT32": "int",
+    "INT64": "bigint",
+    "INT96": "timestamp",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "BYTE_ARRAY": "binary",
+    "FIXED_LEN_BYTE_ARRAY": "binary",
 }
+_LOGICAL: Mapping[str, ColumnType] = {
+    **dict.fromkeys(("String", "Enum", "JSON"), ColumnType("string")),
+    "BSON": ColumnType("binary"),
+    "Date": ColumnType("date"),
+    "UUID": ColumnType("string", stored="uuid"),
+    "Float16": ColumnType("float", stored="float16"),
+    **dict.fromkeys(("Null", "Unknown"), ColumnType(VOID, stored="null")),
+}
+_MOST_DIGITS = 38
 
 
-def _in_ddl(kind: Any) -> str:
-    """Return the type of a column in DDL; STRING for types that DDL does not know."""
-    text = str(kind)
-    if text.startswith("decimal"):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if text.startswith("timestamp"):
-        return "TIMESTAMP"
-    return _IN_DDL.get(text) or _nested_in_ddl(kind) or "STRING"
+def types_of(schema: "pq.ParquetSchema") -> tuple[tuple[str, ColumnType], ...]:
+    """Return the columns of a parquet file with their types.
+
+    Arrow's own types only say what is inside what: a program may have noted views, dictionaries and durations, which
+    are lists, texts and numbers to any other reader.
+    """
+    leaves = iter(schema.column(number) for number in range(len(schema)))
+    return tuple((field.name, _type(field.type, leaves)) for field in schema.to_arrow_schema())
 
 
-def _nested_in_ddl(kind: Any) -> str | None:
-    import pyarrow as pa  # noqa: PLC0415 - see above
+def _type(kind: "pa.DataType", leaves: "Iterator[pq.ColumnSchema]") -> ColumnType:
+    import pyarrow as pa  # noqa: PLC0415 - only the separate process and readers need it
 
-    if pa.types.is_dictionary(kind):
-        return _in_ddl(kind.value_type)
-    if pa.types.is_map(kind):
-        return f"MAP<{_in_ddl(kind.key_type)}, {_in_ddl(kind.item_type)}>"
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return f"ARRAY<{_in_ddl(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        return f"STRUCT<{', '.join(f'{field.name}: {_in_ddl(field.type)}' for field in kind)}>"
-    return None
+    is_a = pa.types
+    if is_a.is_struct(kind):
+        return ColumnType("struct", tuple((field.name, _type(field.type, leaves)) for field in kind))
+    if is_a.is_map(kind):
+        return ColumnType("map", (("key", _type(kind.key_type, leaves)), ("value", _type(kind.item_type, leaves))))
+    lists = (is_a.is_list, is_a.is_large_list, is_a.is_fixed_size_list, is_a.is_list_view, is_a.is_large_list_view)
+    if any(is_list(kind) for is_list in lists):
+        return ColumnType("array", (("element", _type(kind.value_type, leaves)),))
+    return _leaf(next(leaves), str(kind))
+
+
+def _leaf(column: "pq.ColumnSchema", shown: str) -> ColumnType:
+    """Return the type of values that are in no other ones, by what the file says of them."""
+    about = json.loads(column.logical_type.to_json())
+    found = _LOGICAL.get(about["Type"])
+    match about["Type"]:
+        case "None" if column.converted_type == "NONE":
+            found = ColumnType(_PHYSICAL[column.physical_type])
+        case "Int":
+            found = ColumnType((_SIGNED if about["isSigned"] else _UNSIGNED)[about["bitWidth"]])
+        case "Decimal" if column.precision <= _MOST_DIGITS:
+            found = ColumnType(f"decimal({column.precision},{column.scale})")
+        case "Time":
+            found = ColumnType("string", stored=f"time[{_UNITS[about['timeUnit']]}]")
+        case "Timestamp" if about["timeUnit"] == "nanoseconds":
+            found = ColumnType("string", stored=f"timestamp[ns{', UTC' if about['isAdjustedToUTC'] else ''}]")
+        case "Timestamp":
+            found = ColumnType("timestamp" if about["isAdjustedToUTC"] else "timestamp_ntz")
+    return found or ColumnType(shown, stored=shown)
 
 
 def _opened(path: str) -> IO[bytes]:

@@ -25,8 +25,8 @@ from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from tidemark.resources.sources.columns import check_names, names_there
+from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
 from tidemark.resources.sources.kafka_connection import Broker, Connection
-from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import (
     FILE,
@@ -36,7 +36,6 @@ from tidemark.resources.sources.records import (
     RAW,
     SPARK_FAILURES,
     Reading,
-    as_json,
     cause_of,
     no_records,
     schema_in_input,
@@ -45,7 +44,9 @@ from tidemark.resources.sources.records import (
 )
 from tidemark.resources.sources.text_files import renamed_objects_of
 from tidemark.timeops.errors import InputError, MachineError, first_line
+from tidemark.timeops.expressions.column_types import ColumnType, converted
 from tidemark.timeops.expressions.refusals import first_sentence
+from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import FIRST_US, LAST_US
@@ -337,13 +338,15 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
         names = names_there(f"Source {source.name!r}", source, wanted.names, _fields(schema), of="schema file")
         found = _check_avro(rows.sparkSession, source, schema, wanted, names)
         frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
-        inner = F.col(_INNER)
+        inner, types = F.col(_INNER), types_in(wanted)
         columns = {
-            field.name: converted(inner[own], found[own].dataType, field.dataType, time_zone)
-            for field in wanted
-            for own in [names[field.name]]
+            name: F.expr(converted(f"{_INNER}.{quoted(own)}", found[own], types[name], time_zone))
+            for name, own in names.items()
         }
-        rescued = as_json([inner[name].alias(name) for name in _fields(schema) if name not in names.values()])
+        rescued = values_to_keep(
+            [(f"{_INNER}.{quoted(own)}", own, found[own], types[name]) for name, own in names.items()],
+            [(f"{_INNER}.{quoted(name)}", name, kind) for name, kind in found.items() if name not in names.values()],
+        )
         malformed = F.when(inner.isNull(), _text(value))
     else:
         frame, rescued = rows, nothing
@@ -408,7 +411,7 @@ def _avro(value: Column, schema: str) -> Column:
 
 def _check_avro(
     spark: SparkSession, source: KafkaSource, schema: str, wanted: StructType, names: Mapping[str, str]
-) -> StructType:
+) -> dict[str, ColumnType]:
     """Check that the columns of the spec are fields of the Avro schema, with types that fit; return its types.
 
     Raises:
@@ -425,10 +428,11 @@ def _check_avro(
     assert isinstance(found, StructType)
     where = f"Source {source.name!r}: {source.avro_schema}"
     check_names(where, [*(names[field.name] for field in wanted), *found.names], found.names, of="schema file")
-    for field in wanted:
-        own = names[field.name]
-        kind = found[own].dataType
-        if not is_lossless(kind, field.dataType):
-            path = str(source.avro_schema)
-            raise wrong_type(path, own, kind.simpleString(), field.dataType.simpleString(), of="schema file")
-    return found
+    types, file = types_in(found), str(source.avro_schema)
+    for name, kind in types_in(wanted).items():
+        own = names[name]
+        if error := fit_error(file, own, types[own], kind, of="schema file"):
+            raise error
+    for name, kind in types.items() if source.keep_unknown else ():
+        ensure_can_be_kept(file, name, kind, of="schema file")
+    return types

@@ -16,24 +16,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-from pyspark.sql.pandas.types import from_arrow_type
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StructType
 
 from tidemark.resources.places.place import place_of
 from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
-from tidemark.resources.sources.footers import parquet_looks
+from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
+from tidemark.resources.sources.footers import parquet_looks, types_of
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path
-from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, as_json, to_records, too_large
+from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, too_large
 from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
+from tidemark.timeops.expressions.column_types import (
+    VOID,
+    ColumnType,
+    converted,
+    only_fields_of,
+    unknown_fields,
+)
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import parts
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import LAST_US, is_instant
@@ -157,21 +162,6 @@ def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, i
     return (rows, first * scale, last * scale) if FIRST_US <= first * scale <= last * scale <= LAST_US else None
 
 
-_INTEGERS = ("tinyint", "smallint", "int", "bigint")
-_LOSSLESS = {
-    ("tinyint", "double"),
-    ("smallint", "double"),
-    ("int", "double"),
-    ("float", "double"),
-    ("date", "timestamp_ntz"),
-    ("timestamp_ntz", "timestamp"),  # read in the zone of the source
-}
-_UNSIGNED: Mapping[pa.DataType, T.DataType] = {
-    pa.uint8(): T.ShortType(),
-    pa.uint16(): T.IntegerType(),
-    pa.uint32(): T.LongType(),
-    pa.uint64(): T.DecimalType(20, 0),
-}
 _URL, _ROW = "__tm_url", "__tm_row"
 _PLACES = (
     StructType()
@@ -187,14 +177,12 @@ class Layout:
     """The columns of a group of files, as they are read.
 
     Attributes:
-        names: Wanted columns, with their names in the file.
-        local: Wanted columns of instants that are local times in the file.
+        columns: Wanted columns, each with its name in the file and its type there.
         unknown: Names and types of the other columns to keep.
     """
 
-    names: tuple[tuple[str, str], ...]
-    local: frozenset[str]
-    unknown: tuple[tuple[str, T.DataType], ...]
+    columns: tuple[tuple[str, str, ColumnType], ...]
+    unknown: tuple[tuple[str, ColumnType], ...]
 
 
 def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
@@ -203,86 +191,30 @@ def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     A column is left out if the file may lack it, or if it has no type, as all its values are null.
 
     Raises:
-        InputError: A column is missing or ambiguous, or has a type that cannot be read as the one of the spec.
+        InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or is to
+            be kept and cannot be read.
     """
     with place_of(path).open("rb") as opened:
-        file = pq.ParquetFile(opened)
-    physical = {column.path: column.physical_type for column in map(file.schema.column, range(len(file.schema)))}
-    types = {field.name: _type(field, physical.get(field.name)) for field in file.schema_arrow}
-    columns = columns_in_file(path, source, schema.names, file.schema_arrow.names)
+        found = types_of(pq.ParquetFile(opened).schema)
+    columns, types = columns_in_file(path, source, schema.names, [name for name, _ in found]), dict(found)
     there = {name: own for name, own in columns.items() if own is not None}
-    arrow = {field.name: str(field.type) for field in file.schema_arrow}
+    wanted = types_in(schema)
     for name, own in there.items():
-        found, wanted = types[own], schema[name].dataType
-        if found is None or not is_lossless(found, wanted):
-            raise wrong_type(path, own, arrow[own], wanted.simpleString())
-    names = tuple((name, own) for name, own in there.items() if not isinstance(types[own], T.NullType))
-    unknown: list[tuple[str, T.DataType]] = []
-    for name, kind in types.items() if source.keep_unknown else ():
-        if name in there.values() or isinstance(kind, T.NullType):
-            continue
-        if kind is None:
-            raise wrong_type(path, name, arrow[name], "a type that Spark reads, as `keep_unknown` is set")
-        unknown.append((name, kind))
-    instants = {field.name for field in schema if isinstance(field.dataType, T.TimestampType)}
-    local = frozenset(name for name, own in names if name in instants and _is_local(types[own]))
-    return Layout(names, local, tuple(unknown))
-
-
-def _is_local(found: T.DataType | None) -> bool:
-    return isinstance(found, T.TimestampNTZType)
-
-
-def converted(value: Column, found: T.DataType, wanted: T.DataType, time_zone: str) -> Column:
-    """Return a value as another type, which `is_lossless` allows; local times become instants in a zone."""
-    if isinstance(wanted, T.TimestampType) and _is_local(found):
-        return F.to_utc_timestamp(value, time_zone)
-    return value.cast(wanted)
-
-
-def _type(field: pa.Field, physical: str | None) -> T.DataType | None:
-    """Return the type as which Spark reads a column, None if it does not read it."""
-    kind = field.type
-    if physical == "INT96":
-        return T.TimestampType()
-    if kind in _UNSIGNED:
-        return _UNSIGNED[kind]
-    if "[ns" in str(kind) or pa.types.is_time(kind):
-        return None
-    try:
-        found = from_arrow_type(kind, prefer_timestamp_ntz=True)
-    except PySparkException:
-        return None
-    return None if _has_names_twice(found) else found
-
-
-def _has_names_twice(kind: T.DataType) -> bool:
-    """Return whether a struct in a type has two fields that Spark takes for one, as it ignores case."""
-    structs = [part for part in parts(kind) if isinstance(part, T.StructType)]
-    return any(len({name.lower() for name in struct.names}) < len(struct.names) for struct in structs)
-
-
-def is_lossless(found: T.DataType, wanted: T.DataType) -> bool:
-    """Return whether every value of a type stays the same when it is read as another type."""
-    have, want = found.simpleString(), wanted.simpleString()
-    if have == want or isinstance(found, T.NullType) or (have, want) in _LOSSLESS:
-        return True
-    if have in _INTEGERS and want in _INTEGERS:
-        return _INTEGERS.index(have) <= _INTEGERS.index(want)
-    if isinstance(found, T.DecimalType) and isinstance(wanted, T.DecimalType):
-        whole_digits = wanted.precision - wanted.scale >= found.precision - found.scale
-        return whole_digits and wanted.scale >= found.scale
-    return False
-
-
-def wrong_type(path: str, column: str, found: str, wanted: str, *, of: str = "file") -> InputError:
-    """Return the error for a column that cannot be read as the spec says."""
-    nanoseconds = "; write timestamps in microseconds" if "[ns" in found else ""
-    return InputError(
-        f"{path}: column `{column}` has the type {found}",
-        expected=f"{wanted}, or a type that converts to it without loss",
-        remedy=f"correct the type in `schema` or in the {of}{nanoseconds}",
-    )
+        if error := fit_error(path, own, types[own], wanted[name], may_lack=source.missing == "null"):
+            raise error
+    unknown = [(name, kind) for name, kind in types.items() if name not in there.values() and kind.word != VOID]
+    if source.keep_unknown:
+        inside = [(own, *field) for name, own in there.items() for field in unknown_fields(types[own], wanted[name])]
+        for place, kind in [*unknown, *((".".join((own, *steps)), kind) for own, steps, kind in inside)]:
+            ensure_can_be_kept(path, place, kind)
+        whole = {own for own, _, _ in inside}
+    else:
+        unknown, whole = [], set()
+    read = {
+        name: types[own] if own in whole else only_fields_of(types[own], wanted[name]) for name, own in there.items()
+    }
+    names = tuple((name, own, read[name]) for name, own in there.items() if read[name].word != VOID)
+    return Layout(names, tuple(unknown))
 
 
 def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns:  # noqa: ARG001
@@ -295,7 +227,7 @@ def check_parquet(path: str, source: FilesSource, known_bytes: int) -> Columns: 
             expected="snappy, zstd, gzip, lz4 or no compression",
             remedy="rewrite the file with one of these",
         )
-    return unknown_of(source, footer.types)
+    return unknown_of(source, [(name, kind.ddl) for name, kind in footer.types])
 
 
 def fault_of_parquet(path: str) -> str:
@@ -343,11 +275,10 @@ def _read_group(
     *,
     time_zone: str,
 ) -> DataFrame:
-    own = dict(layout.names)
-    read_as = {field.name: T.TimestampNTZType() if field.name in layout.local else field.dataType for field in schema}
-    shape = StructType([StructField(own[name], kind) for name, kind in read_as.items() if name in own])
-    unknown = StructType([StructField(name, kind) for name, kind in layout.unknown])
-    scan = spark.read.schema(StructType([*shape, *unknown])).parquet(*(spark_path(file.readable) for file in files))
+    own = {name: (in_file, kind) for name, in_file, kind in layout.columns}
+    shape = [*own.values(), *layout.unknown]
+    ddl = ", ".join(f"{quoted(name)} {kind.read_as.sql}" for name, kind in shape)
+    scan = spark.read.schema(ddl).parquet(*(spark_path(file.readable) for file in files))
     place = scan.metadataColumn("_metadata")  # also if a column of the file has this name
     values = {name: f"__tm_value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
@@ -355,6 +286,7 @@ def _read_group(
         place["file_path"].alias(_URL),
         (place["row_index"] + 1).alias(_ROW),
     )
+    wanted = types_in(schema)
     by_path = {file.readable: file for file in files}
     places = [
         (url, file.name, file.modified_us, file.skip_lines)
@@ -369,12 +301,17 @@ def _read_group(
         placed,
         source,
         columns={
-            field.name: converted(F.col(values[own[field.name]]), read_as[field.name], field.dataType, time_zone)
-            if field.name in own
-            else F.lit(None).cast(field.dataType)
+            field.name: F.expr(
+                converted(values[own[field.name][0]], own[field.name][1], wanted[field.name], time_zone)
+                if field.name in own
+                else f"CAST(NULL AS {wanted[field.name].sql})"
+            )
             for field in schema
         },
-        rescued=as_json([F.col(values[name]).alias(name) for name in unknown.names]),
+        rescued=values_to_keep(
+            [(values[in_file], in_file, kind, wanted[name]) for name, (in_file, kind) in own.items()],
+            [(values[name], name, kind) for name, kind in layout.unknown],
+        ),
         malformed=too_large({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
     )
 
@@ -538,15 +475,19 @@ def _columns(
     file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
 ) -> Mapping[str, str] | None:
     """Return the columns of the log in a file, with their names in it; None if Arrow reads them differently."""
-    if layout.local and zone != "UTC":
-        return None
+    found = {own: kind for _, own, kind in layout.columns}
     if _has_old_calendar(file.metadata.metadata or {}):
         return None
-    names = {source.rename.get(name, name): own for name, own in layout.names}
+    names = {source.rename.get(name, name): own for name, own, _ in layout.columns}
     of_log = {field.name: field.dataType for field in payload}
     types = {field.name: field.type for field in file.schema_arrow}
+    if zone != "UTC" and any(
+        found[own].word == "timestamp_ntz" and isinstance(of_log[name], T.TimestampType)
+        for name, own in names.items()
+    ):
+        return None
     is_plain = all(
-        isinstance(of_log[name], FLAT) and "." not in own and _is_read_alike(types[own])
+        isinstance(of_log[name], FLAT) and "." not in own and _is_read_alike(types[own]) and not found[own].stored
         for name, own in names.items()
     )
     return names if is_plain else None
@@ -560,4 +501,5 @@ def _has_old_calendar(said: Mapping[bytes, bytes]) -> bool:
 def _is_read_alike(found: pa.DataType) -> bool:
     """Return whether Arrow casts a flat value like Spark: INT96 comes with nanoseconds."""
     is_other = pa.types.is_nested(found) or pa.types.is_dictionary(found) or "[ns" in str(found)
+    is_other = is_other or isinstance(found, pa.BaseExtensionType)
     return not is_other and str(found) not in _OTHER_TEXTS

@@ -40,6 +40,7 @@ from pyspark.sql.types import (
 
 from tidemark.resources.places.credentials import arrow_files
 from tidemark.resources.places.place import Place, path_in_store
+from tidemark.resources.sources.conversion import has_names_twice, types_in
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path, text_in
 from tidemark.resources.spark.frames import Value, frame_of, small_frame
@@ -47,7 +48,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
+from tidemark.timeops.expressions.try_expression import holds, text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
@@ -267,11 +268,6 @@ def to_records(
     return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
 
 
-def as_json(unknown: Sequence[Column]) -> Column:
-    """Return the unknown columns of a record as JSON text; null if there are none."""
-    return F.to_json(F.struct(*unknown), EVERY_MICROSECOND) if unknown else F.lit(None).cast("string")
-
-
 _KEPT_CHARACTERS = 1_000
 _ITEM_BYTES = 8  # of a number
 
@@ -382,6 +378,9 @@ def schema_in_input(spark: SparkSession, source: Source) -> StructType:
             if signs := "".join(sorted(ILLEGAL_IN_STRUCTS.intersection(name))):
                 what = f"column `{field.name}`: the name `{name}` inside of it holds {signs!r}"
                 raise _wrong_schema(source, what, f"take `{field.name}` as STRING or MAP: `rename` cannot reach it")
+    for name, kind in types_in(schema).items():
+        if has_names_twice(kind):
+            raise _wrong_schema(source, f"column `{name}` has a field inside twice, in any case")
     _check_types(spark, source, schema)
     in_files = names_in_files(schema.names, source.rename)
     fields = [StructField(in_files[field.name], field.dataType) for field in schema]

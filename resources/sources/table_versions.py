@@ -27,20 +27,20 @@ from pyspark.sql.types import StringType, StructType
 from tidemark.resources.delta.log import LOG, Commit, DataFile, Layout, entry_path, place_of
 from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
 from tidemark.resources.sources.columns import check_names, names_there, wanted_columns
+from tidemark.resources.sources.conversion import fit_error, holds, types_in, values_to_keep
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.parquet_files import converted, is_lossless, wrong_type
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import (
     FILE,
     MODIFIED,
     POSITION,
-    as_json,
     no_records,
     schema_in_input,
     to_records,
     too_large,
 )
 from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.expressions.column_types import converted, misfit, type_of_json
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND
 from tidemark.timeops.spec import DeltaSource
@@ -393,10 +393,11 @@ def read_before(
     rows = _whole(spark, old, place) if before.files is None else _added(spark, [old], before.layout, place)
     there = StructType.fromJson(json.loads(before.layout.schema))
     names = names_there(version.path, source, schema.names, there.names, of="table")
+    types, wanted = types_in(there), types_in(schema)
     fits = [
-        field.name
-        for field in schema
-        if names[field.name] in there.names and is_lossless(there[names[field.name]].dataType, field.dataType)
+        name
+        for name, own in names.items()
+        if own in types and misfit(types[own], wanted[name], holds, may_lack=True) is None
     ]
     return _records(rows, source, schema, source.time_zone or time_zone, fits)
 
@@ -422,13 +423,13 @@ def _check_types(versions: Sequence[TableVersion], source: DeltaSource, schema: 
 
 
 def _type_error(path: str, source: DeltaSource, table: StructType, schema: StructType) -> InputError | None:
-    names = names_there(path, source, schema.names, table.names, of="table")
-    for field in schema:
-        own = names[field.name]
-        if own in table.names and not is_lossless(table[own].dataType, field.dataType):
-            found, wanted = table[own].dataType.simpleString(), field.dataType.simpleString()
-            return wrong_type(path, own, found, wanted, of="table")
-    return None
+    names, types = names_there(path, source, schema.names, table.names, of="table"), types_in(table)
+    errors = (
+        fit_error(path, names[name], types[names[name]], wanted, of="table")
+        for name, wanted in types_in(schema).items()
+        if names[name] in types
+    )
+    return next(filter(None, errors), None)
 
 
 @dataclass(frozen=True)
@@ -455,21 +456,28 @@ def _records(
     rows: _Rows, source: DeltaSource, schema: StructType, time_zone: str, fits: Collection[str] | None = None
 ) -> DataFrame:
     """Return rows as records, with the columns of `changes: rows`; columns that do not fit are null."""
-    values = {name: F.col(f"{_VALUE}{number}") for number, name in enumerate(rows.names)}
+    values = {name: f"{_VALUE}{number}" for number, name in enumerate(rows.names)}
     if source.changes == "rows":
-        values.setdefault(CHANGE_TYPE, F.lit("insert"))
-    found = {name: field.dataType for name, field in zip(rows.names, rows.frame.schema, strict=False)}
-    found.setdefault(CHANGE_TYPE, StringType())
+        values.setdefault(CHANGE_TYPE, "'insert'")
+    kinds = {name: field.dataType for name, field in zip(rows.names, rows.frame.schema, strict=False)}
+    kinds.setdefault(CHANGE_TYPE, StringType())
+    found = {name: type_of_json(kind.jsonValue()) for name, kind in kinds.items()}
     names = names_there(source.path, source, schema.names, list(values), of="table")
+    wanted = {name: kind for name, kind in types_in(schema).items() if fits is None or name in fits}
     columns = {
-        field.name: converted(values[names[field.name]], found[names[field.name]], field.dataType, time_zone)
-        if fits is None or field.name in fits
-        else F.lit(None).cast(field.dataType)
+        field.name: F.expr(
+            converted(values[names[field.name]], found[names[field.name]], wanted[field.name], time_zone)
+            if field.name in wanted
+            else f"CAST(NULL AS {field.dataType.simpleString()})"
+        )
         for field in schema
     }
-    rescued = as_json([value.alias(name) for name, value in values.items() if name not in names.values()])
-    large = too_large({name: (value, found[name]) for name, value in values.items()})
-    return to_records(rows.frame, source, columns, rescued, malformed=large)
+    kept = values_to_keep(
+        [(values[names[name]], names[name], found[names[name]], kind) for name, kind in wanted.items()],
+        [(value, name, found[name]) for name, value in values.items() if name not in names.values()],
+    )
+    large = too_large({name: (F.expr(value), kinds[name]) for name, value in values.items()})
+    return to_records(rows.frame, source, columns, kept, malformed=large)
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:

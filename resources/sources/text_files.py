@@ -31,6 +31,7 @@ from pyspark.sql.types import (
 )
 
 from tidemark.resources.sources.columns import Dialect, Header, dialect, found_columns, read_header
+from tidemark.resources.sources.conversion import types_in
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
 from tidemark.resources.sources.records import (
@@ -48,8 +49,9 @@ from tidemark.resources.sources.records import (
     with_texts,
     with_values,
 )
+from tidemark.timeops.expressions.column_types import variant_has_unknown_fields
 from tidemark.timeops.expressions.text_values import EXACT
-from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.tokens import literal, literals, quoted
 from tidemark.timeops.expressions.try_expression import holds, holds_floats
 from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
@@ -281,7 +283,7 @@ def unmarked_sql(text: str) -> str:
     return f"IF({text} RLIKE '^[=#]', substr({text}, 2), regexp_replace({numbers}, r'{_MARKED_TEXT}', '\"'))"
 
 
-_PARSED, _EXACT = "__tm_parsed", "__tm_exact"
+_PARSED, _EXACT, _KEYS = "__tm_parsed", "__tm_exact", "__tm_keys"
 _OWN_TYPES = (StringType, *EXACT)
 _INFINITIES = ("Infinity", "+Infinity", "-Infinity", "+INF", "-INF")
 _BARE_INFINITIES = ('"Infinity"', '"-Infinity"')  # as Spark shows an infinite number, whatever was written
@@ -360,7 +362,10 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
         other = F.to_json(F.from_json(whole, shape, given))
         has_half = F.when(has_half, F.coalesce(F.to_json(object_) != other, F.lit(True))).otherwise(F.lit(False))
     frame, columns, misfit = _typed(parsed, schema, reading)
-    rescued = _unknown_keys(schema.names, given) if keep_unknown else F.lit(None).cast("string")
+    rescued = F.lit(None).cast("string")
+    if keep_unknown:
+        frame = frame.withColumn(_KEYS, F.from_json(marked(), "map<string, variant>", given))
+        rescued = _unknown_keys(schema)
     return Objects(frame, columns, rescued, F.when(malformed | has_half | misfit, F.col(LINE)))
 
 
@@ -481,10 +486,16 @@ def _is_infinity(written: Column) -> Column:
     return written.isin(*_INFINITIES) | (written.isin(*_BARE_INFINITIES) & F.col(LINE).rlike(_BARE))
 
 
-def _unknown_keys(known: Sequence[str], options: dict[str, str]) -> Column:
-    """Return the keys of the object that `schema` does not name, as JSON text with the values of the line."""
-    all_keys = F.from_json(marked(), "map<string, variant>", options)
-    kept = F.to_json(F.map_filter(all_keys, lambda key, _: ~key.isin(*known)))
+def _unknown_keys(schema: StructType) -> Column:
+    """Return the keys of the object that `schema` does not name, as JSON text with the values of the line.
+
+    A column that has a field which `schema` does not name is among them, with its whole value.
+    """
+    asked = [f"NOT key IN ({literals(schema.names)})"]
+    for name, kind in types_in(schema).items():
+        if (has_more := variant_has_unknown_fields("value", kind)) is not None:
+            asked.append(f"(key = {literal(name)} AND coalesce({has_more}, false))")
+    kept = F.to_json(F.expr(f"map_filter({_KEYS}, (key, value) -> {' OR '.join(asked)})"))
     return F.regexp_replace(F.regexp_replace(kept, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
 
 
@@ -517,8 +528,12 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
         read = renamed_objects_of(lines, StructType([field]), source, reading, keep_unknown=True)
     has = F.coalesce(F.arrays_overlap(F.json_object_keys(LINE), F.array(*map(F.lit, names))), F.lit(False))
     found = read.frame.withColumns(
-        {HAS: has, FITS: has & read.malformed.isNull(), _VALUE: read.columns[field.name], _LEFT: read.rescued}
+        {_VALUE: read.columns[field.name], _LEFT: read.rescued, FITS: read.malformed.isNull()}
     )
+    if isinstance(field.dataType, ArrayType | MapType | StructType):  # kept whole for a field that is still unknown
+        values = [F.to_json(F.struct(F.col(name).alias("v"))) for name in (_VALUE, quoted(column))]
+        has &= ~F.col(FITS) | ~F.equal_null(_LEFT, LINE) | ~F.equal_null(*values)
+    found = found.withColumns({HAS: has, FITS: has & F.col(FITS)})
     others = [F.col(f"`{name}`") for name in records.columns if name not in (column, RESCUED, HAS, FITS)]
     return found.select(
         *others,

@@ -14,28 +14,22 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
+from tidemark.timeops.expressions.column_types import (
+    ColumnType,
+    digits_of,
+    holds_number,
+    misfit,
+    type_of_ddl,
+    type_of_words,
+    unknown_fields,
+)
 from tidemark.timeops.expressions.tokens import Token, mentions, top_level_parts
 from tidemark.timeops.problems import Path
 from tidemark.timeops.spec.fields import name_in_tables
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.window import WindowSpec
 
-_SPELLINGS: Mapping[str, str] = {
-    "byte": "tinyint",
-    "short": "smallint",
-    "integer": "int",
-    "long": "bigint",
-    "real": "float",
-    "dec": "decimal",
-    "numeric": "decimal",
-    "timestamp_ltz": "timestamp",
-}
-_INTEGERS: Mapping[str, int] = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
-"""The digits of the largest number of each, the narrowest first."""
-_EXACT = frozenset(
-    (("tinyint", "double"), ("smallint", "double"), ("int", "double"), ("float", "double"), ("date", "timestamp"))
-)
-_OTHER_WORDS = ("comment", "not", "null", "generated", "default", "collate")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 
 
 def types_in_tables(ddl: str, rename: Mapping[str, str]) -> dict[str, str]:
@@ -44,66 +38,37 @@ def types_in_tables(ddl: str, rename: Mapping[str, str]) -> dict[str, str]:
     return {name_in_tables(part[0].text, rename): _type(part[1:]) for part in parts}
 
 
-def _type(tokens: Sequence[Token]) -> str:
+def _type(words: Sequence[Token]) -> str:
     """Return the type that words mean, in the spelling of Spark SQL: `decimal(10,0)` for `DEC`."""
-    if tokens and tokens[0].text == ":":
-        tokens = tokens[1:]
-    words: list[str] = []
-    depth = 0
-    for position, token in enumerate(tokens):
-        if token.kind == "word" and token.lower in _OTHER_WORDS and depth == 0:
-            break
-        if token.text == ":":
-            continue
-        is_field = depth > 0 and _names_field(tokens, position)
-        words.append(f"{token.text}:" if is_field else _SPELLINGS.get(token.lower, token.lower))
-        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(token.text if token.kind == "symbol" else "", 0)
-    text = re.sub(r"\bdecimal\b(?!\()", "decimal(10,0)", "".join(words))
-    return re.sub(r"\bdecimal\((\d+)\)", r"decimal(\1,0)", text)
-
-
-def _names_field(tokens: Sequence[Token], position: int) -> bool:
-    """Return whether a word in brackets is the name of a field: a type follows it, or `:`."""
-    following = tokens[position + 1] if position + 1 < len(tokens) else None
-    return tokens[position].is_name and following is not None and (following.is_name or following.text == ":")
+    return type_of_words(words[1:] if words and words[0].text == ":" else words).sql
 
 
 def is_wider(before: str, now: str) -> bool:
-    """Return whether a type holds every value of another one, which it is not."""
-    if before == now or (before, now) in _EXACT:
-        return before != now
-    inside, wanted = (re.fullmatch(r"array<(.+)>", kind) for kind in (before, now))
-    if inside is not None and wanted is not None:
-        return is_wider(inside[1], wanted[1])
-    known, digits = _digits(before), _digits(now)
-    if known is None or digits is None or (now in _INTEGERS and before not in _INTEGERS):
-        return False
-    return digits[0] >= known[0] and digits[1] >= known[1]
+    """Return whether a type holds every value of another one, which it is not; structs may have more fields."""
+    old, new = type_of_ddl(before), type_of_ddl(now)
+    if old == new or (before, now) == ("date", "timestamp"):
+        return old != new
+    return misfit(old, new, holds_number, may_lack=True) is None and not [*unknown_fields(old, new)]
 
 
-def _has_same_texts(before: str, now: str) -> bool:
-    """Return whether the values of a type have the same texts as values of a wider one."""
-    known, digits = _digits(before), _digits(now)
-    return known is not None and digits is not None and known[1] == digits[1]
+def _has_same_texts(old: ColumnType, new: ColumnType) -> bool:
+    """Return whether the values of a type, and of the fields inside, have the same texts as values of a wider one."""
+    if old.inside:
+        inside = dict(new.inside)
+        return all(name in inside and _has_same_texts(kind, inside[name]) for name, kind in old.inside)
+    digits_before, digits = digits_of(old.word), digits_of(new.word)
+    return old == new or (digits_before is not None and digits is not None and digits_before[1] == digits[1])
 
 
 def may_be_cast(before: str, now: str) -> bool:
     """Return whether values of a type can be those of another one, each of them or not."""
     texts = ("float", "double", "date", "timestamp")
     if before == "string":
-        return now in texts or _digits(now) is not None
+        return now in texts or digits_of(now) is not None
     if now == "string":
         return before in _INTEGERS
     numbers = ("float", "double")
-    return all(kind in numbers or _digits(kind) is not None for kind in (before, now))
-
-
-def _digits(kind: str) -> tuple[int, int] | None:
-    """Return the digits of a number before and after its point; None where these are not fixed."""
-    if kind in _INTEGERS:
-        return _INTEGERS[kind], 0
-    found = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
-    return (int(found[1]) - int(found[2]), int(found[2])) if found else None
+    return all(kind in numbers or digits_of(kind) is not None for kind in (before, now))
 
 
 _LONGEST = 160
@@ -463,23 +428,33 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
     """Return the changes of the columns that a source has in the tables, one for each column."""
     old, new = (_columns(spec, name) for spec in (before, now))
     path, lowered = f"sources[{name}].schema", {column.lower(): column for column in old}
+    keeps_unknown = next(one.keep_unknown for one in before.sources if one.name == name)
+    filled = "; `tidemark rebuild SPEC` fills them from `_rescued`" if keeps_unknown else ""
     for column, kind in new.items():
-        there, shown = old.get(column), f"`{column}` {kind.upper()}"
+        there, shown = old.get(column), type_of_ddl(kind).ddl
         if there is None and column.lower() in lowered:
             decision = (Meaning.REFUSED, f"the tables have it as `{lowered[column.lower()]}`: one spelling, please")
-            yield Change(path, None, f"{column} {kind}", *decision, sentence=f"{shown} new")
+            yield Change(path, None, f"{column} {kind}", *decision, sentence=f"`{column}` {shown} new")
         elif there is None:
-            effect = f"null in the records{_of_this_source(column, name, before)} before"
-            effect += _used_by(column, now)
-            fills = next(one.keep_unknown for one in before.sources if one.name == name)
-            effect += "; `tidemark rebuild SPEC` fills them from `_rescued`" if fills else ""
-            now_is = f"{column} {kind}"
-            yield Change(path, None, now_is, _FROM_HERE_ON, effect, sentence=f"{shown} new", fills=fills)
-        elif there != kind:
-            sentence = f"`{column}` was {there.upper()}, is {kind.upper()}"
-            yield Change(
-                path, f"{column} {there}", f"{column} {kind}", *_of_type(column, there, kind, now), sentence=sentence
+            effect = (
+                f"null in the records{_of_this_source(column, name, before)} before{_used_by(column, now)}{filled}"
             )
+            yield Change(
+                path,
+                None,
+                f"{column} {kind}",
+                *(_FROM_HERE_ON, effect),
+                sentence=f"`{column}` {shown} new",
+                fills=keeps_unknown,
+            )
+        elif there != kind:
+            sentence = f"`{column}` was {type_of_ddl(there).ddl}, is {shown}"
+            meaning, effect = _of_type(column, there, kind, now)
+            has_more = meaning is _FROM_HERE_ON and bool([*unknown_fields(type_of_ddl(kind), type_of_ddl(there))])
+            effect += f"; fields that they lack are null{filled}" if has_more else ""
+            fills = has_more and keeps_unknown
+            told = (f"{column} {there}", f"{column} {kind}", meaning, effect)
+            yield Change(path, *told, sentence=sentence, fills=fills)
     kept = {column.lower() for column in new}
     for column, kind in old.items():
         if column.lower() not in kept:
@@ -523,7 +498,7 @@ def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
     if gets_zone and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
         return Meaning.REFUSED, "times are others in each source's `time_zone`: choose a name of its own"
     if is_wider(before, now):
-        if not _has_same_texts(before, now):
+        if not _has_same_texts(type_of_ddl(before), type_of_ddl(now)):
             # The values stay, their texts become others: 1 is `1`, and as DOUBLE `1.0`.
             if any(source.split is not None and mentions(source.split, column) for source in spec.sources):
                 return _of_split(spec)

@@ -257,8 +257,8 @@ def test_types_are_written_as_in_spark_sql(tmp_path: Path) -> None:
     assert sql_types_of(DeltaTable(tmp_path).schema()) == {
         "a": "int",
         "b": "decimal(9,2)",
-        "c": "array<struct<start: timestamp, n: bigint>>",
-        "d": "map<string, tinyint>",
+        "c": "array<struct<start:timestamp,n:bigint>>",
+        "d": "map<string,tinyint>",
     }
 
 

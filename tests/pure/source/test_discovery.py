@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.pure.source.landed import AN_HOUR_AGO, NOW, discover, land, names, only_error, parquet_of, read, source
-from tidemark.resources.sources.columns import columns_of_json, line_to_add
+from tidemark.resources.sources.columns import columns_of_json, line_to_add, not_to_add, unknown_of
 from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import HeldBack, still_held
@@ -342,7 +342,7 @@ def test_of_a_file_that_grew_the_new_lines_are_searched_for_unknown_columns(tmp_
 
 def test_unknown_columns_of_csv_are_texts_and_without_a_header_there_are_none(tmp_path: Path) -> None:
     file = land(tmp_path / "in" / "a.csv", "id,n,who,N\n")
-    assert unknown_in(tmp_path, any_names("csv", options={"header": True})) == {"who": "STRING"}
+    assert unknown_in(tmp_path, any_names("csv", options={"header": True})) == {"who": "STRING", "N": "STRING"}
     land(file, "a,1\n")
     assert unknown_in(tmp_path, any_names("csv")) == {}
 
@@ -370,5 +370,28 @@ def test_a_name_that_no_table_can_have_comes_with_its_rename() -> None:
     )
 
 
+def test_a_name_that_differs_in_case_only_comes_with_a_way_to_read_it() -> None:
+    told = [("N", "BIGINT")]
+    assert line_to_add(any_names("json"), told) == 'add `"N": n, "n": n` to `rename`'
+    assert line_to_add(any_names("csv"), told) == 'add `N_2 BIGINT` to `schema` and `"N": N_2` to `rename`'
+
+
+def test_a_field_inside_comes_with_the_whole_type_and_what_cannot_be_added_with_a_word() -> None:
+    given = source(
+        "in/*.json", format="json", schema="loc STRUCT<lat: DOUBLE>, m: ARRAY<MAP<STRING, STRUCT<v: INT>>>"
+    )
+    told = [("who", "STRING"), ("loc.alt", "FLOAT"), ("m.element.value.u.v", "INT"), ("loc.Lat", "INT"), ("x", "")]
+    assert line_to_add(given, told) == (
+        "add `who STRING` to `schema` and write `loc STRUCT<lat: DOUBLE, alt: FLOAT>, "
+        "m ARRAY<MAP<STRING, STRUCT<v: INT, `u.v`: INT>>>` in `schema`"
+    )
+    assert not_to_add(given, told) == [
+        "No column of `schema` can have the type of `x`: leave it out.",
+        "`loc.Lat` differs from `lat` in case only, and a column has one of them: correct the name in the input.",
+    ]
+    grown = source("in/*.json", format="json", schema="who STRING, loc STRUCT<lat: DOUBLE, alt: FLOAT>, m STRING")
+    assert unknown_of(grown, told) == (("m.element.value.u.v", "INT"), ("loc.Lat", "INT"), ("x", ""))
+
+
 def test_lines_of_json_that_are_no_objects_have_no_keys() -> None:
-    assert columns_of_json(b"[1]\n\xff\n" + b"[" * 100_000) == ()
+    assert columns_of_json(b"[1]\n\xff\n" + b"[" * 100_000, any_names("json")) == ()

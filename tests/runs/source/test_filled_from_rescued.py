@@ -38,7 +38,7 @@ sources:
     kind: files
     path: in/*.{form}
     format: {form}
-    schema: "id STRING, at STRING"
+    schema: "id STRING, at STRING{place}"
     keep_unknown: true
     settle: 0 s
     {more}
@@ -48,7 +48,10 @@ windows:
 """
 WINDOW = "  - {name: minutes, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}\n"
 OVER = "  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [who], aggregates: {n: count(*), v: sum(v)}}\n"
-ADDED = "id STRING, at STRING, who STRING, v INT, price DECIMAL(9,2), day DATE, wide BIGINT"
+ADDED = "id STRING, at STRING{place}, who STRING, v INT, price DECIMAL(9,2), day DATE, wide BIGINT"
+PLACE = ", place STRUCT<lat: FLOAT, tags: ARRAY<STRUCT<k: STRING>>>"
+GROWN = ", place STRUCT<tags: ARRAY<STRUCT<k: STRING, v: BIGINT>>, lat: DOUBLE, far: INT>"
+"""The same with a wider type, more fields (no record has `far`), and another order."""
 
 
 def records(first: int, count: int, rng: random.Random) -> list[dict[str, Any]]:
@@ -56,6 +59,7 @@ def records(first: int, count: int, rng: random.Random) -> list[dict[str, Any]]:
     for number in range(first, first + count):
         one: dict[str, Any] = {"id": f"e{number}", "at": f"2026-01-01T00:{number // 60:02}:{number % 60:02}Z"}
         some = {"who": rng.choice("ab"), "v": rng.randint(0, 9), "price": round(rng.random() * 100, 2)}
+        some["place"] = {"lat": rng.randint(0, 9) + 0.5, "tags": [{"k": "x"} | ({"v": number} if number % 3 else {})]}
         some |= {"day": "2026-02-03", "wide": 2**60 + number, "other": 'a "word", one more', "far": None}
         found.append(one | {name: value for name, value in some.items() if rng.random() < 0.8})
     return found
@@ -67,7 +71,8 @@ def as_json(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def as_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["id", "at", "who", "v", "price", "day", "wide", "other", "far"])
+        names = ["id", "at", "who", "v", "price", "day", "wide", "other", "far"]
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
         writer.writeheader()
         writer.writerows(rows)
 
@@ -75,6 +80,8 @@ def as_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 def as_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     kinds = {"id": pa.string(), "at": pa.string(), "who": pa.string(), "v": pa.int32(), "wide": pa.int64()}
     kinds |= {"price": pa.decimal128(9, 2), "day": pa.date32(), "other": pa.string()}
+    tags = pa.list_(pa.struct({"v": pa.int32(), "k": pa.string()}.items()))
+    kinds |= {"place": pa.struct({"tags": tags, "lat": pa.float32()}.items())}
     from_text: dict[str, Callable[[Any], str]] = {"price": lambda x: f"{x:.2f}", "day": str}
     columns = {}
     for name, kind in kinds.items():
@@ -96,7 +103,14 @@ FORMATS: Mapping[str, tuple[Callable[[Path, Sequence[Mapping[str, Any]]], None],
 
 def pipeline(base: Path, form: str) -> Made:
     (base / "in").mkdir()
-    return written(base, "shop", SPEC.format(form=form, more=FORMATS[form][1]))
+    place = "" if form == "csv" else PLACE
+    return written(base, "shop", SPEC.format(form=form, more=FORMATS[form][1], place=place))
+
+
+def grown(made: Made, form: str = "json") -> Made:
+    """Return the pipeline with more columns and fields."""
+    before, now = ("", "") if form == "csv" else (PLACE, GROWN)
+    return changed(made, f'"id STRING, at STRING{before}"', f'"{ADDED.format(place=now)}"')
 
 
 @pytest.mark.long
@@ -109,10 +123,13 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
     write(tmp_path / "in" / f"a.{form}", records(0, 50, rng))
     with DagsterInstance.ephemeral() as instance:
         go(made, instance, RunOptions(max_events_per_batch=30))
-        made = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
+        made = changed(grown(made, form), WINDOW, OVER)
         planned = asked(made, "plan", "--json").output.splitlines()[-1]
         effects = [one["effect"] for one in json.loads(planned)["changes"]]
-        assert effects[0] == "null in the records before; `tidemark rebuild SPEC` fills them from `_rescued`"
+        fills = "`tidemark rebuild SPEC` fills them from `_rescued`"
+        assert f"null in the records before; {fills}" in effects
+        wider = "the rows before get the wider type, with the values that they have"
+        assert (f"{wider}; fields that they lack are null; {fills}" in effects) == (form != "csv")
         write(tmp_path / "in" / f"b.{form}", records(50, 30, rng))
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
@@ -138,7 +155,7 @@ def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkS
     (tmp_path / "in" / "a.json").write_text("\n".join(lines) + "\n")
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
-        made = changed(made, '"id STRING, at STRING"', '"id STRING, at STRING, who STRING, v INT"')
+        made = changed(made, f'"id STRING, at STRING{PLACE}"', '"id STRING, at STRING, who STRING, v INT"')
         done = rebuild(made)
     assert done.exit_code == 0, done.output
     assert "v: 1 values of records before are taken from _rescued; 2 are no INT and stay there" in done.output
@@ -161,7 +178,7 @@ def test_what_live_runs_read_under_the_old_spec_until_the_switch_is_filled_too(
     as_json(tmp_path / "in" / "a.json", records(0, 20, rng))
     with DagsterInstance.ephemeral() as instance:
         go(made, instance)
-        now = changed(changed(made, '"id STRING, at STRING"', f'"{ADDED}"'), WINDOW, OVER)
+        now = changed(grown(made), WINDOW, OVER)
 
         def lives() -> None:
             as_json(tmp_path / "in" / "b.json", records(20, 10, rng))

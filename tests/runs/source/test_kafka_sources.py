@@ -302,27 +302,32 @@ AVRO: dict[str, Any] = {
 @pytest.mark.long
 def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTopic, tmp_path: Path) -> None:
     orders = topic(1)
-    (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
+    inner = [{"name": "alt", "type": ["null", "int"]}, {"name": "lat", "type": "float"}]
+    place = {"name": "loc", "type": {"type": "record", "name": "place", "fields": inner}}
+    avro = {**AVRO, "fields": [*AVRO["fields"], place]}
+    (tmp_path / "order.avsc").write_text(json.dumps(avro))
     values = []
     for number in range(3):
         written_as = io.BytesIO()
         event = {"id": f"e{number}", "at": START, "k": None if number else "a", "more": number}
-        fastavro.schemaless_writer(written_as, AVRO, event)
+        event |= {"loc": {"alt": number or None, "lat": 0.5}}
+        fastavro.schemaless_writer(written_as, avro, event)
         values.append(b"\x00\x00\x00\x00\x07" + written_as.getvalue())
     orders.write([{"value": value, "partition": 0} for value in (*values, b"\x00\x00\x00\x00\x07\xff", None)])
     of_avro = ("format: json", "format: avro\n    avro_schema: order.avsc\n    skip_bytes: 5\n    keep_unknown: true")
-    file, _ = made(tmp_path, "avro", orders, schema="id STRING, at TIMESTAMP, k STRING")
+    file, _ = made(tmp_path, "avro", orders, schema="id STRING, at TIMESTAMP, k STRING, loc STRUCT<lat: DOUBLE>")
     file.path.write_text(file.path.read_text().replace(*of_avro).replace("total: sum(v)", "total: count(k)"))
     run(tmp_path, "avro")
     log = log_of(tmp_path, "avro")
     assert [(row["id"], row["at"], row["k"], row["_rescued"], row["_malformed"]) for row in log] == [
         ("e0", START, "a", '{"more":0}', None),
-        ("e1", START, None, '{"more":1}', None),
-        ("e2", START, None, '{"more":2}', None),
+        ("e1", START, None, '{"more":1,"loc":{"alt":1,"lat":0.5}}', None),
+        ("e2", START, None, '{"more":2,"loc":{"alt":2,"lat":0.5}}', None),
         (None, None, None, None, "X'FF'"),
         (None, None, None, None, None),
     ]
-    twice = {**AVRO, "fields": [*AVRO["fields"], {"name": "MORE", "type": "int", "default": 0}]}
+    assert [row["loc"] for row in log] == [{"lat": 0.5}] * 3 + [None] * 2
+    twice = {**avro, "fields": [*avro["fields"], {"name": "MORE", "type": "int", "default": 0}]}
     (tmp_path / "order.avsc").write_text(json.dumps(twice))
     orders.write([{"value": values[0], "partition": 0}])
     assert "order.avsc: column `more` is more than once (in any case)" in command(tmp_path, "avro", "run").output
