@@ -1,130 +1,33 @@
 """The alerts of a spec, as checks of a batch: how much was refused, how old results are, what is far ahead.
 
-Here: what is compared, and the share of refused records in a period: of all, of each source, of each value of `over`.
-Not here: the other checks (checks.py), the age of a pipeline that has stopped running, which Dagster sees by a
-freshness policy (live.py). No alert holds a batch back.
-
-A period is made of whole batches: the one at work, and the batches of the period before it.
+Here: what is compared. Not here: what was lost, and why (losses.py), the other checks (checks.py), the age of a
+pipeline that has stopped running, which Dagster sees by a freshness policy (live.py). No alert holds a batch back.
 """
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.losses import LogTables, Losses, advice, beyond, cause_of, in_words, losses_since
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
-from tidemark.resources.delta.queries import pieces
-from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.reasons import Reason, Stage
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.pipeline import has_event_time
 from tidemark.timeops.utc import instant_of
 
-_MOST_RECORDS = 5_000_000
-"""Sources and values of `over` are counted in the tables, in the newest batches that hold at most so many records."""
-
-
-@dataclass(frozen=True)
-class Rate:
-    """How many of some records were refused.
-
-    Attributes:
-        of: Whose they are, as the words before a rate; empty where it is of all.
-        refused: How many were refused.
-        records: How many there are.
-    """
-
-    of: str
-    refused: int
-    records: int
-
-    @property
-    def percent(self) -> float:
-        """The share in percent."""
-        return 100 * self.refused / self.records if self.records else 0.0
-
-    @property
-    def in_words(self) -> str:
-        """The share and what it is made of."""
-        share = f"{self.percent:.1f}" if self.percent >= 1 or not self.refused else f"{self.percent:.2g}"
-        return f"{self.of}{share} % refused ({self.refused:,} of {self.records:,})"
-
-    def beyond(self, share: float) -> int:
-        """Return how many more were refused than a share of them."""
-        allowed = int(self.records * share + 1e-9)  # the product with a decimal fraction may be a hair below
-        return max(self.refused - allowed, 0)
-
-
-def rates_of_period(batch: BatchWriter, period: timedelta) -> list[Rate]:
-    """Return the rate of all records of a period, then those of sources and values of `over`, the largest first."""
-    workspace, plan = batch.workspace, batch.plan
-    since = workspace.clock.now() - period
-    done = [one for one in workspace.batches.history("process") if one.batch_id != plan.batch_id]
-    done = [one for one in done if one.committed_at > since and not one.plan.is_replayed]
-    own = workspace.progress.counts_of(plan.batch_id)
-    lost = sum(sum(counts.refused.values()) for counts in (own, *(one.counts for one in done)))
-    rates = [Rate("", lost, records_in(plan) + sum(records_in(one.plan) for one in done))]
-    if not lost:
-        return rates
-    spec, first = workspace.spec, _first_counted(plan, done)
-    of_log: Filters = [(c.SEQ, ">=", first.first_seq), (c.SEQ, "<", plan_end(plan))]
-    parts: list[Rate] = []
-    if len(spec.sources) > 1:
-        records = _counted(batch, tables.RAW_EVENTS, c.SOURCE, of_log)
-        parts += _rates("source ", _lost(batch, c.SOURCE, of_log), records)
-    if spec.time.over and spec.outputs.ordered_events:
-        gone = _lost(batch, c.TIMELINE, of_log)
-        accepted = _counted(batch, tables.HELD_EVENTS, c.TIMELINE, of_log)
-        accepted += _counted(batch, tables.ORDERED_EVENTS, c.TIMELINE, [*of_log, (c.BATCH, ">=", first.batch_id)])
-        parts += _rates("over ", gone, accepted + gone)
-    return rates + sorted(parts, key=lambda one: (-one.percent, -one.refused, one.of))
-
-
-def _first_counted(plan: Plan, done: Sequence[Commit]) -> Plan:
-    """Return the first batch of the period that is counted in the tables."""
-    first, records = plan, records_in(plan)
-    for one in reversed(done):
-        records += records_in(one.plan)
-        if records > _MOST_RECORDS:
-            break
-        first = one.plan
-    return first
-
-
-def _lost(batch: BatchWriter, by: str, which: Filters) -> Counter[str]:
-    """Count records that ingestion or rules 0 to 3 refused, by source or timeline; ingestion knows no timeline."""
-    return _counted(batch, tables.DEAD_LETTERS, by, [*which, ("stage", "in", [Stage.INGEST, Stage.TIME])])
-
-
-def _counted(batch: BatchWriter, table: str, by: str, which: Filters) -> Counter[str]:
-    found: Counter[str] = Counter()
-    lake, names = batch.workspace.lake, batch.workspace.source_names if by == c.SOURCE else {}
-    for piece in pieces(lake, table, lake.version(table), [by], which):
-        for row in piece[by].value_counts().to_pylist():
-            if row["values"] is not None:
-                found[names.get(row["values"], row["values"])] += row["counts"]
-    return found
-
-
-def _rates(what: str, lost: Mapping[str, int], records: Mapping[str, int]) -> list[Rate]:
-    return [Rate(f"{what}{name}: ", n, records[name]) for name, n in lost.items()]
-
-
-_MOST_NAMED = 5
-
 DEAD_LETTER_RATE = Expectation(
     name="dead_letter_rate",
-    holds="no larger share of the records of a period was refused than `alerts.dead_letter_rate` says: of all, of a "
-    "source, or of a value of `over`",
-    remedy="look at the reasons in `dead_letters`: a source may have changed its format, or a tolerance is too small",
+    holds="no larger share of the records of a day was lost than `alerts.dead_letter_rate` says, 5 % by default: of "
+    "all, of a source, or of a value of `over`; duplicates are not losses",
+    remedy="`tidemark show SPEC dead_letters` shows the records, each with a sentence that says why",
 )
 BAD_EXPRESSIONS = Expectation(
     name="bad_expressions",
@@ -160,30 +63,36 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
     ahead = (FAR_AHEAD,) if has_event_time(spec.sources, spec.time) else ()
     freshness = (FRESHNESS,) if spec.alerts.freshness is not None else ()
-    rate = (DEAD_LETTER_RATE,) if spec.alerts.dead_letter_rate is not None else ()
     return {
         tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *freshness),
-        tables.DEAD_LETTERS: (*rate, BAD_EXPRESSIONS),
+        tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
     }
 
 
 def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
     """Compare a batch with what an alert allows: first with what is an error, then with what is a warning."""
-    with_levels = {DEAD_LETTER_RATE.name: _refused, FRESHNESS.name: _age}
-    warnings = {BAD_EXPRESSIONS.name: _failing, FAR_AHEAD.name: _ahead, CLOCK_AHEAD.name: _clock_ahead}
+    of_level = _compared(batch, expectation)
     passed = Checked(expectation, ())
     for level in ("error", "warn"):
-        if expectation.name in with_levels:
-            met = with_levels[expectation.name](batch, level)
-        else:
-            met = warnings[expectation.name](batch) if level == "warn" else None
+        met = of_level(level)
         if met is None:
             continue
-        done = replace(check(expectation, met.measured, note=met.note), numbers=met.numbers)
+        asked = replace(expectation, remedy=met.remedy or expectation.remedy)
+        done = replace(check(asked, met.measured, note=met.note), numbers=met.numbers)
         if not done.passed:
             return replace(done, is_error=level == "error", note="")
         passed = done
     return passed
+
+
+def _compared(batch: BatchWriter, expectation: Expectation) -> "Callable[[str], _Met | None]":
+    """Return what compares the batch with a level, `warn` or `error`; None where the alert does not have it."""
+    if expectation.name == DEAD_LETTER_RATE.name:
+        return _refused(batch)
+    if expectation.name == FRESHNESS.name:
+        return partial(_age, batch)
+    warnings = {BAD_EXPRESSIONS.name: _failing, FAR_AHEAD.name: _ahead, CLOCK_AHEAD.name: _clock_ahead}
+    return lambda level: warnings[expectation.name](batch) if level == "warn" else None
 
 
 @dataclass(frozen=True)
@@ -194,27 +103,42 @@ class _Met:
         measured: How much more than allowed.
         numbers: What Dagster plots.
         note: What was found, in words, where it is allowed.
+        remedy: What to do; empty for what the expectation says.
     """
 
     measured: tuple[Measured, ...]
     numbers: Mapping[str, float]
     note: str = ""
+    remedy: str = ""
 
 
-def _refused(batch: BatchWriter, level: str) -> _Met | None:
-    rate = batch.workspace.spec.alerts.dead_letter_rate
-    limit: float | None = getattr(rate, level)
-    if rate is None or limit is None:
-        return None
-    found = rates_of_period(batch, rate.period)
-    allowed = f"limit {limit * 100:g} %"
-    above = [one.in_words for one in found if one.beyond(limit)]
-    more = [f"and {len(above) - _MOST_NAMED} more"] if len(above) > _MOST_NAMED else []
-    said = "; ".join([*above[:_MOST_NAMED], *more, allowed])
-    beyond = Measured("records refused beyond the limit", 0, max(one.beyond(limit) for one in found), said)
-    numbers = {"refused_percent": found[0].percent, "refused": found[0].refused, "records": found[0].records}
-    numbers |= {"refused_percent_at_most": max(one.percent for one in found)} if len(found) > 1 else {}
-    return _Met((beyond,), numbers, f"{found[0].in_words}; {allowed}")
+def _refused(batch: BatchWriter) -> Callable[[str], _Met | None]:
+    """Count what was lost up to the end of the batch, once for all levels."""
+    workspace, plan, levels = batch.workspace, batch.plan, batch.workspace.spec.alerts.dead_letter_rate
+    log = LogTables(workspace, workspace.lake.version, plan_end(plan))
+    lost = losses_since(log, plan.first_seq, levels)
+
+    def of_level(level: str) -> _Met | None:
+        limit: float | None = getattr(levels, level)
+        if limit is None:
+            return None
+        found = beyond(lost, limit, levels)
+        remedy = advice(cause_of(log, found.letters), workspace.spec) if found.records else ""
+        said = "; ".join([*found.sentences, f"limit {limit * 100:g} %"])
+        note = f"{in_words(lost.newest) if lost.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
+        return _Met((Measured("records lost beyond the limit", 0, found.records, said),), _shares(lost), note, remedy)
+
+    return of_level
+
+
+def _shares(lost: Losses) -> dict[str, float]:
+    """Return the shares of the newest day, of all records and by reason, and the largest share of all."""
+    newest = lost.newest
+    if newest is None:
+        return {"refused_percent": 0.0, "refused": 0, "records": lost.records}
+    by_reason = {f"{reason}_percent": 100 * n / newest.records for reason, n in newest.by_reason.items()}
+    in_all = {"refused_percent": newest.percent, "refused": newest.lost, "records": newest.records}
+    return in_all | {"refused_percent_at_most": max(one.percent for one in lost.rates)} | by_reason
 
 
 def _failing(batch: BatchWriter) -> _Met:
@@ -226,7 +150,7 @@ def _failing(batch: BatchWriter) -> _Met:
     failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
     what, n = max(failing.items(), key=lambda one: one[1])
     said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
-    too_many = Rate("", n, records).beyond(MOST_FAILING)
+    too_many = max(n - int(records * MOST_FAILING), 0)
     beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, said)
     return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})
 

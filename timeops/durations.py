@@ -147,3 +147,17 @@ def roughly(duration: timedelta) -> str:
     """
     whole = next((whole for least, whole in _ROUGHLY if duration >= least), timedelta(milliseconds=1))
     return format_duration(duration // whole * whole)
+
+
+_EASY_US = (
+    *(n * 1_000 for n in (1, 2, 5, 10, 20, 50, 100, 200, 500)),
+    *(n * _SECOND for n in (1, 2, 5, 10, 15, 20, 30)),
+    *(n * _UNIT_US["min"] for n in (1, 2, 5, 10, 15, 20, 30, 45)),
+    *(n * _UNIT_US["h"] for n in (1, 2, 3, 4, 6, 8, 12, 18)),
+)
+
+
+def rounded_up(us: int) -> timedelta:
+    """Return a length of time that a person would write, at least so many microseconds; from a day on whole days."""
+    day = _UNIT_US["d"]
+    return timedelta(microseconds=next((easy for easy in _EASY_US if easy >= us), -(-us // day) * day))

@@ -42,6 +42,7 @@ _UNITS_OF_NUMBERS = {
     "skip_bytes": "bytes",
     "skip_lines": "lines",
     "empty_max": "rows",
+    "min_records": "records",
     "start_version": "version",
 }
 _TEXTS = {

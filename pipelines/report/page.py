@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
+from tidemark.assets.losses import LogTables, advice, beyond, cause_of, losses_since
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.terminal import (
@@ -395,6 +396,7 @@ def page_of(workspace: Workspace) -> str:
         "batches": accounts.batches(state, _LAST_BATCHES),
         "timelines": accounts.timelines(state, _LAST_BATCHES, _SHOWN_TIMELINES) if has_timelines else None,
         "last_batches": _LAST_BATCHES,
+        "lost": list(_lost(workspace, state)),
     }
     workspace.tell("drawing the log")
     found["charts"] = log_charts(state)
@@ -403,6 +405,24 @@ def page_of(workspace: Workspace) -> str:
     workspace.tell("reading dead letters")
     found["dead_letters"] = accounts.newest_dead_letters(state, by_reason)
     return _rendered("page.html.j2", workspace.spec, found)
+
+
+def _lost(workspace: Workspace, state: State) -> Iterator[Markup]:
+    """Return sentences on what was lost beyond `alerts.dead_letter_rate`, and what to do; none if all is well."""
+    if not state.processed:
+        return
+    levels = workspace.spec.alerts.dead_letter_rate
+    log = LogTables(workspace, lambda table: state.versions[table], state.processed_end)
+    found = beyond(losses_since(log, 0, levels), levels.lowest, levels)
+    yield from (_with_code(f"{sentence}.") for sentence in found.sentences)
+    if found.records:
+        yield _with_code(f"To do: {advice(cause_of(log, found.letters), workspace.spec)}.")
+
+
+def _with_code(sentence: str) -> Markup:
+    """Return a sentence in which what is between backticks is code."""
+    parts = sentence.split("`")
+    return Markup("").join(code(part) if place % 2 else part for place, part in enumerate(parts))
 
 
 def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:

@@ -154,12 +154,23 @@ class ShareLevels(SpecModel):
 
 
 class RateLevels(ShareLevels):
-    """The same of what comes in a period."""
+    """The same of what comes in a period, where there are enough records for a share to count."""
 
     period: PositiveDuration = Field(
         default=timedelta(hours=24),
-        description="Batches of so long before the present one count too, so that a small one hides nothing.",
+        description="Shares are of periods of this length, cut at the epoch: 24 hours are days in UTC. A batch is "
+        "checked with its periods and the one before them, so that a small batch hides nothing.",
     )
+    min_records: Annotated[int, Field(ge=1)] = Field(
+        default=1,
+        description="Fewer records than this in a period have no share that counts, such as 100.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+
+    @property
+    def lowest(self) -> float:
+        """The lowest share that is worth an alert."""
+        return min(level for level in (self.warn, self.error) if level is not None)
 
 
 def _not_too_young(age: timedelta) -> timedelta:
@@ -194,10 +205,10 @@ def _check_levels(warn: Level | None, error: Level | None) -> None:
 class Alerts(SpecModel):
     """The limits whose crossing is worth an alert."""
 
-    dead_letter_rate: RateLevels | None = Field(
-        default=None,
-        description="Records of a period that ingestion or the rules of time refused, of all and of each source and "
-        "value of `over`: {warn: 1 %, error: 10 %}.",
+    dead_letter_rate: RateLevels = Field(
+        default=RateLevels.model_validate({"warn": "5 %", "min_records": 100}),
+        description="Records of a period that were lost: refused by ingestion, the rules of time or a window, other "
+        "than duplicates; of all and of each source and value of `over`: {warn: 1 %, error: 10 %}.",
     )
     far_ahead: PositiveDuration = Field(
         default=timedelta(days=1),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, us
-from tidemark.assets.alerts import BAD_EXPRESSIONS, CLOCK_AHEAD, FAR_AHEAD, Rate, alerts_of, check_alert
+from tidemark.assets.alerts import BAD_EXPRESSIONS, CLOCK_AHEAD, DEAD_LETTER_RATE, FAR_AHEAD, alerts_of, check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
@@ -80,7 +80,10 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
-    of_tables = {tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD), tables.DEAD_LETTERS: (BAD_EXPRESSIONS,)}
+    of_tables = {
+        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD),
+        tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
+    }
     assert alerts_of(spec) == of_tables
     assert expectations(spec)[tables.ORDERED_EVENTS][-2:] == (FAR_AHEAD, CLOCK_AHEAD)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
@@ -106,21 +109,3 @@ def test_expressions_that_fail_on_a_large_share_of_the_records_are_named(
     assert said in found.message
     assert not found.is_error
     assert not found.expectation.blocking
-
-
-@pytest.mark.parametrize(
-    ("rate", "said"),
-    [
-        (Rate("", 24_184, 290_861), "8.3 % refused (24,184 of 290,861)"),
-        (Rate('over ["d1"]: ', 7_151, 7_481), 'over ["d1"]: 95.6 % refused (7,151 of 7,481)'),
-        (Rate("", 3, 1_000_000), "0.0003 % refused (3 of 1,000,000)"),
-        (Rate("", 0, 10), "0.0 % refused (0 of 10)"),
-    ],
-)
-def test_a_rate_says_what_it_is_made_of(rate: Rate, said: str) -> None:
-    assert rate.in_words == said
-
-
-def test_a_share_that_is_met_exactly_is_allowed_and_one_record_more_is_not() -> None:
-    assert [Rate("", n, 1_000).beyond(0.07) for n in (69, 70, 71)] == [0, 0, 1]
-    assert Rate("", 0, 0).beyond(0.0) == 0

@@ -40,9 +40,20 @@ _EVENT = [
     ("_arrival_seq", pa.int64()),
     ("_adjusted_by", pa.list_(pa.string())),
     ("_watermark", _INSTANT),
+    ("_timeline", pa.string()),
 ]
 _SCHEMAS: Mapping[str, pa.Schema] = {
-    tables.RAW_EVENTS: pa.schema([("_arrival_seq", pa.int64()), ("_clock", _INSTANT), ("_source", pa.string())]),
+    tables.RAW_EVENTS: pa.schema(
+        [
+            *[("at", pa.string()), ("amount", pa.int32()), ("till", pa.string())],
+            *[
+                ("_arrival_seq", pa.int64()),
+                ("_arrival_time", _INSTANT),
+                ("_clock", _INSTANT),
+                ("_source", pa.string()),
+            ],
+        ]
+    ),
     tables.ORDERED_EVENTS: pa.schema(_EVENT),
     tables.HELD_EVENTS: pa.schema(_EVENT),
     tables.DEAD_LETTERS: pa.schema(
@@ -51,7 +62,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
             *[("_position", pa.int64()), ("_timeline", pa.string())],
             *[(name, pa.string()) for name in ("stage", "reason", "detail", "window_name")],
             *[("_event_time", _INSTANT), ("_watermark", _INSTANT), ("lateness_us", pa.int64())],
-            ("payload", pa.string()),
+            *[("watermark_set_by", pa.int64()), ("payload", pa.string())],
         ]
     ),
     PER_MINUTE: pa.schema(
@@ -121,7 +132,9 @@ class Shop:
 
     def ingest(self, records: int) -> None:
         """Make a batch that reads so many records; one arrives each second."""
-        rows = [{"_arrival_seq": n, "_clock": at(n), "_source": "tills"} for n in range(records)]
+        rows = [
+            {"_arrival_seq": n, "_arrival_time": at(n), "_clock": at(n), "_source": "tills"} for n in range(records)
+        ]
         self.add(tables.RAW_EVENTS, rows)
         self.add(tables.FILES, [{"source": "tills", "path": "in/a.csv", "records": records + 1, "_batch_id": 0}])
         clocks = {"first_clock_us": us(at(0)), "clock_us": us(at(records - 1))}
@@ -165,7 +178,7 @@ def us(instant: datetime) -> int:
 def event(seq: int) -> dict[str, Any]:
     """Return an accepted event, a second late."""
     times = {"_timestamp": at(seq - 1), "_event_time": at(seq - 1), "_arrival_time": at(seq)}
-    return {"_arrival_seq": seq, "_adjusted_by": [], "_watermark": None, **times}
+    return {"_arrival_seq": seq, "_adjusted_by": [], "_watermark": None, "_timeline": "[]", **times}
 
 
 def window_row(minute: int, till: str = "a", events: int = 1) -> dict[str, Any]:
