@@ -85,11 +85,10 @@ def test_another_key_of_duplicates_is_refused_once_there_are_tables_and_another_
             go(made, instance)
 
 
-@pytest.mark.parametrize("time", ["deduplicate_by: [array(k)]\n  within: 1 s", "over: [array(k)]"])
-def test_a_key_or_timeline_without_a_plain_text_is_refused_before_anything_is_written(
-    spark: SparkSession, tmp_path: Path, time: str
+def test_a_key_without_a_plain_text_is_refused_before_anything_is_written(
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = pipeline(tmp_path, "odd", "keep", sparse=False, time=time)
+    made = pipeline(tmp_path, "odd", "keep", sparse=False, time="deduplicate_by: [array(k)]\n  within: 1 s")
     land(tmp_path / "in_odd", 5, seed=35)
     with pytest.raises(SpecError, match="which has no plain text"):
         go(made)

@@ -242,6 +242,12 @@ def test_idle_rules_that_need_a_pipeline_are_refused(events: DataFrame, advance:
         tm.adjust(events, time, arrival_time="came")
 
 
+def test_a_timeline_without_a_plain_text_is_refused(events: DataFrame) -> None:
+    with pytest.raises(tm.SpecError, match=r"time\.over\[0\]: `array\(id\)` .* has no plain text") as refused:
+        tm.adjust(events, {"timestamp_by": "at", "over": ["array(id)"]}, arrival_time="came")
+    assert "write `to_json(array(id))`" in str(refused.value)
+
+
 def test_without_an_event_time_nothing_can_be_late(events: DataFrame) -> None:
     with pytest.raises(tm.SpecError, match="late: `late` has no effect without `timestamp_by`"):
         tm.adjust(events, {"late": {"tolerance": "1 s", "policy": "drop"}}, arrival_time="came")
