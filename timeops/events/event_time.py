@@ -65,7 +65,7 @@ def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
 
 
 def check_text(items: DataFrame, expression: str, where: str) -> None:
-    """Check that the values of an expression have texts that tell them apart: as timelines, or as parts of a key.
+    """Check that the values of an expression have different texts: as timelines, or as parts of a key.
 
     Raises:
         SpecError: The expression does not fit the columns, or its type has no such text.
