@@ -17,7 +17,7 @@ from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
-from tidemark.resources.delta.files import Size, compact, keep_readable, size_of, vacuum
+from tidemark.resources.delta.files import Size, compact, keep_readable, mend_bounds, size_of, vacuum
 from tidemark.resources.delta.undoing import same_rows
 from tidemark.resources.quality.data_docs import forget_pages
 from tidemark.resources.settings import Settings
@@ -130,6 +130,8 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
     before = size_of(lake, table)
     if table != tables.BATCHES:  # every look opens it, so the runs compact it themselves
         compact(lake, table, _read_by(workspace, table))
+    lake.state_bounds(table)
+    mend_bounds(lake, table)
     if table != tables.TIMELINES:  # backfills begin with any version of it that a commit names
         committed = 0 if table == tables.BATCHES else workspace.batches.base_versions([table])[table]
         kept = same_rows(lake, table, committed) if committed else []

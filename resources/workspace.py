@@ -293,6 +293,7 @@ class Workspace:
         committed = self.batches.base_versions(names)
         prepare(self.lake, committed, plan.attempt)
         for table, version in committed.items():
+            self.lake.state_bounds(table)
             keep_readable(self.lake, table, version)
         migrate(self.lake, names, self.tell)
         for window in self.spec.windows:

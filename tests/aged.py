@@ -1,4 +1,4 @@
-"""Tables whose commits are days old: Spark tells the age of one by the modification time of its entry in the log."""
+"""Tables whose commits are days old: Spark takes the age of one from the modification time of its entry in the log."""
 
 import os
 import time

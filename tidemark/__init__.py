@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.spec_files import spec
-    from tidemark.resources.batches.committed import consistent, read
+    from tidemark.resources.batches.committed import consistent, read, table
     from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
     from tidemark.timeops.library import AdjustedEvents, adjust, window_dead_letters, windows
     from tidemark.timeops.spec import Spec, TimeSpec, WindowSpec
@@ -34,6 +34,7 @@ __all__ = [
     "definitions",
     "read",
     "spec",
+    "table",
     "window_dead_letters",
     "windows",
 ]
@@ -41,7 +42,7 @@ __all__ = [
 _MODULES = {
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.pipelines.spec_files": ["spec"],
-    "tidemark.resources.batches.committed": ["consistent", "read"],
+    "tidemark.resources.batches.committed": ["consistent", "read", "table"],
     "tidemark.timeops.errors": [
         "BusyError",
         "InputError",

@@ -1,7 +1,7 @@
 """The versions of tables that commits name: consistent reads, and tables of other pipelines.
 
-Here: finding these versions, the batch of a version, and the spec of a pipeline, also for other programs. Not
-here: writing, and the commits themselves (batch_log.py).
+Here: finding and reading these versions, the batch of a version, and the spec of a pipeline, also for other programs.
+Not here: writing, and the commits themselves (batch_log.py).
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
+import pyarrow.dataset
 
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Commit
@@ -132,6 +133,38 @@ def read(
     Raises:
         LakeError: There is no such pipeline, commit or table.
     """
+    from tidemark.resources.spark.session import READS_OLD_VERSIONS  # noqa: PLC0415 - `consistent` needs no PySpark
+
+    path, version = _place(warehouse, pipeline, table, batch_id)
+    for name, value in READS_OLD_VERSIONS.items():
+        spark.conf.set(name, value)
+    return spark.read.format("delta").option("versionAsOf", version).load(in_delta(path))
+
+
+def table(
+    warehouse: str | PathLike[str] | Place, pipeline: str, name: str, batch_id: int | None = None
+) -> pyarrow.dataset.Dataset:
+    """Return a table of a pipeline as of a commit, for Arrow, DuckDB and Polars, without Spark.
+
+    Files are left out by bounds of our own numbers and instants alone, so each condition finds what it finds in all
+    rows, also in a table that an earlier version of Tidemark wrote.
+
+    Args:
+        warehouse: The folder that holds the folder of the pipeline, or its URL.
+        pipeline: Name of the pipeline.
+        name: Name of the table, such as `windows/by_hour`.
+        batch_id: Number of a committed batch; the last one if None.
+
+    Raises:
+        LakeError: There is no such pipeline, commit or table.
+    """
+    _, version = _place(warehouse, pipeline, name, batch_id)
+    return Lake(place_of(warehouse).absolute() / pipeline).dataset(name, version)
+
+
+def _place(
+    warehouse: str | PathLike[str] | Place, pipeline: str, table: str, batch_id: int | None
+) -> tuple[Place, int]:
     tables = consistent(warehouse, pipeline, batch_id)
     if table not in tables:
         raise LakeError(
@@ -139,9 +172,4 @@ def read(
             expected=f"one of {', '.join(sorted(tables))}",
             remedy="Check the name.",
         )
-    from tidemark.resources.spark.session import READS_OLD_VERSIONS  # noqa: PLC0415 - `consistent` needs no PySpark
-
-    for name, value in READS_OLD_VERSIONS.items():
-        spark.conf.set(name, value)
-    path, version = tables[table]
-    return spark.read.format("delta").option("versionAsOf", version).load(in_delta(path))
+    return tables[table]

@@ -18,19 +18,28 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from deltalake import ColumnProperties, WriterProperties
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
 from tidemark.resources.delta.log import entry_path
-from tidemark.resources.delta.versions import RETENTION, Filters, Version, files_of, sql_condition
+from tidemark.resources.delta.versions import (
+    BOUNDED,
+    RETENTION,
+    Filters,
+    Version,
+    files_beyond_bounds,
+    files_of,
+    sql_condition,
+)
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
@@ -54,8 +63,6 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "attempt-"
-_TEXT = 32
-"""Characters of a text that a bound keeps, as Delta's own writers do."""
 # The second algorithm moves each file once; a store does so by a copy. A task may die before all its files are moved;
 # then another task moves its own over them, as the files here are named after the tasks.
 _COMMITTER = {
@@ -64,8 +71,6 @@ _COMMITTER = {
 }
 Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
 """Rows as batches of the table's schema, which it receives."""
-_LAST_CHARACTER = "\U0010ffff"
-_EPOCH_DAY = date(1970, 1, 1)
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ class DataFiles:
         remove_tree(self.folder)
 
 
-def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
+def write_files(df: "DataFrame", version: Version, attempt: int | None) -> DataFiles:
     """Let Spark write rows as Parquet files that no reader of the table sees before a commit names them.
 
     They are in a folder of their own, so that the files of this write are known whatever other writers do. Columns
@@ -105,14 +110,19 @@ def write_files(df: "DataFrame", version: Version, attempt: int) -> DataFiles:
         return _files_in(folder, version)
 
 
-def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> DataFiles:
-    """Write rows of Arrow like `write_files`: a file for each piece, as many at a time as there are cores."""
-    schema = version.dataset.schema
-    written_as = {"store_decimal_as_integer": True, **_encodings(schema)}
+def write_pieces(
+    pieces: Sequence[Piece], version: Version, attempt: int | None = None, *, schema: pa.Schema | None = None
+) -> DataFiles:
+    """Write rows of Arrow like `write_files`: a file for each piece, as many at a time as there are cores.
+
+    By default they have the columns of the version.
+    """
+    columns = version.dataset.schema if schema is None else schema
+    written_as = {"store_decimal_as_integer": True, **_encodings(columns)}
 
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
-        with pq.ParquetWriter(f"part-{number:05}.parquet", schema, filesystem=files, **written_as) as writer:
-            for batch in piece(schema):
+        with pq.ParquetWriter(f"part-{number:05}.parquet", columns, filesystem=files, **written_as) as writer:
+            for batch in piece(columns):
                 writer.write_batch(batch)
 
     with _new_folder(version, attempt) as folder:
@@ -127,6 +137,8 @@ def write_pieces(pieces: Sequence[Piece], version: Version, attempt: int) -> Dat
 def _encodings(schema: pa.Schema) -> dict[str, Any]:
     """Return how columns are written: instants and numbers of our own by their differences, others by a dictionary.
 
+    Floats have no bounds.
+
     Nearly all of them differ, and each is close to the one before it: a log has a fifth of the bytes by this, is
     written with a third of the work, and read faster.
     """
@@ -137,7 +149,16 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema  # with the parts of nested ones
     paths = [columns.column(number).path for number in range(len(columns))]
     others = [path for path in paths if path not in close]
-    return {"use_dictionary": others, "column_encoding": dict.fromkeys(close, "DELTA_BINARY_PACKED")}
+    # Arrow and delta-rs leave NaN out of bounds, and Spark and delta-rs count it as the largest value: without a word
+    # they pass over row groups that hold it for `v > 5`.
+    floats = {
+        path for number, path in enumerate(paths) if columns.column(number).physical_type in ("FLOAT", "DOUBLE")
+    }
+    return {
+        "use_dictionary": others,
+        "column_encoding": dict.fromkeys(close, "DELTA_BINARY_PACKED"),
+        "write_statistics": [path for path in paths if path not in floats],
+    }
 
 
 def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFiles:
@@ -152,9 +173,9 @@ def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFi
 
 
 @contextmanager
-def _new_folder(version: Version, attempt: int) -> Iterator[Place]:
+def _new_folder(version: Version, attempt: int | None) -> Iterator[Place]:
     """Make a folder for the files of one write; a write that fails leaves none of them."""
-    folder = version.folder.absolute() / f"{_PREFIX}{attempt}-{uuid4().hex[:12]}"
+    folder = version.folder.absolute() / f"{_PREFIX}{attempt or 0}-{uuid4().hex[:12]}"
     try:
         yield folder
     except BaseException:
@@ -192,9 +213,7 @@ def remove_left_over(table: Place, age: timedelta) -> None:
 
 
 def _files_in(folder: Place, version: Version) -> DataFiles:
-    """Return the files in a folder, with bounds of the columns for which the table's properties ask, or of all."""
-    named = version.properties.get("delta.dataSkippingStatsColumns")
-    columns = set(named.split(",")) if named else None
+    """Return the files in a folder, with bounds of the columns that the table's property names."""
     added, rows, files = [], 0, files_of(folder)
     for path, seen in sorted(files_below(folder, "*.parquet")):
         footer = pq.read_metadata(path.name, filesystem=files)
@@ -204,74 +223,75 @@ def _files_in(folder: Place, version: Version) -> DataFiles:
         rows += footer.num_rows
         name, modified_ms = f"{folder.name}/{path.name}", int(seen.st_mtime * 1000)
         added.append(
-            AddAction(name, seen.st_size, {}, modified_ms, data_change=True, stats=statistics(footer, columns))
+            AddAction(
+                name, seen.st_size, {}, modified_ms, data_change=True, stats=statistics(footer, _bounded(version))
+            )
         )
     return DataFiles(folder, added, rows)
 
 
-def statistics(footer: pq.FileMetaData, columns: set[str] | None = None) -> str:
+def _bounded(version: Version) -> list[str]:
+    """Return the columns of a table that have bounds in its log; none in one that says nothing of them."""
+    columns = {field.name for field in version.schema.fields}
+    return [name for name in version.properties.get(BOUNDED, "").split(",") if name in columns]
+
+
+def statistics(footer: pq.FileMetaData, columns: Sequence[str]) -> str:
     """Return the statistics of a file's rows for the log, as the Delta protocol has it: "Per-file statistics".
 
-    Bounds are those of the given columns, by default of all. Nested columns, BOOLEAN and BINARY have no bounds.
+    They have bounds of all these columns, or of none: the dataset of delta-rs finds no row of a file that lacks one.
+    Bounds are those of numbers and instants; an instant outside the years 1 to 9999 has none that readers know.
     """
-    schema: pa.Schema = footer.schema.to_arrow_schema()
-    wanted = [name for name in schema.names if columns is None or name in columns]
     place = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+    schema: pa.Schema = footer.schema.to_arrow_schema()
     lowest, highest, nulls = {}, {}, {}
-    for name in wanted:
-        kind = schema.field(name).type
-        if name not in place or pa.types.is_nested(kind):
-            continue
+    for name in columns:
         parts = [footer.row_group(group).column(place[name]).statistics for group in range(footer.num_row_groups)]
         if any(part is None or not part.has_null_count for part in parts):
+            return json.dumps({"numRecords": footer.num_rows})
+        nulls[name] = sum(part.null_count for part in parts)
+        if nulls[name] == footer.num_rows:
             continue
-        nulls[name] = str(sum(part.null_count for part in parts))
-        bounds = _bounds([part for part in parts if part.num_values], kind)
-        if bounds is not None:
-            lowest[name], highest[name] = bounds
-    return (
-        f'{{"numRecords":{footer.num_rows},"minValues":{_object(lowest)},"maxValues":{_object(highest)},'
-        f'"nullCount":{_object(nulls)}}}'
-    )
+        bounds = _bounds([part for part in parts if part.num_values], schema.field(name).type)
+        if bounds is None:
+            return json.dumps({"numRecords": footer.num_rows})
+        lowest[name], highest[name] = bounds
+    all_bounds = {"minValues": lowest, "maxValues": highest, "nullCount": nulls} if columns else {}
+    return json.dumps({"numRecords": footer.num_rows} | all_bounds)
 
 
-def _bounds(parts: Sequence[pq.Statistics], kind: pa.DataType) -> tuple[str, str] | None:
-    """Return the bounds of a column as JSON, None if it has no value or a bound that JSON cannot express."""
-    if not parts or not all(part.has_min_max for part in parts):
+def _bounds(parts: Sequence[pq.Statistics], kind: pa.DataType) -> tuple[int | str, int | str] | None:
+    """Return the bounds of a column as JSON has them, None if that cannot express them."""
+    if not all(part.has_min_max for part in parts):
         return None
-    if pa.types.is_string(kind) or pa.types.is_decimal(kind):
-        low, high = min(part.min for part in parts), max(part.max for part in parts)
-    else:  # as they are stored: Python has no instants after the year 9999
-        low, high = min(part.min_raw for part in parts), max(part.max_raw for part in parts)
-    if pa.types.is_string(kind):
-        high = high if len(high) <= _TEXT else high[:_TEXT] + _LAST_CHARACTER
-        return json.dumps(low[:_TEXT]), json.dumps(high)
-    lowest, highest = _in_json(low, kind), _in_json(high, kind)
-    return (lowest, highest) if lowest and highest else None
-
-
-def _in_json(value: Any, kind: pa.DataType) -> str | None:
-    """Return a bound as JSON; None for infinities, NaN, years after 9999 and other types."""
+    low, high = min(part.min_raw for part in parts), max(part.max_raw for part in parts)
+    if pa.types.is_integer(kind):
+        return low, high
+    if not pa.types.is_timestamp(kind):
+        return None
     try:
-        if pa.types.is_integer(kind):
-            return str(value)
-        if pa.types.is_decimal(kind):
-            return f"{value:f}"
-        if pa.types.is_floating(kind):
-            return repr(value) if math.isfinite(value) else None
-        if pa.types.is_date(kind):
-            return json.dumps((_EPOCH_DAY + timedelta(days=value)).isoformat())
-        if pa.types.is_timestamp(kind):
-            text = instant_of(value).replace(tzinfo=None).isoformat(timespec="microseconds")
-            return json.dumps(text + ("Z" if kind.tz else ""))
+        return _instant_in_json(low), _instant_in_json(high)
     except OverflowError:
-        pass
-    return None
+        return None
 
 
-def _object(values: Mapping[str, str]) -> str:
-    """Return a JSON object of values that are JSON already: Python's own writer knows no decimals."""
-    return f"{{{','.join(f'{json.dumps(name)}:{value}' for name, value in values.items())}}}"
+def _instant_in_json(us: int) -> str:
+    return instant_of(us).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def footers_of_joined(version: Version) -> WriterProperties:
+    """Return how delta-rs writes the files of a table that it joins: floats have no bounds in them, as in ours.
+
+    Neither have parts of nested columns, which cannot be named here.
+    """
+    schema: pa.Schema = version.dataset.schema
+    plain = [
+        field.name for field in schema if not (pa.types.is_nested(field.type) or pa.types.is_floating(field.type))
+    ]
+    bounded = dict.fromkeys(plain, ColumnProperties(statistics_enabled="CHUNK"))
+    return WriterProperties(
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"), column_properties=bounded
+    )
 
 
 _FILE, _IS_NEW, _NUMBER, _FATE = "__tm_file", "__tm_is_new", "__tm_number", "__tm_fate"
@@ -374,7 +394,7 @@ _TRIES = 5
 _WEEK = timedelta(days=7)
 """The retention of a table that says nothing of it."""
 UNLIMITED = timedelta(days=3650)
-"""The retention of a table of which nothing was deleted."""
+"""The retention of a table as long as none of its files were deleted."""
 
 
 def interval(retention: timedelta) -> str:
@@ -427,16 +447,36 @@ def compact(lake: "Lake", table: str, by: str | None = None) -> bool:
         sizes = _file_sizes(lake, table)
         if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
             return False
-        optimizer = lake.open(table).optimize
+        delta = lake.open(table)
+        optimizer, written_as = delta.optimize, footers_of_joined(lake.opened.known(table, delta))
         try:
             if by is not None and sum(sizes) <= _SORTED_BYTES:
-                optimizer.z_order([by], target_size=FILE_BYTES)
+                optimizer.z_order([by], target_size=FILE_BYTES, writer_properties=written_as)
             else:
-                optimizer.compact(target_size=FILE_BYTES)
+                optimizer.compact(target_size=FILE_BYTES, writer_properties=written_as)
         except CommitFailedError:
             continue
         return True
     return False
+
+
+def mend_bounds(lake: "Lake", table: str) -> None:
+    """Write bounds that each reader understands where another writer, or an earlier version, wrote others.
+
+    One commit of maintenance names the files again, with other statistics.
+    """
+    version = lake.opened.seen(table)
+    wrong = {*files_beyond_bounds(version.actions, version.dataset.schema)}
+    if not wrong:
+        return
+    files, named = files_of(version.folder), []
+    for path, size in version.sizes.items():
+        if path in wrong:
+            stats = statistics(pq.read_metadata(path, filesystem=files), _bounded(version))
+            changed_ms = int((version.folder / path).stat().st_mtime * 1000)
+            named.append(AddAction(path, size, {}, changed_ms, data_change=False, stats=stats))
+    with suppress(CommitFailedError):  # a run that is faster goes first; the next upkeep tries again
+        lake.name_again(table, named, version.number)
 
 
 def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> int:
@@ -465,8 +505,9 @@ def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> 
 def keep_readable(lake: "Lake", table: str, version: int, retain: timedelta | None = None) -> None:
     """Let a Spark of any settings read a version of a table however old it gets.
 
-    This takes one commit of maintenance where the table's property says less. With `retain` this holds for all versions that are younger as well, and no longer than that for others: a
-    checkpoint of the log lists the files that were removed within the retention.
+    This takes one commit of maintenance where the table's property says less. With `retain` this holds for younger
+    versions as well, and no longer than that for others: a checkpoint of the log lists the files that were removed
+    within the retention.
     """
     there = _retention_of(lake.opened.seen(table).properties)
     try:  # Spark, too, goes by the modification time of the entry

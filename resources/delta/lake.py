@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-from deltalake import CommitProperties, DeltaTable, Field, Schema, write_deltalake
+from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
@@ -36,6 +36,7 @@ from tidemark.resources.delta.files import (
     DataFiles,
     Piece,
     RowChanges,
+    footers_of_joined,
     interval,
     removals,
     take_files,
@@ -52,6 +53,7 @@ from tidemark.resources.delta.log import (
     own_commit,
 )
 from tidemark.resources.delta.versions import (
+    BOUNDED,
     CHANGE_FEED,
     RETENTION,
     Filters,
@@ -62,7 +64,7 @@ from tidemark.resources.delta.versions import (
 )
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
-from tidemark.resources.tables import STATISTICS
+from tidemark.resources.tables import bounded_columns
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
@@ -87,11 +89,10 @@ _PROPERTIES = {
     # To open a table is to read its log from the last checkpoint on, with two requests of a store for each entry. By
     # default delta-rs makes a checkpoint every hundred commits.
     "delta.checkpointInterval": "10",
-    # A Spark that is not ours reads no version that is older, not even the last commit while a batch is at work. Nothing
-    # is deleted before `tidemark maintain`, which says for how long it keeps files: see `files.keep_readable`.
+    # A Spark that is not ours reads no version that is older, not even the last commit while a batch is at work.
+    # Nothing is deleted before `tidemark maintain`, which says for how long it keeps files: `files.keep_readable`.
     RETENTION: interval(UNLIMITED),
 }
-_ALL_STATISTICS = {"delta.dataSkippingNumIndexedCols": "-1"}  # not only of the first 32 columns
 
 
 class ConflictError(LakeError):
@@ -214,15 +215,13 @@ class Lake:
             OtherColumnsError: The table exists with other columns.
         """
         wanted = delta_columns(schema)
-        ranges = [name for name in STATISTICS.get(table, ()) if name in schema.names]
-        statistics = {"delta.dataSkippingStatsColumns": ",".join(ranges)} if ranges else _ALL_STATISTICS
         feed = {CHANGE_FEED: "true"} if change_feed else {}
         with writing(self.path(table)):
             delta = DeltaTable.create(
                 **delta_place(self.path(table)),
                 schema=Schema.from_json(json.dumps(wanted)),
                 mode="ignore",
-                configuration=_PROPERTIES | statistics | feed,
+                configuration=_PROPERTIES | {BOUNDED: _bounded(table)} | feed,
             )
         self.opened.keep(table, delta)
         wrong = misfits(delta.schema(), wanted) if may_grow else differences(delta.schema(), wanted)
@@ -239,8 +238,15 @@ class Lake:
         if self.opened.seen(table).has_change_feed != on:
             self.set_properties(table, {CHANGE_FEED: str(on).lower()})
 
+    def state_bounds(self, table: str) -> None:
+        """Say which columns have bounds in the log, in one commit of maintenance unless the table says so.
+
+        Readers then leave out the bounds of other columns, which earlier versions wrote.
+        """
+        self.set_properties(table, {BOUNDED: _bounded(table)})
+
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
-        """Give a table properties, in one commit of maintenance unless it has them.
+        """Set properties of a table, in one commit of maintenance unless it has them.
 
         Raises:
             ConflictError: Another writer changed the table during every try.
@@ -302,9 +308,16 @@ class Lake:
         """
 
         def write(delta: DeltaTable, once: CommitProperties) -> None:
-            rows = self.opened.known(table, delta).dataset.scanner(columns=dict(columns)).to_reader()
+            version = self.opened.known(table, delta)
+            schema = version.dataset.scanner(columns=dict(columns)).projected_schema
+            pieces = [_columns_of(version, file, columns) for file in version.sizes]
             with writing(self.path(table)):
-                write_deltalake(delta, rows, mode="overwrite", schema_mode="overwrite", commit_properties=once)
+                files = write_pieces(pieces, version, schema=schema)
+                added: list[Action] = [*files.added]
+                with _discarded_if_overtaken([files]):
+                    delta.create_write_transaction(
+                        added, "overwrite", Schema.from_arrow(schema), commit_properties=once
+                    )
 
         self._maintained(table, write, RESHAPING)
 
@@ -315,12 +328,13 @@ class Lake:
         for _ in range(TRIES):
             delta = self.open(table)
             try:
+                before = delta.version()
                 with self._commit(table, delta, None if mark is None else {"userMetadata": mark}) as once:
                     change(delta, once)
             except CommitFailedError as error:
                 failed = error
                 continue
-            self.opened.keep(table, delta)
+            self.opened.keep(table, delta, before + 1)
             return
         raise self._moved(table, delta.version()) from failed
 
@@ -329,10 +343,23 @@ class Lake:
         once = CommitProperties(max_commit_retries=0)
         delta = self.opened.take(table)
         try:
-            delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once)
+            written_as = footers_of_joined(self.opened.known(table, delta))
+            delta.optimize.compact(target_size=_FULL_FILE_BYTES, commit_properties=once, writer_properties=written_as)
         except CommitFailedError:
             return
         self.opened.keep(table, delta)
+
+    def name_again(self, table: str, files: Sequence[AddAction], expect: int) -> None:
+        """Name files of a version again, with other statistics, in one commit of maintenance.
+
+        Raises:
+            CommitFailedError: The table is at another version.
+        """
+        delta = self.opened.take(table, expect)
+        try:
+            self._commit_files(table, delta, files)
+        finally:
+            self.opened.forget(table)
 
     def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
@@ -374,13 +401,11 @@ class Lake:
         if rows.num_rows == 0:
             return Written(expect, 0)
 
-        def add(delta: DeltaTable) -> Written:
-            with self._commit(table, delta, None if attempt is None else marks(attempt)) as once:
-                whole = with_columns_of(delta.schema(), rows)
-                write_deltalake(delta, whole, mode="append", commit_properties=once)
-            return Written(delta.version(), rows.num_rows)
+        def write(version: Version) -> DataFiles:
+            whole = with_columns_of(version.schema, rows)
+            return write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
 
-        return self._once(table, attempt, expect, add)
+        return self._save(table, write, attempt, expect)
 
     def replace(
         self,
@@ -481,7 +506,7 @@ class Lake:
         self,
         table: str,
         write: Callable[[Version], DataFiles],
-        attempt: int,
+        attempt: int | None,
         expect: int,
         *,
         where: Filters = (),
@@ -554,7 +579,7 @@ class Lake:
 
         return self._once(table, attempt, expect, exchange)
 
-    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int) -> DataFiles:
+    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int | None) -> DataFiles:
         """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
         rows = version.frame_of(self.session(), files).where(f"NOT coalesce({sql_condition(where)}, false)")
         return write_files(rows, version, attempt)
@@ -663,6 +688,15 @@ def _discarded_if_overtaken(made: Sequence[DataFiles]) -> Iterator[None]:
         for files in made:
             files.discard()
         raise
+
+
+def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
+    """Return the rows of a file with other columns, read piece by piece."""
+    return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
+
+
+def _bounded(table: str) -> str:
+    return ",".join(bounded_columns(table))
 
 
 def _few(df: "DataFrame") -> pa.Table | None:

@@ -47,8 +47,6 @@ def pieces(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table in pieces; files that the filters rule out are not opened.
 
-    The filters are not on BOOLEAN columns, see `versions.by_statistics`.
-
     Raises:
         LakeError: A file of the table cannot be read.
     """

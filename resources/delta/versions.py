@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 
 CHANGE_FEED = "delta.enableChangeDataFeed"
 """The property of a table that has a change feed."""
+BOUNDED = "delta.dataSkippingStatsColumns"
+"""The property of a table that names the columns that have bounds in its log."""
 RETENTION = "delta.deletedFileRetentionDuration"
 """The property of a table that says how old a version may be for Spark to read it, unless it is the newest one."""
 Filters = Sequence[tuple[str, str, Any]]
@@ -58,23 +60,12 @@ aware datetimes, or of type Instant, which has all years."""
 
 
 def arrow_condition(filters: Filters) -> pc.Expression:
-    """Return the filters as Arrow's expression.
-
-    Do not apply it to BOOLEAN columns of a table's files: see `by_statistics`.
-    """
+    """Return the filters as Arrow's expression."""
     each = [
         pc.field(name).is_null() if value is None else pq.filters_to_expression([(name, symbol, _in_arrow(value))])
         for name, symbol, value in filters
     ]
     return reduce(and_, each)
-
-
-def by_statistics(filters: Filters) -> Filters:
-    """Return the filters by which files can be left out unopened.
-
-    Spark writes no statistics of BOOLEAN columns, and delta-rs treats a file without them as one that holds no value.
-    """
-    return [(name, symbol, value) for name, symbol, value in filters if not isinstance(value, bool)]
 
 
 def sql_condition(filters: Filters) -> str:
@@ -216,9 +207,8 @@ class Version:
         return [(value, rows) for value, rows in pairs if value is not None and rows]
 
     def files_with(self, filters: Filters) -> list[str]:
-        """Return the files that may hold matching rows, by their statistics."""
-        known = by_statistics(filters)
-        return sorted(file.path for file in self.dataset.get_fragments(arrow_condition(known) if known else None))
+        """Return the files that may hold matching rows, by their bounds."""
+        return sorted(file.path for file in self.dataset.get_fragments(arrow_condition(filters) if filters else None))
 
     def files_to_replace(self, where: Filters, stays: Filters | None = None) -> list[str]:
         """Return the files that are replaced when the rows that match `where` are deleted; no conditions mean all.
@@ -229,32 +219,28 @@ class Version:
             return list(self.sizes)
         left = set() if stays is None else set(self.files_with(stays))
         found = [path for path in self.files_with(where) if path not in left]
-        if by_statistics(where) == list(where):
+        if not any(isinstance(value, bool) for _, _, value in where):  # of a BOOLEAN a file often has both
             return found
         names = list(dict.fromkeys(name for name, _, _ in where))
         return [path for path in found if self.rows_of([path], names).filter(arrow_condition(where))]
 
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
         """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
-        known = by_statistics(filters or ())
-        rest = [one for one in filters or () if one not in known]
+        condition = arrow_condition(filters) if filters else None
         try:
-            found = self.dataset.to_table(
-                columns=list(columns) if columns is not None and not rest else None,
-                filter=arrow_condition(known) if known else None,
-            )
+            return self.dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
         except (OSError, pa.ArrowInvalid) as error:
             raise unreadable_file(self.folder, error) from error
-        found = found.filter(arrow_condition(rest)) if rest else found
-        return found if columns is None else found.select(list(columns))
 
     def rows_of(self, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of some of its files, on the driver; by default with all columns."""
+        return self.dataset_of(files).to_table(columns=None if columns is None else list(columns))
+
+    def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
+        """Return some of its files for Arrow to read."""
         known = self.dataset
-        # Leave out the bounds: of a BOOLEAN column, see `by_statistics`, they would say that it holds no value.
         fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
-        chosen = pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
-        return chosen.to_table(columns=None if columns is None else list(columns))
+        return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
 
     def frame(self, spark: "SparkSession", filters: Filters) -> "DataFrame":
         """Return its rows as a DataFrame. Files that cannot hold such rows, by their statistics, are not opened."""
@@ -280,12 +266,13 @@ def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dat
     """Return the files with their sizes, so that a store need not be asked for them."""
     files = files_of(folder)
     known = delta.to_pyarrow_dataset(filesystem=files)
-    sizes, unread = _by_file(actions, "size_bytes"), _without_bounds(actions, known.schema)
+    is_bounded = BOUNDED in delta.metadata().configuration  # if not, an earlier version wrote bounds of all columns
+    sizes, unread = _by_file(actions, "size_bytes"), files_beyond_bounds(actions, known.schema)
     fragments = [
         known.format.make_fragment(
             one.path,
             filesystem=files,
-            partition_expression=None if one.path in unread else one.partition_expression,
+            partition_expression=one.partition_expression if is_bounded and one.path not in unread else None,
             file_size=sizes.get(one.path),
         )
         for one in known.get_fragments()
@@ -293,18 +280,19 @@ def _dataset(folder: Place, delta: DeltaTable, actions: pa.Table) -> pyarrow.dat
     return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, files)
 
 
-def _without_bounds(actions: pa.Table, schema: pa.Schema) -> set[str]:
-    """Return the files with values that no bound covers: instants of years such as 10000, and NaN.
+def files_beyond_bounds(actions: pa.Table, schema: pa.Schema) -> list[str]:
+    """Return the files that have bounds, but lack one of a column of instants that has values.
 
-    delta-rs reads such a bound as null, so no condition on the column would find a row of the file.
+    These are of years such as 10000, or -1: delta-rs reads them as null, so no condition on the column would find a
+    row of the file. Earlier versions wrote such files, and so does a writer of others that joins files.
     """
-    found: set[str] = set()
-    for name in (one.name for one in schema if pa.types.is_timestamp(one.type) or pa.types.is_floating(one.type)):
+    found: dict[str, None] = {}
+    for name in (one.name for one in schema if pa.types.is_timestamp(one.type)):
         if {f"min.{name}", f"max.{name}", f"null_count.{name}"} <= set(actions.column_names):
             has_value = pc.less(actions[f"null_count.{name}"], actions["num_records"])
             lacks_one = pc.or_(pc.is_null(actions[f"min.{name}"]), pc.is_null(actions[f"max.{name}"]))
-            found |= set(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
-    return found
+            found |= dict.fromkeys(actions["path"].filter(pc.and_(has_value, lacks_one)).to_pylist())
+    return list(found)
 
 
 class Opened:

@@ -69,7 +69,7 @@ _ON_ONE_MACHINE: Mapping[str, str] = {
     "spark.buffer.pageSize": "2m",
 }
 READS_OLD_VERSIONS: Mapping[str, str] = {
-    # By default Delta 4.4 refuses a version older than the table's `delta.deletedFileRetentionDuration`, which is 7 days,
+    # By default Delta 4.4 refuses a version older than the table's `delta.deletedFileRetentionDuration`, 7 days,
     # unless it is the newest one, whether or not a file of it was deleted. A file that is gone still is an error.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }

@@ -351,6 +351,18 @@ def test_a_snapshot_names_every_table_at_the_versions_of_one_commit(lake: Lake, 
         tm.consistent(warehouse, "shop", 2)
 
 
+def test_a_table_is_read_as_of_a_commit_without_what_a_batch_at_work_has_written(lake: Lake, log: BatchLog) -> None:
+    lake.create(LOG_CONTROL, LOG_CONTROL_SCHEMA)
+    for number in range(3):
+        lake.append_rows(LOG_CONTROL, tick(number), expect=number)
+        if number < 2:
+            done(log, versions={LOG_CONTROL: number + 1})
+    counts = [tm.table(lake.root.parent, "shop", LOG_CONTROL, batch_id).count_rows() for batch_id in (None, 0)]
+    assert counts == [2, 1]
+    with pytest.raises(LakeError, match="no table windows/none"):
+        tm.table(lake.root.parent, "shop", "windows/none")
+
+
 ALIVE: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {
     "none takes back": ([(3, 1), (4, 1)], [(3, 1), (4, 1)]),
     "one takes back": ([(0, 1), (1, 1), (2, 3), (-1, 3)], [(1, 1), (2, 3)]),

@@ -8,10 +8,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 
+from tests.hostile import CONDITIONS, HOSTILE, WAYS, ByDuckDB, in_sql, rows_of
+from tests.hostile import T as HOSTILE_TABLE
 from tidemark.resources.delta.files import size_of, vacuum
 from tidemark.resources.delta.lake import Lake
 
@@ -143,18 +147,20 @@ def statistics_of(lake: Lake, version: int) -> dict[str, Any]:
     return known
 
 
-def test_of_columns_without_an_order_no_bounds_are_told(lake: Lake) -> None:
+def test_bounds_are_those_of_our_own_numbers_and_instants_or_none(lake: Lake) -> None:
     spark = lake.session()
     columns = ", ".join(f"CAST(NULL AS {kind}) AS {name}" for name, kind in OUTER.items())
-    rows = spark.sql(f"SELECT 1 AS n, {columns}")
+    rows = spark.sql(
+        f"SELECT timestamp_micros(7) AS window_start, CAST(NULL AS BIGINT) AS _batch_id, 1 AS n, {columns}"
+    )
     lake.create(T, rows.schema)
     lake.append(T, rows, attempt=1, expect=0)
-    assert statistics_of(lake, 1) == {
-        "numRecords": 1,
-        "minValues": {"n": 1},
-        "maxValues": {"n": 1},
-        "nullCount": {"n": 0, "flag": 1},
-    }
+    at = {"window_start": "1970-01-01T00:00:00.000007Z"}
+    nulls = {"window_start": 0, "_batch_id": 1}
+    assert statistics_of(lake, 1) == {"numRecords": 1, "minValues": at, "maxValues": at, "nullCount": nulls}
+    far = rows.withColumn("window_start", F.expr("timestamp_micros(253402300800000000)"))  # the year 10000
+    lake.append(T, far, attempt=2, expect=1)
+    assert statistics_of(lake, 2) == {"numRecords": 1}
 
 
 def test_columns_are_found_by_name_and_missing_ones_are_null(lake: Lake) -> None:
@@ -198,3 +204,21 @@ def test_upkeep_clears_away_what_a_killed_write_has_left(lake: Lake) -> None:
     vacuum(lake, T, two_days, [1])
     assert [path.name[:10] for path in lake.path(T).glob("attempt-*")] == ["attempt-1-"]
     assert DeltaTable(str(lake.path(T))).count() == 5
+
+
+def test_spark_finds_the_same_with_bounds_as_in_all_rows(spark: SparkSession, tmp_path: Path) -> None:
+    rows = pa.concat_tables(map(rows_of, HOSTILE))
+    right = [ByDuckDB(rows)(condition) for condition in CONDITIONS]
+    tables = {way: WAYS[way](tmp_path / way) for way in ("in pieces", "joined")}
+    own = Lake(tmp_path / "own", session=lambda: spark)
+    own.create(HOSTILE_TABLE, rows.schema)
+    for version, file in enumerate(HOSTILE):
+        own.append(HOSTILE_TABLE, own.frame(HOSTILE_TABLE, rows_of(file)), attempt=version + 1, expect=version)
+    for way, lake in {**tables, "by Spark": own}.items():
+        table = f"delta.`{lake.path(HOSTILE_TABLE)}`"
+        counts = [
+            f"SELECT {n} AS n, count(*) AS c FROM {table} WHERE {in_sql(one)}" for n, one in enumerate(CONDITIONS)
+        ]
+        found = {row["n"]: row["c"] for row in spark.sql(" UNION ALL ".join(counts)).collect()}
+        wrong = [(in_sql(one), found[n], right[n]) for n, one in enumerate(CONDITIONS) if found[n] != right[n]]
+        assert not wrong, way
