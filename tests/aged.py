@@ -1,4 +1,4 @@
-"""Tables whose commits are days old: Spark takes the age of one from the modification time of its entry in the log."""
+"""Tables whose commits are days old: Spark takes that from the modification time of an entry of the log."""
 
 import os
 import time

@@ -510,6 +510,8 @@ def keep_readable(lake: "Lake", table: str, version: int, retain: timedelta | No
     within the retention.
     """
     there = _retention_of(lake.opened.seen(table).properties)
+    if retain is None and there is not None and there >= UNLIMITED:
+        return  # without a request to a store
     try:  # Spark, too, goes by the modification time of the entry
         age = timedelta(seconds=time.time() - entry_path(lake.path(table), version).stat().st_mtime)
     except FileNotFoundError:  # there is nothing to read
