@@ -219,7 +219,7 @@ class Version:
             return list(self.sizes)
         left = set() if stays is None else set(self.files_with(stays))
         found = [path for path in self.files_with(where) if path not in left]
-        if not any(isinstance(value, bool) for _, _, value in where):  # of a BOOLEAN a file often has both
+        if {name for name, _, _ in where} <= {*self.properties.get(BOUNDED, "").split(",")}:
             return found
         names = list(dict.fromkeys(name for name, _, _ in where))
         return [path for path in found if self.rows_of([path], names).filter(arrow_condition(where))]
