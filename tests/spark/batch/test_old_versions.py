@@ -15,6 +15,7 @@ from tidemark.resources.batches.committed import read
 from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.sources.delta import DeltaReader
+from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.table_versions import reading_place
 from tidemark.resources.spark.session import READS_OLD_VERSIONS
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA
@@ -100,7 +101,9 @@ def test_commits_of_others_are_read_whatever_their_age(spark: SparkSession, tmp_
 def everything(spark: SparkSession, base: Path, **settings: object) -> list[int]:
     """Read all that a source finds, version by version, and return the keys; those of rows that are gone negative."""
     named = {"name": "s", "kind": "delta", "path": "t", "schema": "k INT", "max_versions": 1}
-    reader, states, found = DeltaReader(DeltaSource.model_validate({**named, **settings}), base), [], []
+    reader = DeltaReader(DeltaSource.model_validate({**named, **settings}), base)
+    states: list[FileState] = []
+    found: list[int] = []
     while versions := (seen := reader.look(Knows(states))).versions:
         assert not seen.errors
         with reading_place(base / "shop") as place:
