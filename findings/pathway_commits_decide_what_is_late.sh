@@ -6,11 +6,13 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
 "$folder/venv/bin/pip" install --quiet pathway==0.33.0
 "$folder/venv/bin/python" - <<'PYTHON'
+import logging
 from datetime import timedelta
 from importlib.metadata import version
 
 import pathway as pw
 
+logging.disable(logging.INFO)
 print("pathway", version("pathway"))
 ROWS = ("2026-01-05T12:01:00+00:00", "2026-01-05T12:09:00+00:00", "2026-01-05T12:02:00+00:00")
 
