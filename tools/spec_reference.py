@@ -5,6 +5,7 @@ the tables, which is written by hand.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -163,9 +164,19 @@ def _escaped(text: str) -> str:
     return "`".join(part if i % 2 else part.replace("<", "\\<") for i, part in enumerate(parts))
 
 
+_OF_KEYS = "that of its keys"
+
+
+def _default_of_spec(key: str) -> object:
+    return getattr(Spec.model_fields.get(key), "default", None)
+
+
 def _default(key: str, schema: Json) -> str:
-    if isinstance(getattr(Spec.model_fields.get(key), "default", None), BaseModel):
-        return "that of its keys"
+    first, *rest = key.split(".")
+    model = reduce(lambda value, name: getattr(value, name, None), rest, _default_of_spec(first))
+    if isinstance(model, BaseModel):
+        others = model.model_dump(mode="json", exclude_defaults=True)
+        return f"`{{{', '.join(f'{name}: {value}' for name, value in others.items())}}}`" if others else _OF_KEYS
     value = schema.get("default")
     if value is None or value == []:
         return "none"
