@@ -461,7 +461,7 @@ def _of_pull(pull: Pull, cause: Cause, spec: Spec) -> str:
     share = 100 * pull.letters / pull.of
     found = f"{who} for {pull.letters:,} of {pull.of:,} late ones ({share:.0f} %), {far} (such as {record})"
     ways = [*_over(cause, spec), *_early(pull, spec), *_wider(cause, spec)]
-    return f"{found}. Write {' or '.join(ways)}" if ways else found
+    return f"{found}. Write {'; or '.join(ways)}" if ways else found
 
 
 def _who(trait: Trait) -> str:
