@@ -458,9 +458,14 @@ def _of_pull(pull: Pull, cause: Cause, spec: Spec) -> str:
     else:
         far = f"{_about(pull.behind_us)} ahead of half of the records that they shut out"
     who = f"records with {_who(pull.trait)} set the watermark" if pull.trait else "a few records set the watermark"
+    is_single = 10 * pull.alone >= 9 * pull.of
+    if is_single:
+        who = f"record {pull.seq}{f', with {_who(pull.trait)},' if pull.trait else ''} set the watermark"
     share = 100 * pull.letters / pull.of
     found = f"{who} for {pull.letters:,} of {pull.of:,} late ones ({share:.0f} %), {far} (such as {record})"
-    ways = [*_over(cause, spec), *_early(pull, spec), *_wider(cause, spec)]
+    ways = [*_over(cause, spec), *_early(pull, spec), *(() if is_single else _wider(cause, spec))]
+    if is_single:
+        found += f'. The log without it: `tidemark rejudge SPEC --exclude {pull.seq} --reason "…"`'
     return f"{found}. Write {'; or '.join(ways)}" if ways else found
 
 

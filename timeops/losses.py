@@ -134,6 +134,7 @@ class Pull:
         event_us: Its event time.
         arrival_us: Its arrival.
         letters: How many letters a watermark shut out that they set.
+        alone: How many the one at `seq` did.
         of: How many any watermark shut out that an event set.
         ahead_us: How far half of these letters had the watermark's event ahead of its own arrival, at least; None
             where arrivals do not follow event times, as where all was read at once.
@@ -145,6 +146,7 @@ class Pull:
     event_us: int
     arrival_us: int | None
     letters: int
+    alone: int
     of: int
     ahead_us: int | None
     behind_us: int
@@ -255,6 +257,7 @@ def pull_of(
         event_us=pulls["watermark_us"][0].as_py() + tolerance_us,
         arrival_us=first[ARRIVAL][0].as_py() if len(first) else None,
         letters=of_few,
+        alone=int(weights[0]),
         of=total,
         ahead_us=ahead if follows else None,
         behind_us=int(np.median(gaps)),
