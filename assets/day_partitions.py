@@ -1,24 +1,29 @@
-"""Days of window tables as Dagster's partitions: only the days that hold results.
+"""Days of window tables as Dagster's partitions: only the days that hold results, each with its materialization.
 
-Here: which days Dagster shows, and adding and removing them. Not here: computing days (backfill/), what a run reports
-about the days that it wrote (live.py).
+Here: which days Dagster shows, adding and removing them, and what it is told of them. Not here: computing days
+(backfill/), which days a run wrote (windows.py, rebuild/report.py).
 
-Dagster keeps the list in its instance. Runs add the days that they write. An instance may have no days of a window
-because it is new or of an older version. The next run, or look for work, adds the days of the table.
+Dagster keeps list and materializations in its instance. Runs add the days that they write. An instance may have no
+days of a window because it is new or of an older version. The next run, or look for work, adds the days of the table.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date
 
-from dagster import DagsterInstance, DynamicPartitionsDefinition
+from dagster import AssetMaterialization, DagsterInstance, DynamicPartitionsDefinition
 
-from tidemark.assets.windows import is_plain_day, rows_by_day
+from tidemark.assets.display import metadata as show
+from tidemark.assets.runs import Report, key
+from tidemark.assets.windows import is_plain_day, rows_by_day, rows_of_days
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.spec import Spec
 
 _AT_ONCE = 1_000
+_LONGEST_S = 20
+"""How long a run or look takes to report days that it did not write: Dagster ends a look after a minute."""
 
 
 def days_of(spec: Spec, window: str) -> DynamicPartitionsDefinition:
@@ -46,6 +51,23 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
             instance.add_dynamic_partitions(name, again[at : at + _AT_ONCE])
 
 
+def tell_days(
+    report: Report, workspace: Workspace, window: str, days: Mapping[str, int], about: show.Metadata
+) -> None:
+    """Report days that a batch wrote to Dagster, with the rows that it wrote and all rows that the day has."""
+    in_all = rows_of_days(workspace, tables.window_table(window), days)
+    shown = {**show.table_rows(workspace.lake, tables.window_table(window)), **about}
+    for day, rows in sorted(days.items()):
+        _tell(
+            report, workspace, window, day, {**shown, **show.partition_rows(in_all[day]), **show.rows_written(rows)}
+        )
+
+
+def _tell(report: Report, workspace: Workspace, window: str, day: str, about: show.Metadata) -> None:
+    asset = key(workspace.spec, tables.window_table(window))
+    report(AssetMaterialization(asset, partition=day, metadata=about))
+
+
 def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collection[str] | None = None) -> None:
     """Let Dagster show the days with results as of the last commit, and no other; by default of all windows."""
     for window in (one for one in workspace.spec.windows if only is None or one.name in only):
@@ -54,11 +76,28 @@ def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collec
         show_days(instance, workspace.spec, window.name, held)
 
 
-def show_days_first(instance: DagsterInstance, workspace: Workspace) -> None:
-    """Add the days of the tables where an instance has none yet: it is new, or of a version that kept no list."""
+def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
+    """Add the days of the tables where an instance has none yet, and report shown days that it never saw made.
+
+    The instance is new, or of a version that kept no list or reported no such days. While a day is shown and not
+    materialized, conditions of assets downstream wait for it. Return whether some are left: of many days, those are
+    reported that a run or look has time for, the newest first.
+    """
+    end = time.monotonic() + _LONGEST_S
     for window in workspace.spec.windows:
+        table = tables.window_table(window.name)
         if not shown_days(instance, workspace.spec, window.name):
             show_days(instance, workspace.spec, window.name, _held(workspace, window.name))
+        told = instance.get_materialized_partitions(key(workspace.spec, table))
+        untold = [day for day in shown_days(instance, workspace.spec, window.name) if day not in told]
+        rows = rows_of_days(workspace, table, filter(_is_day, untold)) if untold and workspace.exists else {}
+        shown = show.table_rows(workspace.lake, table) if rows else {}
+        for day, n in sorted(rows.items(), reverse=True):  # a day that a person has added has no rows yet
+            if time.monotonic() > end:
+                return True
+            about = {**shown, **show.partition_rows(n)}
+            _tell(instance.report_runless_asset_event, workspace, window.name, day, about)
+    return False
 
 
 def ensure_day(key: str) -> None:
@@ -67,17 +106,20 @@ def ensure_day(key: str) -> None:
     Raises:
         SpecError: It is not a day.
     """
-    try:
-        date.fromisoformat(key)
-        is_day = is_plain_day(key)
-    except ValueError:
-        is_day = False
-    if not is_day:
+    if not _is_day(key):
         raise SpecError(
             f"The partition `{key}` is no day",
             expected="a day such as 2026-01-31",
             remedy="delete this partition in Dagster, and choose days",
         )
+
+
+def _is_day(key: str) -> bool:
+    try:
+        date.fromisoformat(key)
+    except ValueError:
+        return False
+    return is_plain_day(key)
 
 
 def _name(spec: Spec, window: str) -> str:

@@ -4,7 +4,15 @@ Here: the decision of an operator as a batch of its own. Not here: how such chan
 (resources/delta/undoing.py).
 """
 
+from collections.abc import Mapping
+
+from dagster import DagsterInstance
+
+from tidemark.assets.day_partitions import show_days_held, tell_days
+from tidemark.assets.display import metadata as show
 from tidemark.assets.planning import at_work, begin
+from tidemark.assets.windows import rows_by_day
+from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.undoing import Change, foreign_changes, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
@@ -20,11 +28,14 @@ def _base(workspace: Workspace) -> dict[str, int]:
     return {table: workspace.base_of(table) for table in workspace.tables if workspace.lake.exists(table)}
 
 
-def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: bool) -> list[Change]:
+def decide_on_changes(
+    workspace: Workspace, reason: str, run_id: str, *, keep: bool, instance: DagsterInstance
+) -> list[Change]:
     """Keep the changes of others, or take them back, and note that in `batches`.
 
     Also takes back what an unfinished batch has written; the next run does that batch anew. Unless `keep`, tables are
-    restored to the last commit. `batches` keeps the reason. Return the changes that were decided on.
+    restored to the last commit. `batches` keeps the reason. Dagster is told of days that have another number of rows
+    now. Return the changes that were decided on.
 
     Raises:
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.
@@ -37,6 +48,8 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
             expected="a change such as a DELETE",
             remedy="Make the change first, while no run is at work.",
         )
+    changed = {change.table for change in found} if keep else set()
+    before = {name: rows_by_day(workspace, of) for name, of in workspace.window_tables.items() if of in changed}
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
     given = {"decision": "kept" if keep else "taken back", "changes": [*map(_as_json, found)]}
     fingerprint = last.plan.fingerprint if last else None
@@ -49,7 +62,19 @@ def decide_on_changes(workspace: Workspace, reason: str, run_id: str, *, keep: b
             for table, version in _base(workspace).items()
         }
         workspace.batches.commit(plan, {"changes": len(found)}, versions, workspace.clock.now(), reason=reason)
+    _tell(instance, workspace, plan, before)
     return found
+
+
+def _tell(
+    instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Mapping[str, int]]
+) -> None:
+    """Report the days of windows that lost or gained rows to Dagster, without a run."""
+    show_days_held(instance, workspace, before.keys())
+    for name, rows in before.items():
+        now, report = rows_by_day(workspace, workspace.window_tables[name]), instance.report_runless_asset_event
+        days = {day: max(n - rows.get(day, 0), 0) for day, n in now.items() if n != rows.get(day, 0)}
+        tell_days(report, workspace, name, days, {"batch": show.number_of(plan)})
 
 
 def _as_json(change: Change) -> dict[str, object]:

@@ -16,19 +16,20 @@ from pydantic import Field
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.corrections import due
-from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
+from tidemark.assets.day_partitions import show_days, show_days_first, tell_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
+from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild, take_new_names
-from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster
+from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster, under_run
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
-from tidemark.assets.windows import aggregate_windows, days_of_batch, rows_of_days
+from tidemark.assets.windows import aggregate_windows, days_of_batch
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end, records_in
@@ -134,7 +135,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[StageResult]:
         say_who_runs(context)
-        workspace = run.workspace(tidemark_spark)
+        workspace = run.workspace(context, tidemark_spark)
         workspace.tell("looking for new input")
         workspace.ensure_whole()
         ensure_taken(workspace)
@@ -217,12 +218,12 @@ def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
     for sentence in corrected.sentences:
         workspace.tell(sentence)
     try:
-        rebuild(workspace, context.run.run_id, "; ".join(corrected.sentences[:_MOST_NAMED]))
+        why, telling = "; ".join(corrected.sentences[:_MOST_NAMED]), Telling(context.instance, under_run(context))
+        rebuild(workspace, context.run.run_id, why, telling=telling)
     except BusyError as error:
         if corrected.moves_clock:  # what is read now would get a wrong one
             raise
         workspace.tell(f"{error.found} It takes in what is corrected: it begins again when it comes to its end.")
-    show_days_held(context.instance, workspace)
 
 
 def _ordered_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
@@ -233,7 +234,7 @@ def _ordered_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_whole(context, spec)
-        workspace = run.workspace(tidemark_spark)
+        workspace = run.workspace(context, tidemark_spark)
         segment = _next(workspace, tidemark_batch)
         if segment.is_empty:
             context.log.info("nothing new")
@@ -267,7 +268,7 @@ def _of_batch(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         _ensure_whole(context, spec)
-        batch = run.batch(tidemark_spark, context.run.run_id)
+        batch = run.batch(context, tidemark_spark)
         if batch is None:
             raise _not_whole(spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
@@ -326,12 +327,7 @@ def _commit(context: dg.AssetExecutionContext, batch: Batch, run: LiveRun) -> sh
     workspace.tell(_progress(workspace, plan, now))
     for name, days in (days_of_batch(batch) if spec.windows else {}).items():
         show_days(context.instance, spec, name, days)
-        table = tables.window_table(name)
-        about = {**show.table_rows(workspace.lake, table), "batch": show.number_of(plan)}
-        in_all = rows_of_days(workspace, table, days)
-        for day, n in days.items():
-            of_day = {**about, **show.partition_rows(in_all[day]), **show.rows_written(n)}
-            context.log_event(dg.AssetMaterialization(key(spec, table), partition=day, metadata=of_day))
+        tell_days(under_run(context), workspace, name, days, {"batch": show.number_of(plan)})
     keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, this_process
+from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, process_of
 from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
@@ -64,7 +64,7 @@ def begin(
     """
     return workspace.batches.begin(
         kind,
-        this_process(run_id),
+        process_of(workspace.process(), run_id),
         workspace.clock.now(),
         after=after.batch_id if after else None,
         first_seq=seqs[0],

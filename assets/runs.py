@@ -5,6 +5,8 @@ assets (live.py, backfill/partitions.py), the checks (asset_checks.py), the erro
 when a failed run is launched again (pipelines/launching.py).
 """
 
+import multiprocessing
+import os
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
@@ -16,7 +18,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.judging import batch_at_work
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
-from tidemark.resources.batches.plans import Plan, this_process
+from tidemark.resources.batches.plans import Owner, Plan, process_of
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.lake import ConflictError
 from tidemark.resources.machine import ensure_not_stopped, stop_signal
@@ -24,7 +26,10 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 from tidemark.timeops.spec import Spec
 
-OpenWorkspace = Callable[[LazyPySparkResource], Workspace]
+Report = Callable[[dg.AssetMaterialization | dg.AssetCheckEvaluation], None]
+"""Reports a materialization or a check to Dagster, under the run at work or under none."""
+StageContext = dg.OpExecutionContext | dg.AssetExecutionContext | dg.AssetCheckExecutionContext
+OpenWorkspace = Callable[[StageContext, LazyPySparkResource], Workspace]
 
 SPARK = "tidemark_spark"
 """Key of the Spark resource, by which assets and checks name it: unlike `spark`, no other project has it."""
@@ -80,10 +85,13 @@ class LiveRun:
         self._batch = batch_at_work(workspace, plan)
         return self._batch
 
-    def batch(self, spark: LazyPySparkResource, run_id: str) -> Batch | None:
-        """Return the batch that a run has taken on; None if it has none."""
-        workspace = self.workspace(spark)
-        plan = batch_of(workspace, run_id)
+    def batch(self, context: StageContext, spark: LazyPySparkResource) -> Batch | None:
+        """Return the batch that a run has taken on; None if it has none.
+
+        A run that goes on from where another one failed has the batch of that one.
+        """
+        workspace = self.workspace(context, spark)
+        plan = batch_of(workspace, context.run.run_id) or _inherited(context, workspace)
         if plan is None:
             return None
         if self._batch is None or self._batch.plan.attempt != plan.attempt:
@@ -108,10 +116,61 @@ def was_interrupted(error: BaseException | None) -> bool:
     return stopped or was_interrupted(error.__cause__ or error.__context__)
 
 
-def say_who_runs(context: dg.AssetExecutionContext) -> None:
-    """Name this process on its run: a machine that goes down says no more, and leaves its run as «started»."""
-    run_id = context.run.run_id
-    context.instance.add_run_tags(run_id, {PROCESS_TAG: this_process(run_id).text})
+def process_of_run(context: StageContext) -> Owner:
+    """Return the process that a run ends with, as the owner of its batches.
+
+    Dagster's multiprocess executor starts a process for each step, which is gone when the next step begins. The run
+    goes on for as long as the process that starts them.
+    """
+    run_id, here = context.run.run_id, os.getpid()
+    parent = multiprocessing.parent_process()  # a server of code starts processes of runs in the same way
+    if parent is None or parent.pid is None:
+        return process_of(here, run_id)
+    started = context.instance.get_records_for_run(run_id, of_type=dg.DagsterEventType.STEP_WORKER_STARTED).records
+    events = [record.event_log_entry.dagster_event for record in started]
+    is_of_step = any(event is not None and event.pid == here for event in events)
+    return process_of(parent.pid if is_of_step else here, run_id)
+
+
+def under_run(context: StageContext) -> Report:
+    """Return what reports to Dagster under the run of a stage, as soon as the stage yields or ends."""
+    log: Any = context  # `log_event` takes results of checks too, which its annotation leaves out
+    report: Report = log.log_event
+    return report
+
+
+def say_who_runs(context: StageContext) -> None:
+    """Name the process of a run on it: a machine that goes down says no more, and leaves its run as «started»."""
+    context.instance.add_run_tags(context.run.run_id, {PROCESS_TAG: process_of_run(context).text})
+
+
+def own_tag(instance: dg.DagsterInstance, run: dg.DagsterRun, name: str) -> str | None:
+    """Return a tag that a run was given; Dagster copies those of a run that failed to the run that repeats it."""
+    before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
+    found = run.tags.get(name)
+    return None if before is not None and found == before.tags.get(name) else found
+
+
+def _inherited(context: StageContext, workspace: Workspace) -> Plan | None:
+    """Take over the batch of the run that this one repeats from where it failed; return None if there is none.
+
+    What earlier stages have written stays, so the attempt is the same, and no process of the other run may write.
+    """
+    run = context.run
+    plan = workspace.batches.pending("process") if workspace.exists else None
+    if plan is None or plan.owner.id not in (run.parent_run_id, run.root_run_id):
+        return None
+    before = context.instance.get_run_by_id(plan.owner.id)
+    if before is None or not before.is_finished:
+        return None
+    here, now = process_of_run(context), workspace.clock.now()
+    is_here = (plan.owner.host, plan.owner.pid) == (here.host, here.pid)
+    if plan.owner.host == here.host and not is_here and not plan.is_left(now):
+        raise BusyError(
+            f"Run {plan.owner.id} has failed, and {plan.owner} is still at work on batch {plan.batch_id}.",
+            remedy="Wait until that process has ended, or end it; then run again.",
+        )
+    return workspace.batches.hand_over(plan, here, now)
 
 
 def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given, Iterator[Result]]:

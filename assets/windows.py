@@ -5,7 +5,7 @@ what windows need of earlier batches (state/windows.py).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, timedelta
 
 import numpy as np
@@ -29,6 +29,7 @@ from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.windows.revisions import changes
 
 _DAY_US = 86_400_000_000
+_MOST_RANGES = 20  # of days, before reading each by itself costs more than reading all between them
 _FIRST, _LAST = date(1, 1, 3), date(9999, 12, 28)
 _FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
 
@@ -117,24 +118,31 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
 
 def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mapping[str, int]:
     """Count the rows that a table of windows has of some days, as of the last commit."""
-    zone, asked = workspace.spec.partitions.time_zone, sorted(days)
+    zone, asked = workspace.spec.partitions.time_zone, {*days}
     if not all(map(is_plain_day, asked)):
         return rows_by_day(workspace, table)
     found = Counter[str]()
-    for day in asked:
-        if day not in found:  # days that follow one another are read together
-            last = first = date.fromisoformat(day)
-            while (last + timedelta(days=1)).isoformat() in asked:
-                last += timedelta(days=1)
-            begin, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
-            found.update(rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
-    return found
+    for first, last in _together(sorted(map(date.fromisoformat, asked))):
+        begin, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
+        found.update(rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
+    return Counter({day: n for day, n in found.items() if day in asked})
 
 
-def rows_by_day(workspace: Workspace, table: str, which: Filters = ()) -> Counter[str]:
-    """Count the rows of a table of windows by the day of `window_start`, as of the last commit."""
-    days = Counter[str]()
-    for piece in pieces(workspace.lake, table, workspace.base_of(table), ["window_start"], which):
+def _together(days: Sequence[date]) -> list[tuple[date, date]]:
+    """Return ranges that hold days: consecutive days are read together, and all days where there are many ranges."""
+    ranges = list[tuple[date, date]]()
+    for day in days:
+        if ranges and day - ranges[-1][1] == timedelta(days=1):
+            ranges[-1] = (ranges[-1][0], day)
+        else:
+            ranges.append((day, day))
+    return ranges if len(ranges) <= _MOST_RANGES else [(days[0], days[-1])]
+
+
+def rows_by_day(workspace: Workspace, table: str, which: Filters = (), *, version: int | None = None) -> Counter[str]:
+    """Count the rows of a table of windows by the day of `window_start`, by default as of the last commit."""
+    days, as_of = Counter[str](), workspace.base_of(table) if version is None else version
+    for piece in pieces(workspace.lake, table, as_of, ["window_start"], which):
         starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
         days.update(counts_by_day(starts_us, workspace.spec.partitions.time_zone))
     return days

@@ -15,8 +15,7 @@ from benchmarks.logs import land_busy_keys
 from benchmarks.machine import family
 from benchmarks.micro_batches import SPEC
 from benchmarks.timing import INTO, Figure, Report
-from tidemark.pipelines.rebuilding import rebuild_pipeline
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace

@@ -37,7 +37,7 @@ from pyspark.sql import SparkSession
 from tidemark.assets.asset_checks import live_checks
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
-from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace
+from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.rebuilding import rebuild_jobs
@@ -259,19 +259,22 @@ def _opener(
     accepted: Acceptance | None,
     tell: Callable[[str], None],
 ) -> OpenWorkspace:
-    given: list[LazyPySparkResource] = []
+    given: list[tuple[StageContext, LazyPySparkResource]] = []
     sessions: list[SparkSession] = []
 
     def session() -> SparkSession:
         if not sessions:
             open_session(choice, tell)
-            sessions.append(given[0].spark_session)
+            sessions.append(given[0][1].spark_session)
         return sessions[0]
 
-    workspace = replace(looks, session=session, accepted=accepted, tell=tell)
+    def process() -> int:
+        return process_of_run(given[0][0]).pid
 
-    def opened(spark: LazyPySparkResource) -> Workspace:
-        given[:] = [spark]
+    workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell)
+
+    def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:
+        given[:] = [(context, spark)]
         return workspace
 
     return opened

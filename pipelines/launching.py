@@ -27,7 +27,7 @@ from dagster import (
 from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
-from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
+from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
@@ -60,6 +60,7 @@ def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
         description=f"Runs {name} at `{cron}` (UTC), if input is waiting or a batch was not finished.",
     )
     def at_its_times(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
+        show_days_first(context.instance, workspace)
         return _decided(look(workspace), workspace, job, context)
 
     return at_its_times
@@ -82,8 +83,9 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
         if context.cursor == seen:
             return SkipReason("no file and no batch changed since the last look, which found nothing to do")
         work = look(workspace)
+        untold = show_days_first(context.instance, workspace)
         # The cursor holds the signature of what needs no second look.
-        context.update_cursor(None if work.is_there or work.may_ripen else seen)
+        context.update_cursor(None if work.is_there or work.may_ripen or untold else seen)
         return _decided(work, workspace, job, context)
 
     return on_new_input
@@ -94,7 +96,6 @@ def _decided(
 ) -> RunRequest | SkipReason:
     """Do as `decide`, after the end of abandoned runs; the tick names these."""
     tell_dagster(context.instance, workspace.spec, work.held_back)
-    show_days_first(context.instance, workspace)
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)
@@ -118,15 +119,15 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
             f"; {work.sentence}"
         )
     before = instance.get_run_records(RunsFilter(job_name=job, tags={WORK_TAG: work.key}))
-    if before and (reason := _better_wait(before, workspace.clock.now())):
+    if before and (reason := _better_wait(before, instance, workspace.clock.now())):
         return SkipReason(f"{reason}; {work.sentence}")
     return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key, INPUT_TAG: come})
 
 
-def _better_wait(before: Sequence[RunRecord], now: datetime) -> str:
+def _better_wait(before: Sequence[RunRecord], instance: DagsterInstance, now: datetime) -> str:
     """Say why work is not tried again now that earlier runs have left it as it was; empty if it is."""
     last = before[0].dagster_run  # the newest comes first
-    if last.tags.get(FAILURE_TAG) == LASTING:
+    if own_tag(instance, last, FAILURE_TAG) == LASTING:
         return f"run {last.run_id} failed and would again: it is tried anew when the input or the spec changes"
     ended = instant_of(int((before[0].end_time or 0) * 1e6))
     due = ended + min(_FIRST_WAIT * 2 ** min(len(before) - 1, 10), _LONGEST_WAIT)
@@ -144,7 +145,8 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
     """
     said = []
     for record in instance.get_run_records(RunsFilter(statuses=_AT_WORK)):
-        why = _why_dead(workspace, record, is_of_job=record.dagster_run.job_name == job)
+        process = own_tag(instance, record.dagster_run, PROCESS_TAG) or ""
+        why = _why_dead(workspace, record, process, is_of_job=record.dagster_run.job_name == job)
         if why:
             said.append(f"run {record.dagster_run.run_id} is over: {why}")
             instance.report_run_failed(
@@ -155,12 +157,12 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
     return said
 
 
-def _why_dead(workspace: Workspace, record: RunRecord, *, is_of_job: bool) -> str:
-    """Say why no process can be at work on a run; empty if one may be."""
+def _why_dead(workspace: Workspace, record: RunRecord, process: str, *, is_of_job: bool) -> str:
+    """Say why no process can be at work on a run; empty if one may be. `process` is what the run says of its own."""
     run, now = record.dagster_run, workspace.clock.now()
     pending = workspace.batches.pending() if workspace.exists else None
     plan = pending if pending is not None and pending.owner.id == run.run_id else None
-    owner = plan.owner if plan else owner_in(run.tags.get(PROCESS_TAG, ""), run.run_id)
+    owner = plan.owner if plan else owner_in(process, run.run_id)
     heard = _last_heard_of(workspace, record, plan)
     if owner is not None and is_gone(owner, heard if is_of_job or plan else now, now):
         work = f", which had batch {plan.batch_id}" if plan else ""

@@ -1,9 +1,9 @@
-"""Running a pipeline in this process: micro-batch after micro-batch until nothing is waiting, or days of its windows.
+"""Running a pipeline in this process: micro-batches until nothing is waiting, days of its windows, a rebuild.
 
-Here: the loop, what a run did in plain values, days computed anew by one run of the assets that the UI materializes,
-and how Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names
-no code location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
-commands/), what a batch does, the computation of days (assets/backfill).
+Here: the loop, what a run did in plain values, days and tables made anew by one run of what the UI launches, and how
+Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names no code
+location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
+commands/), what a batch does, the computation of days and of rebuilds (assets/).
 """
 
 import json
@@ -35,12 +35,14 @@ from tidemark.assets.judging import clock_of_tick
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed
+from tidemark.assets.rebuild.rejudging import Decision
 from tidemark.assets.runs import ATTENDED_TAG, key
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.rebuilding import Rebuilt, chosen_windows, rebuild_jobs
 from tidemark.resources.batches.plans import BatchInput, Commit, Counts
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -239,8 +241,9 @@ def _run_once(
         raise
     if not result.success:
         raise failure_of(result, _give_up(workspace, run_id))
-    evaluations = result.get_asset_check_evaluations()
-    failed = [one for one in evaluations if not one.passed and one.check_name != HELD_BACK]  # the report names these
+    # What a rebuild within the run told is told again by the batch after it.
+    newest = {one.asset_check_key: one for one in result.get_asset_check_evaluations()}.values()
+    failed = [one for one in newest if not one.passed and one.check_name != HELD_BACK]  # the report names these
     return tuple(f"check {one.check_name}: {one.description}" for one in failed)
 
 
@@ -261,6 +264,7 @@ def execute(
     *,
     assets: Sequence[AssetKey] | None = None,
     resources: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    ops: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     tags: Mapping[str, str] = MappingProxyType({}),
 ) -> ExecuteInProcessResult:
     """Run a job in this process for a person who waits for it; whatever becomes of it, its run ends.
@@ -268,14 +272,15 @@ def execute(
     Raises:
         KeyboardInterrupt: The operator stopped it between two stages. Inside of one it is the failure of the stage.
     """
-    config = {"resources": {name: {"config": given} for name, given in resources.items()}, "loggers": QUIET}
+    each = {"resources": resources, "ops": ops}
+    config = {of: {name: {"config": given} for name, given in asked.items()} for of, asked in each.items() if asked}
     try:
         return job.execute_in_process(
             instance=instance,
             run_id=run_id,
             raise_on_error=False,
             asset_selection=assets,
-            run_config=config,
+            run_config=config | {"loggers": QUIET},
             tags={ATTENDED_TAG: "true", **tags},
         )
     finally:
@@ -415,6 +420,7 @@ def rebuild(
         show_days_held(instance, workspace)
     if not result.success:
         raise failure_of(result, None)
+    show_days_first(instance, workspace)
     return workspace.batches.history("backfill", after=before)
 
 
@@ -441,3 +447,37 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
     if last > today:
         raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} ({zone})")
     return days_of_zone(first, last, zone)
+
+
+def rebuild_pipeline(
+    file: SpecFile,
+    settings: Settings,
+    reason: str | None = None,
+    windows: Sequence[str] = (),
+    decision: Decision | None = None,
+    *,
+    to_spec: bool = False,
+    instance: DagsterInstance,
+    tell: Callable[[str], None] = silent,
+) -> Rebuilt | None:
+    """Make all derived tables of a pipeline anew from its log, in one run; return None if there was nothing to do.
+
+    With `windows`, only these and the windows over them are made anew. With `to_spec`, it is no more than the spec
+    asks for. A decision takes records out of the log, or back into it. `batches` and `log_control` keep the reason.
+
+    Raises:
+        TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
+    """
+    asked: dict[str, Any] = {"reason": reason, "windows": [*windows], "to_spec": to_spec}
+    if decision is not None:
+        asked = {**asdict(decision), "exclude": [*decision.exclude], "include": [*decision.include]}
+    elif windows:
+        chosen_windows(file.spec, windows)  # a wrong name is no run
+    rebuilt: list[Rebuilt] = []
+    jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
+    job, what = (jobs[0], "rebuild") if decision is None else (jobs[1], "rejudge")
+    given = {name: value for name, value in asked.items() if value}
+    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": given})
+    if not result.success:
+        raise failure_of(result, None)
+    return rebuilt[0] if rebuilt else None

@@ -13,7 +13,7 @@ from pathlib import Path
 import dagster as dg
 from pydantic import Field
 
-from tidemark.assets.day_partitions import show_days_held
+from tidemark.assets.day_partitions import show_days_first, show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
@@ -101,6 +101,7 @@ def maintain(
     pages = forget_pages(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
+    show_days_first(instance, workspace)
     jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "maintain")), BY_HAND)
     return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
 

@@ -5,6 +5,7 @@ Here: these parts of one pipeline in one warehouse. Not here: whether its tables
 """
 
 import json
+import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -116,6 +117,7 @@ class Workspace:
         warehouse: Folder of all pipelines' tables.
         session: Returns the Spark session; called only when Spark is needed.
         clock: The wall clock.
+        process: Returns the number of the process that its batches are owned by: when it ends, others may take over.
         accepted: A batch that an operator accepts although a blocking check failed.
         tell: Reports the current work to an operator who waits for it.
         memory: Rows that were read before, shared by all that look at the same pipeline in one run.
@@ -129,6 +131,7 @@ class Workspace:
     warehouse: Place
     session: "Callable[[], SparkSession]" = without_spark
     clock: Clock = field(default_factory=Clock)
+    process: Callable[[], int] = os.getpid
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
     memory: Memory = field(default_factory=Memory, repr=False)

@@ -14,12 +14,22 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.day_partitions import days_of, ensure_day, show_days, shown_days
+from tidemark.assets.day_partitions import days_of, ensure_day, show_days, shown_days, tell_days
 from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.runs import RETRIES, OpenWorkspace, key, pool_of, run_tags, say_who_runs, told_to_dagster
+from tidemark.assets.runs import (
+    RETRIES,
+    OpenWorkspace,
+    key,
+    pool_of,
+    run_tags,
+    say_who_runs,
+    told_to_dagster,
+    under_run,
+)
 from tidemark.assets.spec_changes import windows_to_make_anew
-from tidemark.assets.windows import days_of_batch, rows_by_day
+from tidemark.assets.windows import days_of_batch, rows_by_day, rows_of_days
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.workspace import Workspace
@@ -61,7 +71,7 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> dg
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:
         say_who_runs(context)
-        workspace = open_workspace(tidemark_spark)
+        workspace = open_workspace(context, tidemark_spark)
         workspace.ensure_whole()
         asked = context.partition_keys
         for day in asked:
@@ -70,14 +80,13 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> dg
         chosen = days_of_zone(first, last, zone)
         plan, written = _compute(context, workspace, window, asked, chosen)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
-        rows = written.pop(window.name, {})
+        rows, in_all = written.get(window.name, {}), rows_of_days(workspace, table, asked)
         for day in asked:  # each has its own metadata
-            context.add_asset_metadata(_written_whole(rows.get(day, 0)), partition_key=day)
+            of_day = {**show.partition_rows(in_all.get(day, 0)), **show.rows_written(rows.get(day, 0))}
+            context.add_asset_metadata(of_day, partition_key=day)
         between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
         for name, days in (written | {window.name: between}).items():
-            of_window = key(spec, tables.window_table(name))
-            for day, n in days.items():
-                context.log_event(dg.AssetMaterialization(of_window, partition=day, metadata=_written_whole(n)))
+            tell_days(under_run(context), workspace, name, days, {"batch": show.number_of(plan)})
             show_days(context.instance, spec, name, days)
         show_days(context.instance, spec, window.name, rows)
         named = dg.MetadataValue.text("{} to {}".format(*chosen))
@@ -85,10 +94,6 @@ def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> dg
         yield dg.MaterializeResult(metadata=about)
 
     return window_days
-
-
-def _written_whole(rows: int) -> show.Metadata:
-    return {**show.partition_rows(rows), **show.rows_written(rows)}
 
 
 def _compute(
@@ -101,11 +106,21 @@ def _compute(
     """Compute days of a window; with all of its days, windows that a change of the spec asks for, whole.
 
     Returns:
-        The batch, and the rows of each day that it wrote, by window.
+        The batch, and the rows of each day that it wrote, by window; where windows are made anew, of this one alone:
+        the rebuild reports the days of the others.
     """
     run_id, anew = context.run.run_id, windows_to_make_anew(workspace)
     if window.name in anew and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
-        plan = rebuild(workspace, run_id, "all days in Dagster", anew).plan
-        return plan, {name: rows_by_day(workspace, tables.window_table(name)) for name in anew}
+        report, key_of_window = under_run(context), key(workspace.spec, tables.window_table(window.name))
+
+        def report_others(event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
+            """Report all but the days that were asked for, which the run yields."""
+            if event.asset_key != key_of_window or event.partition not in asked:
+                report(event)
+
+        telling = Telling(context.instance, report_others)
+        plan = rebuild(workspace, run_id, "all days in Dagster", anew, telling=telling).plan
+        rows = rows_by_day(workspace, tables.window_table(window.name))
+        return plan, {window.name: {day: n for day, n in rows.items() if day in asked}}
     plan = rebuild_days(workspace, window, *chosen, run_id).plan
     return plan, {**days_of_batch(BatchWriter(workspace, plan))}

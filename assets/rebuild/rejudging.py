@@ -11,6 +11,7 @@ import numpy as np
 
 from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
 from tidemark.assets.log_control import EXCLUDE, INCLUDE, control_item
+from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import OPEN_END, rebuild
 from tidemark.resources import tables
@@ -41,7 +42,7 @@ class Decision:
     include: Collection[int] = ()
 
 
-def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Commit, int]:
+def rejudge(workspace: Workspace, run_id: str, decision: Decision, *, telling: Telling) -> tuple[Commit, int]:
     """Judge the log anew without some records, or with them again; return the commit and the number of records.
 
     Raises:
@@ -53,7 +54,7 @@ def rejudge(workspace: Workspace, run_id: str, decision: Decision) -> tuple[Comm
     said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
     argument = json.dumps(said, separators=(",", ":"))
     item = control_item(OPEN_END, kind, decision.reason, argument=argument)
-    return rebuild(workspace, run_id, decision.reason, items=[item]), len(numbers)
+    return rebuild(workspace, run_id, decision.reason, items=[item], telling=telling), len(numbers)
 
 
 def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:

@@ -12,7 +12,7 @@ has them: rows lead by them to their batch, and the newest row of state is the o
 import json
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
@@ -43,6 +43,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import remove_tree
+from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.rules import Waiter
@@ -130,12 +131,14 @@ class Shadow:
         run_id: The id of the run or command.
         windows: Names of the windows to make anew, with the windows over them; none for all tables.
         items: Control items that take records out of the log, or back into it.
+        checked: The results of checks of all pieces: of each expectation the last, or the last that failed.
     """
 
     workspace: Workspace
     run_id: str
     windows: tuple[str, ...] = ()
     items: tuple[Mapping[str, Any], ...] = ()
+    checked: dict[Expectation, Checked] = field(default_factory=dict)
 
     @cached_property
     def tables(self) -> Workspace:
@@ -350,9 +353,23 @@ class Shadow:
                 if beside.spec.windows:
                     aggregate_windows(batch)
                 write_dead_letters(batch)
-                _check(batch)
+                self._check(batch)
             counts, versions = beside.progress.counts_of(plan.batch_id), beside.outputs(plan)
             beside.batches.commit(plan, counts, versions, beside.clock.now())
+
+    def _check(self, batch: Batch) -> None:
+        """Run the checks of what a piece wrote; a LakeError names a failed check that holds a batch back."""
+        for asset in CHECKS:
+            for checked in check_rows(batch, asset):
+                expectation = checked.expectation
+                if expectation.blocking and not checked.passed:
+                    raise LakeError(
+                        f"check {expectation.name} failed in the rebuild. {checked.message}",
+                        expected="all blocking checks of a batch to pass before it is committed",
+                        remedy="The tables are as they were. Report what the check found.",
+                    )
+                if self.checked.get(expectation, checked).passed:
+                    self.checked[expectation] = checked
 
     def _number_after(self, last: Commit | None) -> int:
         after = last.batch_id if last else 0
@@ -429,18 +446,6 @@ def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> Non
         ensure_windows_rebuildable(workspace, windows)
     else:
         ensure_rebuildable(workspace)
-
-
-def _check(batch: Batch) -> None:
-    """Run the checks that hold a batch back; a LakeError says which one failed."""
-    for asset in CHECKS:
-        for checked in check_rows(batch, asset):
-            if checked.expectation.blocking and not checked.passed:
-                raise LakeError(
-                    f"check {checked.expectation.name} failed in the rebuild. {checked.message}",
-                    expected="all blocking checks of a batch to pass before it is committed",
-                    remedy="The tables are as they were. Report what the check found.",
-                )
 
 
 def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:

@@ -27,6 +27,7 @@ from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, control_item, recorded, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
+from tidemark.assets.rebuild.report import Telling, tell_rebuilt
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
     corrections,
@@ -61,6 +62,8 @@ def rebuild(
     reason: str | None = None,
     windows: Sequence[str] = (),
     items: Sequence[Mapping[str, Any]] = (),
+    *,
+    telling: Telling,
 ) -> Commit:
     """Make all derived tables anew from the log under the spec as it is, and switch to them in one commit.
 
@@ -72,6 +75,7 @@ def rebuild(
         reason: Why; kept in `batches` and `log_control`.
         windows: Make only these windows anew, and the windows over them.
         items: Control items that take records out of the log, or back into it.
+        telling: How Dagster is told of what was written.
 
     Raises:
         LakeError: There is no log to judge, or a check failed.
@@ -86,10 +90,13 @@ def rebuild(
         shadow.keep_numbers()
         planned = when_free(workspace, partial(_plan, shadow, shadow.fill_rest()))
     plan, broken = planned
+    last = workspace.batches.last_commit()
+    before = last.table_versions if last else {}
     with at_work(workspace, plan):
         shadow.catch_up(is_last=True)
         committed = (_switch_windows if windows else _switch)(shadow, plan, broken, reason)
     keep_names(workspace)
+    tell_rebuilt(telling, shadow, committed, {name: n for name, n in before.items() if name not in broken})
     shadow.discard()
     return committed
 

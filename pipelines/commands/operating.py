@@ -234,7 +234,7 @@ def rebuild(
     from uuid import uuid4
 
     from tidemark.assets.rebuild.switch import drop_windows
-    from tidemark.pipelines.rebuilding import rebuild_pipeline
+    from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.workspace import Workspace
 
@@ -301,7 +301,7 @@ def rejudge(
     if sum(map(bool, (out, where, back))) != 1:
         raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
     from tidemark.assets.rebuild.rejudging import Decision
-    from tidemark.pipelines.rebuilding import rebuild_pipeline
+    from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import plural, telling
 
     [file] = read_specs([spec], overrides)
@@ -355,13 +355,14 @@ def changes(
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
-    workspace = Workspace(file, known_settings(warehouse).warehouse)
-    name = file.spec.name
+    settings, name = known_settings(warehouse) if reason is None else settings_of(warehouse), file.spec.name
+    workspace = Workspace(file, settings.warehouse)
     if reason is None:
         found = changes_of(workspace)
         put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
     else:
-        found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None)
+        with dagster_instance(settings, name) as instance:
+            found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None, instance=instance)
         last = workspace.batches.last_commit()
         done = "kept" if accept is not None else "taken back"
         put(f"{name}: {done}, as batch {last.batch_id if last else 0}")

@@ -281,6 +281,17 @@ class BatchLog:
 
         self._write(decide)
 
+    def hand_over(self, plan: Plan, owner: Owner, now: datetime) -> Plan:
+        """Assign a batch to another run, which continues the same attempt where a run that has ended left it.
+
+        Raises:
+            FencedError: Another run has taken the batch over.
+        """
+        latest = max(now, plan.heartbeat_at + timedelta(microseconds=1))  # clocks of two machines may differ
+        new = replace(plan, owner=owner, heartbeat_at=latest, released=False)
+        self.heartbeat(new, latest)
+        return new
+
     @contextmanager
     def keeping_lease(self, plan: Plan, clock: Clock, every: timedelta = HEARTBEAT) -> Iterator[None]:
         """Send heartbeats from another thread while the block runs. The commit notices if the batch was lost.

@@ -387,20 +387,23 @@ def row_of(plan: Plan, state: str) -> Row:
 
 
 def plan_of(rows: list[Row]) -> Plan:
-    """Return the plan that the rows of one attempt hold."""
-    row = rows[0]
+    """Return the plan that the rows of one attempt hold.
+
+    The owner is that of the last row: a run that is repeated from where it failed hands its batch over.
+    """
+    row = max(rows, key=lambda each: (each["heartbeat_at"], each["state"] == "released"))
     return Plan(
         batch_id=row["_batch_id"],
         kind=row["kind"],
         attempt=row["attempt"],
         owner=Owner(row["owner"], row["host"], row["pid"], row["started"]),
         planned_at=row["planned_at"],
-        heartbeat_at=max(row["heartbeat_at"] for row in rows),
+        heartbeat_at=row["heartbeat_at"],
         first_seq=row["first_seq"],
         end_seq=row["end_seq"],
         input=json.loads(row["input"]),
         fingerprint=row["spec_fingerprint"],
-        released=any(row["state"] == "released" for row in rows),
+        released=row["state"] == "released",
     )
 
 

@@ -22,8 +22,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.assets import batch, ingestion
 from tidemark.pipelines.command_line import in_words
-from tidemark.pipelines.rebuilding import rebuild_pipeline
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake

@@ -109,6 +109,17 @@ def test_a_plan_is_pending_until_its_commit_which_keeps_why_it_was_accepted(log:
     assert log.last_commit() == commit == Commit(plan, NOON, Counts({"released": 7}), {"ordered_events": 3}, why)
 
 
+def test_a_batch_that_is_handed_over_is_the_same_attempt_of_another_run(log: BatchLog) -> None:
+    plan = planned(log)
+    log.release(plan, NOON)
+    new = replace(ME, id="the run that repeats it")
+    handed = log.hand_over(pending(log), new, NOON - timedelta(minutes=1))  # its clock may be slow
+    assert pending(log) == handed == replace(plan, owner=new, heartbeat_at=handed.heartbeat_at)
+    with pytest.raises(BusyError, match="Another run is at work"):
+        planned(log, owner=replace(ME, id="a third run"))
+    assert log.commit(handed, {}, {}, NOON).plan.owner == new
+
+
 def test_committed_batches_are_numbered_without_a_gap_whatever_happened_between(log: BatchLog) -> None:
     done(log, "ingest")
     log.release(planned(log), NOON)

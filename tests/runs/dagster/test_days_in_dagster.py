@@ -1,9 +1,16 @@
-"""The day partitions that Dagster shows: the days that hold results, and no other."""
+"""The day partitions that Dagster shows: the days that hold results, and no other; and what it is told of them."""
 
 from pathlib import Path
 
 import pytest
-from dagster import AssetKey, DagsterInstance, build_sensor_context
+from dagster import (
+    AssetCheckEvaluation,
+    AssetCheckKey,
+    AssetKey,
+    DagsterInstance,
+    EventLogEntry,
+    build_sensor_context,
+)
 
 from tests.runs.running import (
     ON_INPUT,
@@ -15,7 +22,9 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
+from tidemark.assets import day_partitions
 from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.runner import rebuild_pipeline
 
 SPEC = """
 name: gaps
@@ -54,6 +63,91 @@ def materialize(made: Made, instance: DagsterInstance, first: str, last: str) ->
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
     job = build_definitions(made[1], [made[0]]).resolve_implicit_global_asset_job_def()
     assert job.execute_in_process(instance=instance, asset_selection=[HOURLY], tags=tags).success
+
+
+def told(instance: DagsterInstance, asset: AssetKey = HOURLY) -> dict[str | None, tuple[str, int | None]]:
+    """Return by day the run of its newest materialization, and how many rows this says that the day has."""
+    found: dict[str | None, tuple[str, int | None]] = {}
+    for record in instance.fetch_materializations(asset, limit=1_000).records:
+        event = record.asset_materialization
+        assert event is not None
+        rows = event.metadata.get("dagster/partition_row_count")
+        found.setdefault(event.partition, (record.run_id, None if rows is None else int(str(rows.value))))
+    return found
+
+
+def evaluated(instance: DagsterInstance, asset: str, check: str) -> tuple[str, bool]:
+    """Return the run of the newest result of a check, and whether it passed."""
+    name = AssetCheckKey(AssetKey(["gaps", asset]), check)
+    event = instance.event_log_storage.get_latest_asset_check_execution_by_key([name])[name].event
+    assert isinstance(event, EventLogEntry)
+    assert event.dagster_event is not None
+    found = event.dagster_event.asset_check_evaluation_data
+    assert isinstance(found, AssetCheckEvaluation)
+    return event.run_id, found.passed
+
+
+ALERT = "alerts: {dead_letter_rate: {warn: 10 %, period: 1 day}}\n"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_checks(tmp_path: Path) -> None:
+    """Days whose results are gone are not shown; a window that is new has its materialization."""
+    made = gaps(tmp_path, "2026-01-03", "2026-01-05", more=ALERT)
+    land(tmp_path, "b", "2028-01-01T00:00:00Z", "no time", "none")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        assert evaluated(instance, "dead_letters", "dead_letter_rate")[1] is False
+        text = SPEC.replace("timestamp_by: at", 'timestamp_by: "cast(at AS TIMESTAMP) - INTERVAL 1 DAY"')
+        daily = "  - {name: daily, kind: tumbling, size: 1 day, aggregates: {n: count(*)}}\n"
+        made = written(tmp_path, "gaps", text + daily + ALERT)
+        assert rebuild_pipeline(*made, "a test", instance=instance) is not None
+        [run] = [one.run_id for one in instance.get_runs() if one.job_name == "gaps_rebuild"]
+        days = {"2026-01-02": (run, 1), "2026-01-04": (run, 1)}
+        assert {day: told(instance)[day] for day in shown(instance)} == days
+        of_daily = AssetKey(["gaps", "windows", "daily"])
+        assert told(instance, of_daily) == days
+        assert shown(instance, of_daily) == [*days]
+        for table in ("ordered_events", "window_results", "dead_letters", "batches"):
+            assert told(instance, AssetKey(["gaps", table]))[None][0] == run, table
+        for table, check in (("dead_letters", "conservation"), ("window_results", "window_recount")):
+            assert evaluated(instance, table, check) == (run, True), check
+        assert evaluated(instance, "dead_letters", "dead_letter_rate") == (run, False), "red stays red"
+        made = changed(made, "size: 1 day, ", "size: 2 days, ")
+        assert rebuild_pipeline(*made, to_spec=True, instance=instance) is not None
+        alone = instance.get_runs(limit=1)[0].run_id
+        assert alone != run
+        now = {day: told(instance, of_daily)[day] for day in shown(instance, of_daily)}
+        assert now == dict.fromkeys(["2026-01-01", "2026-01-03"], (alone, 1))
+        assert told(instance)["2026-01-04"] == (run, 1), "another window"
+        for check, passed in (("dead_letter_rate", False), ("late_drop_recount", True)):
+            assert evaluated(instance, "dead_letters", check) == (alone, passed)
+        assert rebuild_pipeline(*made, to_spec=True, instance=instance) is None
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_new_instance_is_told_of_days_that_were_written_before_a_part_of_many_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also an instance of a version that showed days and told of none; of a day without results nothing is told."""
+    made = gaps(tmp_path, "2026-01-03", "2026-01-05", more=ON_INPUT)
+    land(tmp_path, "b", "2028-01-01T00:00:00Z")
+    go(made)
+    with DagsterInstance.ephemeral() as instance:
+        days = ["2026-01-03", "2026-01-05"]
+        instance.add_dynamic_partitions("gaps/windows/hourly", ["2026-01-03", "2026-01-04", "2026-01-05", "soon"])
+        monkeypatch.setattr(day_partitions, "_LONGEST_S", -1)
+        sensor, cursor = build_definitions(made[1], [made[0]]).resolve_sensor_def("gaps_on_new_input"), None
+        for longest_s in (-1, 20):
+            monkeypatch.setattr(day_partitions, "_LONGEST_S", longest_s)
+            with build_sensor_context(instance, cursor=cursor) as context:
+                cursor = sensor.evaluate_tick(context).cursor
+            assert (cursor is None) == (longest_s < 0), "what is left is for the next look"
+        assert told(instance) == dict.fromkeys(days, ("", 1))
+        assert shown(instance, WEEKLY) == filled(instance, WEEKLY)
+        land(tmp_path, "c", "2027-12-01T00:00:00Z", "2027-12-01T00:01:00Z", "2029-12-01T00:00:00Z")
+        go(made, instance)
+        assert filled(instance) == [*days, "2027-12-01"]
 
 
 @pytest.mark.long

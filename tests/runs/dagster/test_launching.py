@@ -229,6 +229,30 @@ def test_a_run_that_never_said_who_works_on_it_is_ended_when_it_was_silent_for_l
         assert still.status == DagsterRunStatus.STARTED, "of other pipelines' runs only a process tells"
 
 
+def test_the_tags_of_a_run_that_failed_say_nothing_of_the_run_that_repeats_it(tmp_path: Path) -> None:
+    """Dagster copies them: the process has ended, and the failure was that of the other run."""
+    file, settings = made = scheduled(tmp_path, "twice")
+    land(tmp_path / "in_twice", 3, seed=1, files=1)
+    clock = FixedClock(datetime.now(UTC))
+    workspace = Workspace(file, settings.warehouse, clock=clock)
+    with DagsterInstance.ephemeral() as instance:
+        asked = request(sensor_of(made).tick(instance))
+        tags = {**asked.tags, PROCESS_TAG: dead_process().text, FAILURE_TAG: LASTING}
+        failed = instance.add_run(DagsterRun(job_name="twice_live", tags=tags, status=DagsterRunStatus.FAILURE))
+        assert "would again" in reason(sensor_of(made).tick(instance))
+        repeated = DagsterRun(
+            job_name="twice_live",
+            tags=tags,
+            status=DagsterRunStatus.STARTED,
+            parent_run_id=failed.run_id,
+            root_run_id=failed.run_id,
+        )
+        instance.add_run(repeated)
+        assert end_dead_runs(workspace, "twice_live", instance) == []
+        instance.report_run_failed(repeated)
+        assert "it is tried anew at" in reason(sensor_of(made).tick(instance))
+
+
 def test_the_cron_schedule_skips_when_nothing_is_new_and_says_what_it_looked_at(tmp_path: Path) -> None:
     file, settings = scheduled(tmp_path, "timed", 'schedule: "* * * * *"\n')
     schedule = build_definitions(settings, [file]).resolve_schedule_def("timed_schedule")
