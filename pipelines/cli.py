@@ -269,9 +269,10 @@ def _with_expressions(wrong: SpecFileError, path: Path, overrides: Sequence[str]
     from tidemark.pipelines.spec_files import rest_of
 
     rest = rest_of(path, overrides)
+    if rest is None:
+        return wrong
     try:
-        if rest is not None:
-            _check_expressions(rest.file)
+        _check_expressions(rest.file)
     except SpecFileError as error:
         more = [rest.in_file(problem) for problem in error.problems]
         return spec_error(rest.file.name, [*wrong.problems, *more], wrong.lines)

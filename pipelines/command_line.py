@@ -271,15 +271,16 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
         except Exception as error:  # an unexpected one must not hide what is wrong with the others
             wrong[path] = as_ours(error)
     if wrong and len(paths) > 1:
-        is_spec = all(isinstance(error, SpecError) for error in wrong.values())
+        is_spec = all(isinstance(failure, SpecError) for failure in wrong.values())
         said = "\n".join(
-            str(error) if isinstance(error, SpecError) else f"{path}: {error}" for path, error in wrong.items()
+            str(failure) if isinstance(failure, SpecError) else f"{path}: {failure}"
+            for path, failure in wrong.items()
         )
         counts = f"{len(wrong)} of {len(paths)} are wrong"
         kind = SpecError if is_spec else TidemarkError
         raise kind(f"{said}\nNothing was done: all {what} are read first, and {counts}.")
-    for error in wrong.values():
-        raise error
+    for failure in wrong.values():
+        raise failure
     return done
 
 

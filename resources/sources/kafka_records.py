@@ -431,8 +431,8 @@ def _check_avro(
     types, file = types_in(found), str(source.avro_schema)
     for name, kind in types_in(wanted).items():
         own = names[name]
-        if error := fit_error(file, own, types[own], kind, of="schema file"):
-            raise error
+        if misfit := fit_error(file, own, types[own], kind, of="schema file"):
+            raise misfit
     for name, kind in types.items() if source.keep_unknown else ():
         ensure_can_be_kept(file, name, kind, of="schema file")
     return types

@@ -216,7 +216,7 @@ def test_an_unexpected_error_of_one_spec_hides_nothing_of_the_others(
 
 
 def test_a_spec_that_cannot_even_be_judged_hides_no_other_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemark.pipelines.spec_files.parse_spec", lambda *_, **__: {}["month"])
+    monkeypatch.setattr("tidemark.pipelines.spec_files.parse_spec", lambda *_, **__: dict[str, str]()["month"])
     for command, code in (("run", 1), ("validate", 1), ("status", 1)):
         done = call(command, "good.yaml", "none.yaml")
         assert done.exit_code == code

@@ -71,7 +71,7 @@ class Project:
             self.definitions, self.instance, asset_selection=chosen, cursor=self._cursor
         )
         self._cursor = found.cursor
-        return sorted(found.get_requested_partitions(DAY)), found.get_num_requested(REPORT)
+        return sorted(day or "" for day in found.get_requested_partitions(DAY)), found.get_num_requested(REPORT)
 
     @contextmanager
     def at_work(self, day: str) -> Iterator[None]:

@@ -82,7 +82,7 @@ HELD = {
 
 @pytest.fixture
 def landed(tmp_path: Path) -> Path:
-    columns = {name: found[0] for name, found in (TYPES | LEFT_OUT).items()} | HELD
+    columns = {name: found[0] for name, found in {**TYPES, **LEFT_OUT}.items()} | HELD
     for name, column in columns.items():
         pq.write_table(pa.table({"n": [1], name: column}), land(tmp_path / "in" / name, ""))
     return tmp_path
