@@ -111,15 +111,17 @@ def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
 
 
 def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of a table, in its order; columns that the rows lack are null."""
-    names = [field.name for field in schema.fields]
-    if rows.column_names == names:
-        return rows
+    """Return rows with the columns of a table, in its order, and in these with its fields; what rows lack is null."""
     known = pa.schema(schema.to_arrow())
-    given = [
-        rows[name] if name in rows.column_names else pa.nulls(rows.num_rows, known.field(name).type) for name in names
-    ]
-    return pa.table(given, names=names)
+    return pa.table([_column_of(field, rows) for field in known], names=known.names)
+
+
+def _column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+    if field.name not in rows.column_names:
+        return pa.nulls(rows.num_rows, field.type)
+    column = rows[field.name]
+    # A run under the spec before writes structs that lack fields which a rebuild has added to the table.
+    return column.cast(field.type) if pa.types.is_nested(field.type) and column.type != field.type else column
 
 
 def _nullable(schema: Any) -> Any:
