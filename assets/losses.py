@@ -180,10 +180,8 @@ def _days_from(log: LogTables, first_seq: int, floor_seq: int, period_us: int) -
         timed = pa.table({c.SEQ: piece[c.SEQ], c.CLOCK: piece[c.CLOCK].cast(pa.int64())}).drop_null()
         day = timed[c.CLOCK].to_numpy() // period_us
         found, place = np.unique(day, return_index=True)
-        for number, seq in zip(found.tolist(), timed[c.SEQ].to_numpy()[place].tolist(), strict=True):
-            if number not in numbers[-1:]:
-                starts.append(seq)
-                numbers.append(number)
+        starts += timed[c.SEQ].to_numpy()[place].tolist()  # files may come in any order
+        numbers += found.tolist()
     if not starts:
         return none
     order = np.argsort(starts, kind="stable")
