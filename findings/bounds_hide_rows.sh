@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 root = sys.argv[1]
 print("deltalake", deltalake.__version__, "pyarrow", pa.__version__, "duckdb", duckdb.__version__)
@@ -50,7 +51,7 @@ far = DeltaTable(f"{root}/far").to_pyarrow_dataset()
 show("2. at = 1970, with a row of the year 10000", far.to_table(filter=pc.field("at") == instants[0]).num_rows, 1)
 
 write_deltalake(f"{root}/nan", pa.table({"v": [1.0, 2.0, float("nan")]}))
-nan = DeltaTable(f"{root}/nan").to_pyarrow_dataset()
+nan = DeltaTable(f"{root}/nan").to_pyarrow_dataset(filesystem=SubTreeFileSystem(f"{root}/nan", LocalFileSystem()))
 count = "SELECT count(*) AS n FROM {} WHERE v {} 5"
 show("3. DuckDB, v < 5", duckdb.sql(count.format("nan", "<")).fetchall()[0][0], 2)
 table = QueryBuilder().register("t", DeltaTable(f"{root}/nan"))

@@ -21,13 +21,14 @@ from tests.hostile import (
     in_sql,
     rows_of,
 )
+from tidemark.resources.delta.versions import files_of
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_each_reader_finds_the_same_with_bounds_as_in_all_rows(tmp_path: Path, way: str) -> None:
     lake, rows = WAYS[way](tmp_path), pa.concat_tables(map(rows_of, HOSTILE))
     table = DeltaTable(str(lake.path(T)))
-    dataset, ours = table.to_pyarrow_dataset(), lake.dataset(T, None)
+    dataset, ours = table.to_pyarrow_dataset(filesystem=files_of(lake.path(T))), lake.dataset(T, None)
     assert dataset.count_rows() == rows.num_rows
     scanned, held = pl.scan_delta(table.table_uri), pl.DataFrame(rows).lazy()
     all_rows, over_dataset, over_ours = ByDuckDB(rows), ByDuckDB(dataset), ByDuckDB(ours)

@@ -14,7 +14,7 @@ from tests.feeds import between, changes, net, net_by_spark, rows_at
 from tidemark.resources.delta.files import vacuum
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.undoing import take_back
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.versions import Filters, files_of
 
 T = "windows/all"
 SCHEMA = "k BIGINT, v STRING, at TIMESTAMP, tally MAP<STRING, DOUBLE>, parts ARRAY<STRUCT<a: INT>>, _batch_id BIGINT"
@@ -161,5 +161,5 @@ def test_other_readers_need_nothing_new(lake: Lake) -> None:
     delta = DeltaTable(str(lake.path(T)))
     assert delta.protocol().min_reader_version == 1
     assert delta.protocol().reader_features is None
-    found = duckdb.arrow(delta.to_pyarrow_dataset())
+    found = duckdb.arrow(delta.to_pyarrow_dataset(filesystem=files_of(lake.path(T))))
     assert found.select("k", "v").order("k").fetchall() == [(1, "new"), (20, "old")]
