@@ -195,7 +195,6 @@ def plain(value: Any) -> Any:
 
 Row = Mapping[str, Any]
 _WIDE = 1_000_000  # letters: nothing is folded
-_WIDEST = 250  # letters of a line that a person still reads
 _PAGE = 120
 _MOST_LISTED = 5
 _NO_WORDS: Mapping[str, Callable[[Any], str]] = {}
@@ -352,7 +351,7 @@ def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[A
 
     Args:
         rows: The rows.
-        form: None is `table`, or `rows` where that is wider than the terminal, or than a person reads in a pipe.
+        form: None is `table`, or `rows` where that is wider than the terminal.
         words: What a person is told of the values of a column, by its name; programs get the values.
     """
     names, values = rows.column_names, python_rows(rows, maps="lossy")
@@ -379,7 +378,7 @@ def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
     for row in rows:
         table.add_row(*[Text(in_a_line(row[name])) for name in names])
     width = console(_WIDE).measure(table).maximum
-    if form == "rows" or (form is None and width > min(here.width, _WIDEST)):
+    if form == "rows" or (form is None and width > here.width):
         _draw_blocks(here, names, rows)
     else:
         _print_unpadded(console(width), table)

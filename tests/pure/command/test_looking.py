@@ -109,7 +109,7 @@ def test_rows_for_a_person_have_no_padding_no_noise_and_no_bare_ticks(
     assert "after its machine" in call(shop, "show", "batches", "--format", "rows").stdout
     assert all(isinstance(row["started"], int | None) for row in rows(shop, "batches"))
     long = pa.table({"sum": [126.92500000000001], "list": [[0.1 + 0.2]], "text": ["x" * 300]})
-    write_rows(long, None)
+    write_rows(long, "rows")
     assert capsys.readouterr().out.splitlines()[:3] == ["row 1", "  sum   126.925", "  list  [0.3]"]
     write_rows(long, "csv")
     assert "126.92500000000001" in capsys.readouterr().out, "a program gets what the table has"
