@@ -309,8 +309,9 @@ def _batches_of_run(workspace: Workspace, latest: int) -> str:
     earlier = [one.batch_id for one in workspace.batches.history("process") if one.batch_id < judged[0]]
     ids = [one.batch_id for one in workspace.batches.history("ingest", after=max(earlier, default=-1))]
     read = [number for number in ids if number < judged[-1]]
-    before = f"; batch{'es' if len(read) > 1 else ''} {listed(read)} read the input" if read else ""
-    return f"{plural(len(judged), 'batch', 'batches')} ({listed(judged)}){before}"
+    reading = f", after batch{'es' if len(read) > 1 else ''} {listed(read)} had read the input" if read else ""
+    batches = f"batch {judged[0]}" if len(judged) == 1 else f"{len(judged)} batches ({listed(judged)})"
+    return f"{batches}{reading}"
 
 
 def listed(numbers: Sequence[int]) -> str:
