@@ -83,11 +83,21 @@ def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> 
 
 
 @contextmanager
-def dagster_instance(settings: "Settings", pipeline: str) -> Iterator["DagsterInstance"]:
+def dagster_instance(
+    settings: "Settings", pipeline: str, *, captures_output: bool = False
+) -> Iterator["DagsterInstance"]:
     """Open Dagster's instance at the home of this process; for a trial run, a hidden one that ends with it.
 
     In a new home Dagster makes its databases. It fails if another process is making them, so one process at a time
     opens it. If the home cannot be written, its databases are elsewhere.
+
+    Runs here write to the terminal of the person who waits for them. Dagster's capture of output, for its UI, starts
+    processes that a Ctrl-C there reaches too, and that print tracebacks: it is for runs that Dagster launches.
+
+    Args:
+        settings: Names the home and the warehouse.
+        pipeline: Name of the pipeline.
+        captures_output: Take the instance with what it captures, as to delete that.
     """
     from dagster import DagsterInstance
     from filelock import FileLock
@@ -99,15 +109,21 @@ def dagster_instance(settings: "Settings", pipeline: str) -> Iterator["DagsterIn
         usual, here = known_settings().warehouse, settings.warehouse
         counted = counted_warehouse(home, pipeline, here, usual)
         is_trial = counted != str(here)
-        instance = DagsterInstance.ephemeral() if is_trial else _opened_instance(home)
+        overrides = {} if captures_output else _NO_CAPTURE
+        instance = DagsterInstance.ephemeral() if is_trial else _opened_instance(home, overrides)
     if is_trial:
         say(f"{pipeline}: a trial run, which Dagster does not show: there the pipeline is in {counted}")
     with instance:
         yield instance
 
 
-def _opened_instance(home: Path) -> "DagsterInstance":
-    """Open the instance of a home.
+_NO_CAPTURE = {
+    "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
+}
+
+
+def _opened_instance(home: Path, overrides: dict[str, Any]) -> "DagsterInstance":
+    """Open the instance of a home, with other settings than those of its `dagster.yaml`.
 
     Raises:
         SpecError: Its `dagster.yaml` is no configuration.
@@ -116,7 +132,7 @@ def _opened_instance(home: Path) -> "DagsterInstance":
     from yaml import YAMLError
 
     try:
-        return DagsterInstance.get()
+        return DagsterInstance.local_temp(str(home), overrides)  # the documented way to override a setting
     except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
         said = " ".join(str(error).split())
         raise SpecError(

@@ -403,9 +403,10 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
     settings = settings_of(warehouse)
 
     def look_after_one(file: "SpecFile") -> None:
-        with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
+        name = file.spec.name
+        with dagster_instance(settings, name, captures_output=True) as instance, telling(name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
-        _show_upkeep(file.spec.name, kept, done, Clock().now())
+        _show_upkeep(name, kept, done, Clock().now())
 
     sys.exit(for_each(files, look_after_one, name_of=lambda file: file.spec.name))
 

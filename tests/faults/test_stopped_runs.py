@@ -110,6 +110,31 @@ with in_words():
     assert (done.returncode, done.stdout, done.stderr) == (CODES["SIGINT"], "", SAID["SIGINT"])
 
 
+def test_a_ctrl_c_of_a_terminal_reaches_no_process_that_prints_a_traceback(tmp_path: Path) -> None:
+    """A terminal sends the signal to the whole group of processes, and so does this run, from inside of an op."""
+    program = """
+import os, signal, time
+import dagster as dg
+from tidemark.pipelines.command_line import dagster_instance, in_words, settings_of
+@dg.op
+def stage():
+    time.sleep(1)  # what has been started has come as far as it can be interrupted
+    os.killpg(0, signal.SIGINT)
+@dg.job
+def stages():
+    stage()
+with in_words(), dagster_instance(settings_of(), "shop") as instance:
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    stages.execute_in_process(instance=instance, raise_on_error=False, run_config=quiet)
+"""
+    here = {**os.environ, "DAGSTER_HOME": str(tmp_path / "home"), "TIDEMARK_WAREHOUSE": str(tmp_path / "warehouse")}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(
+        command, cwd=ROOT, env=here, start_new_session=True, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (CODES["SIGINT"], "", SAID["SIGINT"])
+
+
 def test_a_stop_that_python_drops_inside_of_a_finalizer_is_known_all_the_same() -> None:
     program = """
 import os, signal, sys
