@@ -29,6 +29,8 @@ LONG_LINE = r"… \(the line has [\d,]+ bytes\)$"
 """The end of the text of a malformed record that is cut off, as its line was too long."""
 LARGE_VALUE = r"… \(the value of `(.*)` has [\d,]+ bytes\)$"
 """The end of such a text where a value was too large."""
+NOT_UTF8 = r" \(the value of `(.*)` is not UTF-8\)$"
+"""The end of such a text where a text in the record was none."""
 _BETWEEN_OBJECTS = r"\}\s*[,;]?\s*\{"
 _BETWEEN_FIELDS, _AROUND_FIELDS = r"[,;|\t]", " \"'"  # of a line of csv
 _IN_ARRAY = " is a JSON array or a part of one, and a line is one JSON object"
@@ -173,10 +175,11 @@ def _misfit(rules: TimeRules) -> str:
     objects = f"size(from_json(concat('[', {apart}, ']'), {shape}))"
     element = f"size(from_json(concat('[', trim(TRAILING ',' FROM {text}), ']'), {shape}))"
     in_array = f"{text} IN ('[', ']', '],') OR (endswith({text}, ',') AND {element} = 1)"
-    large = f"regexp_extract({text}, {literal(LARGE_VALUE)}, 1)"
+    large, bytes_ = (f"regexp_extract({text}, {literal(end)}, 1)" for end in (LARGE_VALUE, NOT_UTF8))
     return (
         f"CASE WHEN {text} RLIKE {literal(LONG_LINE)} THEN ' is longer than a line may be' "
         f"WHEN {text} RLIKE {literal(LARGE_VALUE)} THEN concat(' has too large a `', {large}, '`') "
+        f"WHEN {text} RLIKE {literal(NOT_UTF8)} THEN concat(' has bytes in `', {bytes_}, '` that are not UTF-8') "
         f"WHEN startswith({text}, '{{') AND {objects} > 1 "
         "THEN ' holds several JSON objects, and a line is one record' "
         f"WHEN {in_array} OR from_json({text}, 'array<variant>') IS NOT NULL THEN {literal(_IN_ARRAY)} "

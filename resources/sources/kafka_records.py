@@ -36,8 +36,10 @@ from tidemark.resources.sources.records import (
     RAW,
     SPARK_FAILURES,
     Reading,
+    as_text,
     cause_of,
     no_records,
+    not_utf8,
     schema_in_input,
     to_records,
     too_large,
@@ -317,12 +319,6 @@ def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
     )
 
 
-def _text(value: Column) -> Column:
-    """Return bytes as text; bytes that are not UTF-8 are written as in SQL, such as X'00FF'."""
-    text = value.cast("string")
-    return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("X'"), F.hex(value), F.lit("'")))
-
-
 def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path, time_zone: str) -> DataFrame:
     """Return values as records; a tombstone has no value, and is not malformed."""
     value, text = F.col(_VALUE), F.col(_VALUE).cast("string")
@@ -332,12 +328,13 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
         reading = Reading(time_zone, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": RAW})
         read = renamed_objects_of(lines, wanted, source, reading, keep_unknown=source.keep_unknown)
         frame, columns, rescued = read.frame, read.columns, read.rescued
-        malformed = F.when(F.col(LINE).isNull(), _text(value)).otherwise(read.malformed)
+        malformed = F.when(F.col(LINE).isNull(), as_text(value)).otherwise(read.malformed)
     elif source.format == "avro":
         schema = _avro_schema(source, base)
         names = names_there(f"Source {source.name!r}", source, wanted.names, _fields(schema), of="schema file")
         found = _check_avro(rows.sparkSession, source, schema, wanted, names)
         frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
+        kinds = cast(StructType, frame.schema[_INNER].dataType)
         inner, types = F.col(_INNER), types_in(wanted)
         columns = {
             name: F.expr(converted(f"{_INNER}.{quoted(own)}", found[own], types[name], time_zone))
@@ -347,12 +344,14 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
             [(f"{_INNER}.{quoted(own)}", own, found[own], types[name]) for name, own in names.items()],
             [(f"{_INNER}.{quoted(name)}", name, kind) for name, kind in found.items() if name not in names.values()],
         )
-        malformed = F.when(inner.isNull(), _text(value))
+        needed = [*(found if source.keep_unknown else names.values())]
+        of_texts = not_utf8({own: (inner[own], kinds[own].dataType) for own in needed})
+        malformed = F.when(inner.isNull(), as_text(value)).otherwise(of_texts)
     else:
         frame, rescued = rows, nothing
         is_binary = isinstance(wanted[0].dataType, BinaryType)
         columns = {wanted[0].name: value if is_binary else text}
-        malformed = nothing if is_binary else F.when(~F.is_valid_utf8(text), _text(value))
+        malformed = nothing if is_binary else F.when(~F.is_valid_utf8(text), as_text(value))
     columns = {**columns, **{column: _metadata(name) for name, column in source.metadata.items()}}
     malformed = F.coalesce(_LARGE, F.when(value.isNotNull(), malformed))
     return to_records(frame, source, columns, rescued, malformed)
@@ -361,9 +360,9 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
 def _metadata(name: str) -> Column:
     kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
     found = {
-        "key": lambda: _text(F.col(_KEY)),
+        "key": lambda: as_text(F.col(_KEY)),
         "headers": lambda: F.transform(
-            _HEADERS, lambda one: F.struct(one["key"].alias("key"), _text(one["value"]).alias("value"))
+            _HEADERS, lambda one: F.struct(one["key"].alias("key"), as_text(one["value"]).alias("value"))
         ),
         "topic": lambda: F.col(_TOPIC),
         "partition": lambda: F.col(_PARTITION),

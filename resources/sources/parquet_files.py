@@ -27,7 +27,7 @@ from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error,
 from tidemark.resources.sources.footers import parquet_looks, types_of
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path
-from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, too_large
+from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, unfit
 from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
@@ -312,7 +312,7 @@ def _read_group(
             [(values[in_file], in_file, kind, wanted[name]) for name, (in_file, kind) in own.items()],
             [(values[name], name, kind) for name, kind in layout.unknown],
         ),
-        malformed=too_large({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
+        malformed=unfit({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
     )
 
 
@@ -359,7 +359,7 @@ class FilePiece:
             batch_id: The batch that writes.
 
         Raises:
-            pyarrow.ArrowException: A value does not fit, a record is too large, or the file is damaged.
+            pyarrow.ArrowException: A value does not fit, a record is too large or no text, or the file is damaged.
         """
         wanted = [*{*self.columns.values(), *([self.arrival] if self.arrival else [])}]
         first = 0
@@ -367,7 +367,7 @@ class FilePiece:
             _BATCH_ROWS, row_groups=list(self.groups), columns=wanted, use_threads=False
         )
         for batch in read if wanted else _without_columns(self.rows):
-            _ensure_small(batch)
+            _ensure_fit(batch)
             own = self._place(batch, first, before_us, batch_id)
             values = [
                 own[field.name]
@@ -401,8 +401,9 @@ class FilePiece:
         }
 
 
-def _ensure_small(batch: pa.RecordBatch) -> None:
-    """Refuse records whose values exceed the size of a record, see `too_large` in records.py."""
+def _ensure_fit(batch: pa.RecordBatch) -> None:
+    """Refuse records that are too large or no text, see `unfit` in records.py."""
+    batch.validate(full=True)
     texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]
     if sizes and int(np.sum(sizes, axis=0).max(initial=0)) > LONGEST_LINE:

@@ -48,7 +48,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import holds, text_of
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
 from tidemark.timeops.problems import told
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
@@ -266,6 +266,57 @@ def to_records(
     # Use two steps, so that Spark writes the JSON text once rather than once for each use.
     kept = marked.withColumn(RESCUED, F.when(sound, rescued))
     return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
+
+
+def unfit(values: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Return STRING, null unless a record is too large (`too_large`) or is no text (`not_utf8`)."""
+    return F.coalesce(too_large(values), not_utf8(values))
+
+
+def not_utf8(values: Mapping[str, tuple[Column, DataType]]) -> Column:
+    """Return STRING, null unless a text in a record is not UTF-8: the record as JSON, and which of its values it is.
+
+    A format with types has such bytes as they are. Readers of the tables take them for no text, or replace them. In
+    the JSON they are as `as_text` writes them; inside of lists, structs and maps they are replaced.
+    """
+    texts = {name: _is_utf8(value, kind) for name, (value, kind) in values.items() if _has_text(kind)}
+    if not texts:
+        return F.lit(None).cast("string")
+    shown = [
+        (as_text(value) if isinstance(kind, StringType) else value).alias(name)
+        for name, (value, kind) in values.items()
+    ]
+    record = F.to_json(F.struct(*shown), EVERY_MICROSECOND)
+    wrong = F.coalesce(*(F.when(~is_utf8, F.lit(name)) for name, is_utf8 in texts.items()))
+    return F.when(wrong.isNotNull(), F.concat(record, F.lit(" (the value of `"), wrong, F.lit("` is not UTF-8)")))
+
+
+def as_text(value: Column) -> Column:
+    """Return a STRING or BINARY as text; bytes that are not UTF-8 are written as in SQL, such as X'00FF'."""
+    text = value.cast("string")
+    return F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("X'"), F.hex(value), F.lit("'")))
+
+
+def _has_text(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_text(field.dataType) for field in kind)
+    if isinstance(kind, MapType):
+        return _has_text(kind.keyType) or _has_text(kind.valueType)
+    return _has_text(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, StringType)
+
+
+def _is_utf8(value: Column, kind: DataType) -> Column:
+    """Return BOOLEAN, never null: all texts in a value of a type that has some are UTF-8."""
+    if isinstance(kind, StructType):
+        parts = [_is_utf8(value[field.name], field.dataType) for field in kind if _has_text(field.dataType)]
+        return reduce(Column.__and__, parts)
+    if isinstance(kind, MapType):
+        sides = ((F.map_keys(value), kind.keyType), (F.map_values(value), kind.valueType))
+        return reduce(Column.__and__, (_is_utf8(side, ArrayType(of)) for side, of in sides if _has_text(of)))
+    if isinstance(kind, ArrayType):
+        of_item = kind.elementType
+        return F.coalesce(F.forall(value, lambda item: _is_utf8(item, of_item)), F.lit(True))
+    return F.coalesce(F.is_valid_utf8(value), F.lit(True))
 
 
 _KEPT_CHARACTERS = 1_000

@@ -37,7 +37,7 @@ from tidemark.resources.sources.records import (
     no_records,
     schema_in_input,
     to_records,
-    too_large,
+    unfit,
 )
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.expressions.column_types import converted, misfit, type_of_json
@@ -476,8 +476,8 @@ def _records(
         [(values[names[name]], names[name], found[names[name]], kind) for name, kind in wanted.items()],
         [(value, name, found[name]) for name, value in values.items() if name not in names.values()],
     )
-    large = too_large({name: (F.expr(value), kinds[name]) for name, value in values.items()})
-    return to_records(rows.frame, source, columns, kept, malformed=large)
+    malformed = unfit({name: (F.expr(value), kinds[name]) for name, value in values.items()})
+    return to_records(rows.frame, source, columns, kept, malformed=malformed)
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:

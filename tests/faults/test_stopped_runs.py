@@ -111,7 +111,7 @@ with in_words():
 
 
 def test_a_ctrl_c_of_a_terminal_reaches_no_process_that_prints_a_traceback(tmp_path: Path) -> None:
-    """A terminal sends the signal to the whole group of processes, and so does this run, from inside of an op."""
+    """Send the signal to the whole group of processes, as a terminal does, from inside of an op."""
     program = """
 import os, signal, time
 import dagster as dg

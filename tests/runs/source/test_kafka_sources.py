@@ -313,20 +313,24 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
         event |= {"loc": {"alt": number or None, "lat": 0.5}}
         fastavro.schemaless_writer(written_as, avro, event)
         values.append(b"\x00\x00\x00\x00\x07" + written_as.getvalue())
-    orders.write([{"value": value, "partition": 0} for value in (*values, b"\x00\x00\x00\x00\x07\xff", None)])
+    no_text = values[0].replace(b"e0", b"\xff0")
+    sent = (*values, b"\x00\x00\x00\x00\x07\xff", None, no_text)
+    orders.write([{"value": value, "partition": 0} for value in sent])
     of_avro = ("format: json", "format: avro\n    avro_schema: order.avsc\n    skip_bytes: 5\n    keep_unknown: true")
     file, _ = made(tmp_path, "avro", orders, schema="id STRING, at TIMESTAMP, k STRING, loc STRUCT<lat: DOUBLE>")
     file.path.write_text(file.path.read_text().replace(*of_avro).replace("total: sum(v)", "total: count(k)"))
     run(tmp_path, "avro")
     log = log_of(tmp_path, "avro")
+    shown = f"""{{"id":"X'FF30'","at":"{START:%Y-%m-%dT%H:%M:%S.%f}Z","k":"a","more":0,"loc":{{"lat":0.5}}}}"""
     assert [(row["id"], row["at"], row["k"], row["_rescued"], row["_malformed"]) for row in log] == [
         ("e0", START, "a", '{"more":0}', None),
         ("e1", START, None, '{"more":1,"loc":{"alt":1,"lat":0.5}}', None),
         ("e2", START, None, '{"more":2,"loc":{"alt":2,"lat":0.5}}', None),
         (None, None, None, None, "X'FF'"),
         (None, None, None, None, None),
+        (None, None, None, None, f"{shown} (the value of `id` is not UTF-8)"),
     ]
-    assert [row["loc"] for row in log] == [{"lat": 0.5}] * 3 + [None] * 2
+    assert [row["loc"] for row in log] == [{"lat": 0.5}] * 3 + [None] * 3
     twice = {**avro, "fields": [*avro["fields"], {"name": "MORE", "type": "int", "default": 0}]}
     (tmp_path / "order.avsc").write_text(json.dumps(twice))
     orders.write([{"value": values[0], "partition": 0}])
@@ -336,7 +340,7 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
     spec = spec.replace(", total: sum(v), seen: array_sort(collect_set(id))", "")
     file.path.write_text(spec.replace("timestamp_by: at", "timestamp_by: _arrival_time"))
     run(tmp_path, "raw")
-    assert [row["v"] for row in log_of(tmp_path, "raw")] == [*values, b"\x00\x00\x00\x00\x07\xff", None, values[0]]
+    assert [row["v"] for row in log_of(tmp_path, "raw")] == [*sent, values[0]]
 
 
 @pytest.mark.long

@@ -1,4 +1,7 @@
-"""A value that is too large for a record, in formats whose records are no lines: one dead letter, and all goes on."""
+"""A value that no record may have, in formats whose records are no lines: one dead letter, and all goes on.
+
+It is too large, or a text in it is not UTF-8.
+"""
 
 import json
 from pathlib import Path
@@ -7,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
+from deltalake import convert_to_deltalake, write_deltalake
 from pyspark.sql import SparkSession
 
 from tests.kafka import Topic
@@ -18,6 +21,9 @@ from tidemark.resources.sources.local_files import LONGEST_LINE
 
 AT = "2026-01-01T10:00:00Z"
 LARGE = "é" + "x" * (LONGEST_LINE + 1)
+TEXTS = pa.array([b"a", b"K\xf6ln", b"c"]).view(pa.string())
+"""The second one is not UTF-8."""
+NOT_UTF8 = f'{{"id":"1","at":"{AT}","k":"X\'4BF66C6E\'","v":1}} (the value of `k` is not UTF-8)'
 SCHEMA = "schema: 'id STRING, at STRING, k STRING, v INT'"
 
 
@@ -28,13 +34,13 @@ def rows(values: list[Any], kind: pa.DataType | None = None) -> pa.Table:
     return table.append_column("k", pa.array(values, kind))
 
 
-def letters(base: Path, name: str) -> dict[int, str]:
-    """Return the text of each dead letter by its place in the log; the others are accepted."""
+def letters(base: Path, name: str, said: str = " has too large a `") -> dict[int, str]:
+    """Return the text of each dead letter, which says why, by its place in the log; the others are accepted."""
     run(base, name)
     lake = Lake(base / "warehouse" / name)
     found = {row["_arrival_seq"]: row for row in lake.rows("dead_letters").to_pylist()}
     assert {row["reason"] for row in found.values()} == {"malformed"}
-    assert all(" has too large a `" in row["detail"] for row in found.values())
+    assert all(said in row["detail"] for row in found.values())
     assert lake.rows("raw_events").num_rows == 3
     return {seq: row["payload"] for seq, row in found.items()}
 
@@ -53,6 +59,21 @@ def test_a_large_value_of_parquet_is_a_dead_letter_and_the_others_are_read(tmp_p
     [(seq, said)] = letters(tmp_path, "files").items()
     assert seq == 1
     assert_is_beginning(said, LARGE)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("kind", ["files", "delta"])
+def test_a_text_that_is_not_utf8_is_a_dead_letter_that_shows_its_bytes(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "in").mkdir()
+    table = rows([None] * 3).drop(["k"]).append_column("k", TEXTS).select(["id", "at", "k", "v"])
+    pq.write_table(table, tmp_path / "in" / "a.parquet")
+    how = "path: in/*, format: parquet, settle: 0 s"
+    if kind == "delta":
+        convert_to_deltalake(str(tmp_path / "in"))
+        how = "path: in, start_version: 0"
+    over_source(tmp_path, kind, f"{{name: s, kind: {kind}, {how}, {SCHEMA}}}")
+    assert letters(tmp_path, kind, " has bytes in `k` that are not UTF-8: ") == {1: NOT_UTF8}
 
 
 @pytest.mark.long

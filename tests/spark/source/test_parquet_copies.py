@@ -160,8 +160,16 @@ def test_instants_that_spark_translates_are_left_to_it(spark: SparkSession, tmp_
     assert copied(spark, source("at TIMESTAMP"), [arrived]) is None
 
 
-def test_a_record_that_is_too_large_is_left_to_spark_which_refuses_it(spark: SparkSession, tmp_path: Path) -> None:
-    texts = [pa.array([None, "é" * 2**22]), pa.array(["x", "x" * 2**23 + "y"])]
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param([pa.array([None, "é" * 2**22]), pa.array(["x", "x" * 2**23 + "y"])], id="too large"),
+        pytest.param([pa.array(["x", None]), pa.array([b"x", b"\xff"]).view(pa.string())], id="not UTF-8"),
+    ],
+)
+def test_a_record_that_is_malformed_is_left_to_spark_which_refuses_it(
+    spark: SparkSession, tmp_path: Path, texts: list[pa.Array]
+) -> None:
     given = source("at TIMESTAMP, a STRING, b STRING")
     pieces = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 2), "a": texts[0], "b": texts[1]})])
     assert pieces is not None

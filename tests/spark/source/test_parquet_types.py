@@ -124,3 +124,38 @@ def test_a_column_that_nobody_asks_for_is_kept_exactly_or_its_file_is_held_back_
         name = row["_file"]
         value, kept = TYPES[name][2:] if name in TYPES else (None, LEFT_OUT[name][1])
         assert json.loads(row["_rescued"] or "{}").get(name) == (value if kept is SAME else kept), name
+
+
+LATIN = pa.array([b"K\xf6ln", b"K\xc3\xb6ln", None]).view(pa.string())  # bytes that no writer of texts would take
+"""The first text is not UTF-8."""
+SOUND = pa.array(["a", "b", "c"])
+EACH = pa.array([0, 1, 2, 3], pa.int32())
+NO_TEXTS: Mapping[str, tuple[pa.Array, str, Any]] = {
+    "text": (LATIN, "STRING", "X'4BF66C6E'"),
+    "large": (pa.array([b"\xff", b"", None], pa.large_binary()).view(pa.large_string()), "STRING", "X'FF'"),
+    "words": (pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), LATIN[:2]), "STRING", "X'4BF66C6E'"),
+    "list": (pa.ListArray.from_arrays(EACH, LATIN), "ARRAY<STRING>", ["K\ufffdln"]),
+    "struct": (pa.StructArray.from_arrays([LATIN], ["s"]), "STRUCT<s: STRING>", {"s": "K\ufffdln"}),
+    "value": (pa.MapArray.from_arrays(EACH, SOUND, LATIN), "MAP<STRING, STRING>", {"a": "K\ufffdln"}),
+    "key": (
+        pa.MapArray.from_arrays(EACH, pa.array([b"\xff", b"b", b"c"]).view(pa.string()), SOUND),
+        "MAP<STRING, STRING>",
+        {"\ufffd": "a"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("column", "wanted", "shown"), NO_TEXTS.values(), ids=NO_TEXTS)
+def test_a_text_that_is_not_utf8_makes_its_record_malformed_and_no_other(
+    spark: SparkSession, tmp_path: Path, column: pa.Array, wanted: str, shown: Any
+) -> None:
+    pq.write_table(pa.table({"n": [1, 2, 3], "x": column}), tmp_path / "a.parquet")
+    for settings in ({"schema": f"n BIGINT, x {wanted}"}, {"schema": "n BIGINT", "keep_unknown": True}):
+        given = source(path="a.parquet", format="parquet", **settings)
+        first, *others = read(spark, given, tmp_path).records.orderBy("_position").collect()
+        record, _, why = first["_malformed"].rpartition(" (")
+        assert (json.loads(record), why) == ({"n": 1, "x": shown}, "the value of `x` is not UTF-8)")
+        assert first["n"] is None
+        assert [(row["n"], row["_malformed"]) for row in others] == [(2, None), (3, None)]
+    other = source(path="a.parquet", format="parquet", schema="n BIGINT")
+    assert [row["n"] for row in read(spark, other, tmp_path).records.collect()] == [1, 2, 3], "nobody reads the text"
