@@ -1,7 +1,8 @@
-"""The alerts of a spec, as checks of a batch: how much was refused, how old results are, what is far ahead.
+"""The alerts of a spec, as checks of a batch: what was lost, how old results are, what is far ahead, who is silent.
 
-Here: what is compared. Not here: what was lost, and why (losses.py), the other checks (checks.py), the age of a
-pipeline that has stopped running, which Dagster sees by a freshness policy (live.py). No alert holds a batch back.
+Here: what is compared. Not here: what was lost, and why (losses.py), who came when (silences.py), the other checks
+(checks.py), the age of a pipeline that has stopped running, which Dagster sees by a freshness policy (live.py). No
+alert holds a batch back.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
+from tidemark.assets import silences
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.losses import LogTables, Losses, advice, beyond, cause_of, in_words, losses_since
 from tidemark.resources import tables
@@ -50,6 +52,13 @@ CLOCK_AHEAD = Expectation(
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
     "such a record; `tidemark rejudge` judges the log without this one, so that what was lost comes back",
 )
+SILENCE = Expectation(
+    name="silence",
+    holds="every value of `over`, and every source, has sent something within twice the longest time for which it "
+    "was silent before, by the clock of the log",
+    remedy="look at the device or source. If it is retired, there is nothing to do: it is no longer looked for when "
+    "the newest 200 batches lack it. If a watermark or windows wait for it, `time.idle` says for how long they do",
+)
 MOST_FAILING = 0.2
 """The share of a batch's records on which expressions may fail."""
 FRESHNESS = Expectation(
@@ -63,8 +72,9 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
     ahead = (FAR_AHEAD,) if has_event_time(spec.sources, spec.time) else ()
     freshness = (FRESHNESS,) if spec.alerts.freshness is not None else ()
+    silence = (SILENCE,) if silences.may_be_silent(spec) else ()
     return {
-        tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *freshness),
+        tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *silence, *freshness),
         tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
     }
 
@@ -91,7 +101,12 @@ def _compared(batch: BatchWriter, expectation: Expectation) -> "Callable[[str], 
         return _refused(batch)
     if expectation.name == FRESHNESS.name:
         return partial(_age, batch)
-    warnings = {BAD_EXPRESSIONS.name: _failing, FAR_AHEAD.name: _ahead, CLOCK_AHEAD.name: _clock_ahead}
+    warnings = {
+        BAD_EXPRESSIONS.name: _failing,
+        FAR_AHEAD.name: _ahead,
+        CLOCK_AHEAD.name: _clock_ahead,
+        SILENCE.name: _silent,
+    }
     return lambda level: warnings[expectation.name](batch) if level == "warn" else None
 
 
@@ -199,6 +214,18 @@ def _clock_ahead(batch: BatchWriter) -> _Met:
         seq = row[c.SEQ]
         who = f"record {seq} (source {row[c.SOURCE]}, {row[c.FILE]}, record {row[c.POSITION]} of it)"
     return _far(batch, ahead, f"{who} has the arrival time {_utc(clock_us)}", than="this machine", seq=seq)
+
+
+def _silent(batch: BatchWriter) -> _Met:
+    """Warn of the values of `over`, and the sources, that have been silent for longer than ever before."""
+    workspace, plan = batch.workspace, batch.plan
+    log = LogTables(workspace, workspace.lake.version, plan_end(plan))
+    clock_us = workspace.progress.position_after(plan.batch_id).clock_us
+    found, among = silences.silences_after(log, plan.batch_id, clock_us)
+    longest_us = max((one.silence_us for one in found), default=0)
+    numbers = {"silent": len(found), "looked_at": among, "longest_silence_seconds": longest_us / 1e6}
+    silent = Measured("silent values of `over` and sources", 0, len(found), silences.in_words(found))
+    return _Met((silent,), numbers)
 
 
 def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock", seq: int | None = None) -> _Met:

@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.assets.losses import LogTables, advice, beyond, cause_of, losses_since
+from tidemark.assets.silences import in_words, silences_after
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
 from tidemark.pipelines.terminal import (
@@ -397,6 +398,7 @@ def page_of(workspace: Workspace) -> str:
         "timelines": accounts.timelines(state, _LAST_BATCHES, _SHOWN_TIMELINES) if has_timelines else None,
         "last_batches": _LAST_BATCHES,
         "lost": list(_lost(workspace, state)),
+        "silent": list(_silent(workspace, state)),
     }
     workspace.tell("drawing the log")
     found["charts"] = log_charts(state)
@@ -417,6 +419,16 @@ def _lost(workspace: Workspace, state: State) -> Iterator[Markup]:
     yield from (_with_code(f"{sentence}.") for sentence in found.sentences)
     if found.records:
         yield _with_code(f"To do: {advice(cause_of(log, found.letters), workspace.spec)}.")
+
+
+def _silent(workspace: Workspace, state: State) -> Iterator[Markup]:
+    """Return a sentence on who is silent for longer than ever before; none if no device or source is."""
+    if not state.processed:
+        return
+    log = LogTables(workspace, lambda table: state.versions[table], state.processed_end)
+    found, _ = silences_after(log, state.processed[-1].batch_id, state.position.clock_us)
+    if found:
+        yield _with_code(f"{in_words(found)}.")
 
 
 def _with_code(sentence: str) -> Markup:
