@@ -60,7 +60,7 @@ def goes_on(context: dg.OpExecutionContext) -> None:
     assert batch is not None, "the batch that an earlier stage has planned"
     with pytest.raises(BusyError):
         begin_for(workspace, "another run")
-    number = len(list(base().glob("step*")))
+    number = len(list(base().glob("step[0-9]")))
     (base() / f"step{number}").write_text(f"{os.getpid()} {batch.plan.attempt} {batch.plan.owner.id}")
     deadline = time.monotonic() + PATIENCE_S
     while (base() / "wait").exists() and time.monotonic() < deadline:
