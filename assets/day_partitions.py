@@ -68,11 +68,29 @@ def _tell(report: Report, workspace: Workspace, window: str, day: str, about: sh
     report(AssetMaterialization(asset, partition=day, metadata=about))
 
 
-def show_days_held(instance: DagsterInstance, workspace: Workspace, only: Collection[str] | None = None) -> None:
-    """Let Dagster show the days with results as of the last commit, and no other; by default of all windows."""
-    for window in (one for one in workspace.spec.windows if only is None or one.name in only):
-        held, shown = _held(workspace, window.name), shown_days(instance, workspace.spec, window.name)
-        _remove(instance, _name(workspace.spec, window.name), [day for day in shown if day not in held])
+def days_held(workspace: Workspace, windows: Iterable[str]) -> dict[str, set[str]]:
+    """Return the days with results as of the last commit, by window, except days that Dagster does not show."""
+    found = dict[str, set[str]]()
+    for window in windows:
+        table = tables.window_table(window)
+        days = rows_by_day(workspace, table) if workspace.exists and workspace.lake.exists(table) else ()
+        found[window] = {day for day in days if _may_be_shown(workspace.spec, day)}
+    return found
+
+
+def show_days_held(
+    instance: DagsterInstance, workspace: Workspace, before: Mapping[str, Collection[str]] | None = None
+) -> None:
+    """Let Dagster show the days with results as of the last commit, and no other; by default of all windows.
+
+    `before` has the days with results before a batch, by the windows that it wrote. Shown ones stay until the next
+    call: a condition of an asset downstream sees what is reported of a day only while the day is shown.
+    """
+    for window in (one for one in workspace.spec.windows if before is None or one.name in before):
+        held = days_held(workspace, [window.name])[window.name]
+        shown = shown_days(instance, workspace.spec, window.name)
+        stay = held.union(before[window.name]) if before is not None else held
+        _remove(instance, _name(workspace.spec, window.name), [day for day in shown if day not in stay])
         show_days(instance, workspace.spec, window.name, held)
 
 
@@ -87,7 +105,7 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
     for window in workspace.spec.windows:
         table = tables.window_table(window.name)
         if not shown_days(instance, workspace.spec, window.name):
-            show_days(instance, workspace.spec, window.name, _held(workspace, window.name))
+            show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
         told = instance.get_materialized_partitions(key(workspace.spec, table))
         untold = [day for day in shown_days(instance, workspace.spec, window.name) if day not in told]
         rows = rows_of_days(workspace, table, filter(_is_day, untold)) if untold and workspace.exists else {}
@@ -124,13 +142,6 @@ def _is_day(key: str) -> bool:
 
 def _name(spec: Spec, window: str) -> str:
     return f"{spec.name}/{tables.window_table(window)}"
-
-
-def _held(workspace: Workspace, window: str) -> set[str]:
-    if not workspace.exists:
-        return set()
-    days = rows_by_day(workspace, tables.window_table(window))
-    return {day for day in days if _may_be_shown(workspace.spec, day)}
 
 
 def _may_be_shown(spec: Spec, day: str) -> bool:

@@ -4,6 +4,7 @@ Here: the decision of an operator as a batch of its own. Not here: how such chan
 (resources/delta/undoing.py).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 
 from dagster import DagsterInstance
@@ -66,14 +67,12 @@ def decide_on_changes(
     return found
 
 
-def _tell(
-    instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Mapping[str, int]]
-) -> None:
+def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Counter[str]]) -> None:
     """Report the days of windows that lost or gained rows to Dagster, without a run."""
-    show_days_held(instance, workspace, before.keys())
+    show_days_held(instance, workspace, before)
     for name, rows in before.items():
         now, report = rows_by_day(workspace, workspace.window_tables[name]), instance.report_runless_asset_event
-        days = {day: max(n - rows.get(day, 0), 0) for day, n in now.items() if n != rows.get(day, 0)}
+        days = {day: max(now[day] - rows[day], 0) for day in now.keys() | rows if now[day] != rows[day]}
         tell_days(report, workspace, name, days, {"batch": show.number_of(plan)})
 
 

@@ -28,7 +28,7 @@ from dagster import (
 
 from tidemark.assets.backfill.days import days_of_zone
 from tidemark.assets.corrections import corrections_after
-from tidemark.assets.day_partitions import show_days, show_days_first, show_days_held
+from tidemark.assets.day_partitions import days_held, show_days, show_days_first, show_days_held
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.judging import clock_of_tick
@@ -402,6 +402,7 @@ def rebuild(
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
     before = _last_batch(workspace)
+    held = days_held(workspace, [window.name for window in file.spec.windows])
     job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
     try:
         for name in windows:  # Dagster takes a range by its first and its last partition
@@ -417,7 +418,7 @@ def rebuild(
             },
         )
     finally:
-        show_days_held(instance, workspace)
+        show_days_held(instance, workspace, held)
     if not result.success:
         raise failure_of(result, None)
     show_days_first(instance, workspace)

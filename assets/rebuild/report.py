@@ -4,6 +4,7 @@ Not here: a live run and a backfill (../live.py, ../backfill/partitions.py), the
 them (../display/evaluations.py).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -44,13 +45,16 @@ class Telling:
 
 
 def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mapping[str, int]) -> None:
-    """Report a rebuild as a live run that wrote the same; `before` has the versions of the tables before it."""
+    """Report a rebuild as a live run that wrote the same; `before` has the versions of windows' tables before it."""
     workspace = shadow.workspace
     about = {"batch": show.number_of(commit.plan)}
-    chosen = [window.name for window in shadow.chosen]
-    show_days_held(telling.instance, workspace, chosen)
+    days_before = {
+        window.name: rows_by_day(workspace, table, version=before[table]) if table in before else Counter[str]()
+        for window, table in ((window, tables.window_table(window.name)) for window in shadow.chosen)
+    }
+    show_days_held(telling.instance, workspace, days_before)
     for window in shadow.chosen:
-        days = _written_days(workspace, window, before)
+        days = _written_days(workspace, window, before, days_before[window.name])
         tell_days(telling.report, workspace, window.name, days, about)
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
@@ -67,15 +71,19 @@ def _written(shadow: Shadow) -> list[str]:
     return [*ordered, *results, tables.DEAD_LETTERS, tables.BATCHES]
 
 
-def _written_days(workspace: Workspace, window: WindowSpec, before: Mapping[str, int]) -> Mapping[str, int]:
-    """Count the rows that the rebuild wrote by day: all of them, or with a feed the ones that differ."""
-    table = tables.window_table(window.name)
+def _written_days(
+    workspace: Workspace, window: WindowSpec, before: Mapping[str, int], old: Counter[str]
+) -> Mapping[str, int]:
+    """Count the rows that the rebuild wrote by day: all of them, or with a feed the ones that differ.
+
+    `old` has the rows of days before it. A day that has lost all its results has 0.
+    """
+    table, now = tables.window_table(window.name), rows_by_day(workspace, tables.window_table(window.name))
     if not window.change_feed or table not in before:
-        return rows_by_day(workspace, table)
+        return {day: now[day] for day in now.keys() | old}
     batches = _batches(workspace, table, workspace.base_of(table)) - _batches(workspace, table, before[table])
     written = rows_by_day(workspace, table, [(c.BATCH, "in", sorted(batches))]) if batches else {}
-    old, now = rows_by_day(workspace, table, version=before[table]), rows_by_day(workspace, table)
-    return {day: written.get(day, 0) for day in now if day in written or now[day] != old.get(day, 0)}
+    return {day: written.get(day, 0) for day in now.keys() | old if day in written or now[day] != old[day]}
 
 
 def _batches(workspace: Workspace, table: str, version: int) -> set[int]:

@@ -91,12 +91,13 @@ def rebuild(
         planned = when_free(workspace, partial(_plan, shadow, shadow.fill_rest()))
     plan, broken = planned
     last = workspace.batches.last_commit()
-    before = last.table_versions if last else {}
+    had = {table for table in workspace.window_tables.values() if last and table in last.table_versions}
+    before = {table: workspace.base_of(table) for table in had.difference(broken)}
     with at_work(workspace, plan):
         shadow.catch_up(is_last=True)
         committed = (_switch_windows if windows else _switch)(shadow, plan, broken, reason)
     keep_names(workspace)
-    tell_rebuilt(telling, shadow, committed, {name: n for name, n in before.items() if name not in broken})
+    tell_rebuilt(telling, shadow, committed, before)
     shadow.discard()
     return committed
 

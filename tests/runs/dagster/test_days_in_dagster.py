@@ -23,6 +23,7 @@ from tests.runs.running import (
     written,
 )
 from tidemark.assets import day_partitions
+from tidemark.assets.day_partitions import show_days_held
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import rebuild_pipeline
 
@@ -92,7 +93,7 @@ ALERT = "alerts: {dead_letter_rate: {warn: 10 %, period: 1 day}}\n"
 
 @pytest.mark.usefixtures("spark")
 def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_checks(tmp_path: Path) -> None:
-    """Days whose results are gone are not shown; a window that is new has its materialization."""
+    """Days whose results are gone have no rows and stay; a window that is new has its materialization."""
     made = gaps(tmp_path, "2026-01-03", "2026-01-05", more=ALERT)
     land(tmp_path, "b", "2028-01-01T00:00:00Z", "no time", "none")
     with DagsterInstance.ephemeral() as instance:
@@ -104,7 +105,8 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         assert rebuild_pipeline(*made, "a test", instance=instance) is not None
         [run] = [one.run_id for one in instance.get_runs() if one.job_name == "gaps_rebuild"]
         days = {"2026-01-02": (run, 1), "2026-01-04": (run, 1)}
-        assert {day: told(instance)[day] for day in shown(instance)} == days
+        gone = dict.fromkeys(["2026-01-03", "2026-01-05"], (run, 0))
+        assert {day: told(instance)[day] for day in shown(instance)} == days | gone
         of_daily = AssetKey(["gaps", "windows", "daily"])
         assert told(instance, of_daily) == days
         assert shown(instance, of_daily) == [*days]
@@ -118,7 +120,8 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         alone = instance.get_runs(limit=1)[0].run_id
         assert alone != run
         now = {day: told(instance, of_daily)[day] for day in shown(instance, of_daily)}
-        assert now == dict.fromkeys(["2026-01-01", "2026-01-03"], (alone, 1))
+        emptied = dict.fromkeys(["2026-01-02", "2026-01-04"], (alone, 0))
+        assert now == dict.fromkeys(["2026-01-01", "2026-01-03"], (alone, 1)) | emptied
         assert told(instance)["2026-01-04"] == (run, 1), "another window"
         for check, passed in (("dead_letter_rate", False), ("late_drop_recount", True)):
             assert evaluated(instance, "dead_letters", check) == (alone, passed)
@@ -183,6 +186,9 @@ def test_days_with_new_results_appear_and_days_that_lose_theirs_go(
         made = changed(made, "n > 0", "n = 1")
         done = backfill(*made, "--from", "2025-12-24", "--to", "2026-01-31", "--window", "hourly")
         assert done.exit_code == 0, done.output
+        assert shown(instance) == ["2026-01-03", "2026-01-05", "2026-01-09"], "conditions see the loss of a shown day"
+        assert [told(instance)[day][1] for day in shown(instance)] == [0, 1, 0]
+        show_days_held(instance, workspace_of(made))
         assert shown(instance) == ["2026-01-05"]
         assert shown(instance, WEEKLY) == filled(instance, WEEKLY) == ["2026-01-01", "2026-01-08"]
 
