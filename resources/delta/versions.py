@@ -9,8 +9,9 @@ batch. Then only this run writes, and the log refuses a commit on a version that
 """
 
 import json
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
-import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -61,11 +61,16 @@ aware datetimes, or of type Instant, which has all years."""
 
 def arrow_condition(filters: Filters) -> pc.Expression:
     """Return the filters as Arrow's expression."""
-    each = [
-        pc.field(name).is_null() if value is None else pq.filters_to_expression([(name, symbol, _in_arrow(value))])
-        for name, symbol, value in filters
-    ]
-    return reduce(and_, each)
+    return reduce(and_, [_condition(name, symbol, value) for name, symbol, value in filters])
+
+
+def _condition(name: str, symbol: str, value: Any) -> pc.Expression:
+    if value is None:
+        return pc.field(name).is_null()
+    is_text = isinstance(value[0] if isinstance(value, list | tuple) and value else value, str)
+    # DELETE and UPDATE of delta-rs write texts as `string_view`, which Arrow does not compare with other texts.
+    field = pc.field(name).cast(pa.string()) if is_text else pc.field(name)
+    return field.isin(list(value)) if symbol == "in" else _COMPARE[symbol](field, _in_arrow(value))
 
 
 def sql_condition(filters: Filters) -> str:
@@ -75,6 +80,16 @@ def sql_condition(filters: Filters) -> str:
         for name, symbol, value in filters
     ]
     return " AND ".join(each) or "true"
+
+
+_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 def _in_arrow(value: Any) -> Any:

@@ -59,6 +59,8 @@ class Written:
 def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Written:
     root = tmp_path_factory.mktemp("checked")
     file, settings = pipeline(root, "checked", "drop", sparse=False)
+    allowed = Alerts.model_validate({"dead_letter_rate": {"warn": "20 %"}})  # a tenth of the records is lost
+    file = replace(file, spec=file.spec.model_copy(update={"alerts": allowed}))
     land(root / "in_checked", 120, seed=6)
     workspace = Workspace(file, settings.warehouse, lambda: spark)
     create_tables(workspace)
