@@ -208,7 +208,7 @@ def say_error(error: Exception, *, of: str = "") -> int:
     context = click.get_current_context(silent=True)
     if isinstance(error, UnexpectedError) and context is not None and context.params.get("verbose"):
         say(error.stack)
-    is_named = not of or str(error).startswith(of)  # most errors of a spec begin with the name of its file
+    is_named = not of or str(error).startswith((f"{of}:", f"{of},", f"{of} "))  # most begin with their file
     say(str(error) if is_named else f"{of}: {error}")
     return BAD_SPEC if isinstance(error, SpecError) else FAILED
 

@@ -28,6 +28,7 @@ from pyspark.sql.types import (
 import tidemark as tm
 from tidemark.resources.delta import lake as lake_module
 from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.delta_jars import delta_package
 from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
@@ -243,16 +244,22 @@ def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_th
 
 @pytest.mark.parametrize("are_few", [True, False])
 def test_rows_to_delete_may_stay_as_long_as_they_share_a_file_with_others(lake: Lake, are_few: bool) -> None:
-    seed(lake, [0, 1], [2, 3], [4])
-    before = files(lake)
-    where, stays = [("k", "<", 3)], [("k", ">=", 3)]
-    lake.replace(EVENTS, some(lake, [9]), where=where, stays=stays, attempt=4, expect=3, are_few=are_few)
-    assert [key for key, _ in content(lake)] == [2, 3, 4, 9]
-    assert len(before & files(lake)) == 2, "no file is written anew"
-    lake.replace(EVENTS, some(lake, [10]), where=where, attempt=5, expect=4, are_few=are_few)
-    assert [key for key, _ in content(lake)] == [3, 4, 9, 10]
-    lake.replace(EVENTS, some(lake, [11]), where=[("k", "<", 11)], attempt=6, expect=5, are_few=are_few)
-    assert lake.rows(EVENTS, filters=[("k", ">", 10)])["k"].to_pylist() == [11], "also where no row of a file stays"
+    held, schema = "held_events", pa.schema([("_arrival_seq", pa.int64())])  # the log has bounds of this column
+    lake.create(held, schema)
+    for version, numbers in enumerate([[0, 1], [2, 3], [4]]):
+        lake.append_rows(held, pa.table([numbers], schema=schema), attempt=version + 1, expect=version)
+
+    def replace(number: int, below: int, attempt: int, stays: Filters | None) -> list[int]:
+        row = lake.session().createDataFrame([(number,)], "_arrival_seq BIGINT")
+        where = [("_arrival_seq", "<", below)]
+        lake.replace(held, row, where=where, stays=stays, attempt=attempt, expect=attempt - 1, are_few=are_few)
+        return sorted(lake.rows(held)["_arrival_seq"].to_pylist())
+
+    before = set(DeltaTable(str(lake.path(held))).file_uris())
+    assert replace(9, below=3, attempt=4, stays=[("_arrival_seq", ">=", 3)]) == [2, 3, 4, 9]
+    assert len(before & set(DeltaTable(str(lake.path(held))).file_uris())) == 2, "no file is written anew"
+    assert replace(10, below=3, attempt=5, stays=None) == [3, 4, 9, 10]
+    assert replace(11, below=11, attempt=6, stays=None) == [11], "also where no row of a file stays"
 
 
 def test_few_rows_are_replaced_in_the_files_that_hold_them_and_many_small_files_become_one(
