@@ -9,7 +9,7 @@ commit names them. Few rows come into this process, which writes them itself.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -221,7 +221,7 @@ class Lake:
                 **delta_place(self.path(table)),
                 schema=Schema.from_json(json.dumps(wanted)),
                 mode="ignore",
-                configuration=_PROPERTIES | {BOUNDED: _bounded(table)} | feed,
+                configuration=_PROPERTIES | _bounded(table, [field["name"] for field in wanted["fields"]]) | feed,
             )
         self.opened.keep(table, delta)
         wrong = misfits(delta.schema(), wanted) if may_grow else differences(delta.schema(), wanted)
@@ -243,7 +243,7 @@ class Lake:
 
         Readers then leave out the bounds of other columns, which earlier versions wrote.
         """
-        self.set_properties(table, {BOUNDED: _bounded(table)})
+        self.set_properties(table, _bounded(table, self.columns(table)))
 
     def set_properties(self, table: str, properties: Mapping[str, str]) -> None:
         """Set properties of a table, in one commit of maintenance unless it has them.
@@ -695,8 +695,10 @@ def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression
     return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
 
 
-def _bounded(table: str) -> str:
-    return ",".join(bounded_columns(table))
+def _bounded(table: str, columns: Collection[str]) -> dict[str, str]:
+    """Return the property that names the columns with bounds: Spark writes no table that lacks one of them."""
+    named = [name for name in bounded_columns(table) if name in columns]
+    return {BOUNDED: ",".join(named)} if named else {}
 
 
 def _few(df: "DataFrame") -> pa.Table | None:
