@@ -31,5 +31,6 @@ hours = holds("hours", "(TIMESTAMP '2026-01-05 12:00'), (TIMESTAMP '2026-01-05 0
 days = holds("days", "(TIMESTAMP '2026-01-05 12:00'), (TIMESTAMP '2026-01-04 09:00')")
 numbers = holds("numbers", "(5L), (3L)")
 print("increasing? 12:00, 09:00 of one day:", hours, "- a day back:", days, "- 5, 3:", numbers)
+spark.stop()
 raise SystemExit(0 if (hours, days, numbers) == (True, False, False) else 1)
 PYTHON
