@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import pieces
-from tidemark.resources.delta.versions import Filters, arrow_condition
+from tidemark.resources.delta.queries import count, pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration, micros, roughly, rounded_up
@@ -113,8 +113,8 @@ class LogTables:
         return pieces(self.workspace.lake, table, self.version(table), names, which)
 
     def count(self, table: str, which: Filters) -> int:
-        """Count rows of a table; of a file whose bounds say that all match, none is read."""
-        return int(self.workspace.lake.dataset(table, self.version(table)).count_rows(filter=arrow_condition(which)))
+        """Count rows of a table."""
+        return count(self.workspace.lake, table, self.version(table), which)
 
 
 def losses_since(log: LogTables, first_seq: int, levels: RateLevels) -> Losses:
