@@ -17,7 +17,10 @@ from tidemark.timeops.errors import SpecError
 Path = tuple[str | int, ...]
 
 
-_SAME_IN_ALL_YAML = re.compile(r"[-+]?(?:0|[1-9][0-9_]*|0[xb][0-9a-fA-F_]+|[0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?)")
+_SAME_IN_ALL_YAML = re.compile(
+    r"[-+]?(?:0|[1-9][0-9_]*|0[xb][0-9a-fA-F_]+|[0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?|\.(?:inf|Inf|INF))"
+    r"|\.(?:nan|NaN|NAN)"
+)
 
 
 @dataclass(frozen=True)

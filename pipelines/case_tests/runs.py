@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from tidemark.pipelines.case_tests.differences import CaseOutcomes, Outcome, Row
 from tidemark.resources.sources.records import LINE, RAW, Reading, split_of
@@ -53,7 +53,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.materialize import Execution, from_driver
-from tidemark.timeops.problems import Path, Problem, show
+from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
@@ -149,15 +149,50 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
 
 
 def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
-    """Find values of text columns that YAML reads as something else, which may not be what was meant."""
+    """Find values that YAML reads as something else than their text says, which may not be what was meant."""
     for number, case in enumerate(cases):
         for at, record in case.places():
             for name, value in record.items():
-                is_text = name in payload.names and is_written_as_text(payload[name].dataType)
-                if is_text and value is not None and not isinstance(value, str):
-                    kind = payload[name].dataType.simpleString().upper()
-                    remedy = "put the value in quotes"
-                    yield Problem(f"found {show(value)}", f"text, for {kind}", remedy, ("cases", number, *at, name))
+                place: Path = ("cases", number, *at, name)
+                kind = payload[name].dataType if name in payload.names else None
+                if kind is not None and is_written_as_text(kind) and value is not None and not isinstance(value, str):
+                    expected = f"text, for {kind.simpleString().upper()}"
+                    yield Problem(f"found {show(value)}", expected, "put the value in quotes", place)
+                else:
+                    yield from _ambiguous(value, place, kind)
+
+
+def _ambiguous(value: object, at: Path, kind: DataType | None) -> Iterator[Problem]:
+    """Find values within another one, and the value itself, that are a number or a flag in some readers of YAML only."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _ambiguous(item, (*at, str(key)), _kind_within(kind, str(key)))
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            yield from _ambiguous(item, (*at, position), _kind_within(kind))
+    elif isinstance(value, Misread):
+        text = kind is not None and is_written_as_text(kind)
+        if text or isinstance(_as_all_read_it(value), Misread):
+            expected = "a value that all readers of YAML read alike"
+            yield Problem(f"found {show(value)}", expected, "put it in quotes if it is text", at)
+
+
+def _kind_within(kind: DataType | None, field: str = "") -> DataType | None:
+    """Return the type of a field, an entry or an item of a type; None where the type has none."""
+    if isinstance(kind, StructType):
+        return kind[field].dataType if field in kind.names else None
+    if isinstance(kind, MapType):
+        return kind.valueType
+    return kind.elementType if isinstance(kind, ArrayType) else None
+
+
+def _as_all_read_it(value: object) -> Any:
+    """Return a value of a record with numbers such as `1_000` and flags such as `yes` as what they mean."""
+    if isinstance(value, Mapping):
+        return {key: _as_all_read_it(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_all_read_it(item) for item in value]
+    return as_number(as_flag(value))
 
 
 def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
@@ -168,7 +203,7 @@ def _lines(number: int, case: Case, spec: Spec) -> Iterator[dict[str, Any]]:
         yield {
             "__tm_case": number,
             c.SEQ: seq,
-            "__tm_record": json.dumps(payload),
+            "__tm_record": json.dumps(_as_all_read_it(payload)),
             "__tm_given": [name for name, value in payload.items() if value is not None],
             "__tm_arrival": us_of(arrival),
             "__tm_ticked": max((us_of(clock) for place, clock in case.ticks if place <= seq), default=None),

@@ -1,6 +1,7 @@
 """Cases: what is read of their file, what is refused, which rows differ, and how it is said."""
 
 import itertools
+import math
 import random
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -171,6 +172,8 @@ KINDS: dict[str, t.DataType] = {
         ("i", None, None),
         ("i", Misread("1_000", 1000), 1000),
         ("m", Misread("12345678901234567890.10", 12345678901234567890.10), Decimal("12345678901234567890.10")),
+        ("x", Misread("-.INF", float("-inf")), float("-inf")),
+        ("x", Misread(".NaN", math.nan), pytest.approx(math.nan, nan_ok=True)),
         ("b", Misread("yes", True), True),
     ],
 )

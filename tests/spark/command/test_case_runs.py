@@ -101,6 +101,15 @@ cases:
     [
         ("records: [{at: x, amount: many}], expect: {watermark: none}", 'records[0].amount: found "many"'),
         ("records: [{at: 12:00}], expect: {watermark: none}", "put the value in quotes"),
+        ("records: [{at: x, amount: 010}], expect: {watermark: none}", "records[0].amount: found `010`, which YAML"),
+        (
+            "records: [{at: x, tags: [1_000, 010]}], expect: {watermark: none}",
+            "records[0].tags[1]: found `010`, which",
+        ),
+        (
+            "records: [{at: x, place: {city: no}}], expect: {watermark: none}",
+            "records[0].place.city: found `no`, which",
+        ),
         ("records: [], expect: {dead_letters: [{reson: early}]}", "did you mean `reason`?"),
         ("records: [], expect: {windows/by_minute: [{n: many}]}", 'expect["windows/by_minute"][0].n: found "many"'),
         ("records: [], expect: {windows/by_hour: []}", "the spec has no `windows/by_hour`"),
@@ -109,6 +118,9 @@ cases:
 def test_a_bad_file_of_cases_is_told_with_its_place_and_exits_with_2(
     spark: SparkSession, case: str, said: str
 ) -> None:
+    Path("shop.yaml").write_text(
+        SPEC.replace("till STRING", "till STRING, tags ARRAY<INT>, place STRUCT<city: STRING>")
+    )
     done = call(cases=f"cases:\n  - {{name: c, {case}}}\n")
     assert (done.exit_code, done.stdout) == (2, "")
     assert "cases.yaml, line 2, cases[0]." in done.stderr
@@ -242,7 +254,7 @@ cases:
 def test_ticks_of_a_case_stand_behind_the_records_of_their_steps(spark: SparkSession, folder: Path) -> None:
     (folder / "shop.yaml").write_text(SILENT)
     done = call(cases=TICKS)
-    assert done.exit_code == 0, done.stdout
+    assert done.exit_code == 0, done.output
     (folder / "shop.yaml").write_text(SPEC)
     done = call(cases="cases: [{name: c, steps: [{tick: 2026-01-01T12:00:00Z, expect: {watermark: none}}]}]")
     assert done.exit_code == 2
@@ -268,4 +280,4 @@ cases:
       windows/by_minute: [{till: .nan, n: 2, total: 12, _is_final: true}, {till: 1.0, n: 1, _is_final: true}]
 """
     )
-    assert done.exit_code == 0, done.stdout
+    assert done.exit_code == 0, done.output
