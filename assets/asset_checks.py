@@ -12,20 +12,20 @@ from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display.evaluations import evaluation_of, page_of
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.quality.checks import Expectation
+from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.printable import printable
-from tidemark.timeops.spec import Spec
 
 
-def live_checks(spec: Spec, run: LiveRun, data_docs: str) -> list[dg.AssetChecksDefinition]:
+def live_checks(file: SpecFile, run: LiveRun, data_docs: str) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a pipeline's live assets; `data_docs` is the address of all checks' pages, or empty."""
-    asked = [(name, all_of) for name, all_of in expectations(spec).items() if all_of]
-    return [_checks_of(spec, run, data_docs, name, all_of) for name, all_of in asked]
+    asked = [(name, all_of) for name, all_of in expectations(file.spec).items() if all_of]
+    return [_checks_of(file, run, data_docs, name, all_of) for name, all_of in asked]
 
 
 def _checks_of(
-    spec: Spec, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
+    file: SpecFile, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
 ) -> dg.AssetChecksDefinition:
-    asset = key(spec, name)
+    spec, asset = file.spec, key(file, name)
     specs = [dg.AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
 
     @dg.multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)

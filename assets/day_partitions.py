@@ -64,7 +64,7 @@ def tell_days(
 
 
 def _tell(report: Report, workspace: Workspace, window: str, day: str, about: show.Metadata) -> None:
-    asset = key(workspace.spec, tables.window_table(window))
+    asset = key(workspace.file, tables.window_table(window))
     report(AssetMaterialization(asset, partition=day, metadata=about))
 
 
@@ -106,7 +106,7 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
         table = tables.window_table(window.name)
         if not shown_days(instance, workspace.spec, window.name):
             show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
-        told = instance.get_materialized_partitions(key(workspace.spec, table))
+        told = instance.get_materialized_partitions(key(workspace.file, table))
         untold = [day for day in shown_days(instance, workspace.spec, window.name) if day not in told]
         rows = rows_of_days(workspace, table, filter(_is_day, untold)) if untold and workspace.exists else {}
         shown = show.table_rows(workspace.lake, table) if rows else {}

@@ -12,7 +12,7 @@ import dagster as dg
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import key
 from tidemark.resources import tables
-from tidemark.timeops.spec import Spec
+from tidemark.resources.workspace import SpecFile
 
 NAME = "nothing_held_back"
 _HOLDS = "all input that has come can be read"
@@ -21,17 +21,17 @@ _REMEDY = (
 )
 
 
-def held_back_check(spec: Spec) -> dg.AssetCheckSpec:
+def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
     """Return the check of a pipeline."""
-    return dg.AssetCheckSpec(NAME, asset=key(spec, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
+    return dg.AssetCheckSpec(NAME, asset=key(file, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
 
 
-def held_back_result(spec: Spec, sentences: Sequence[str]) -> dg.AssetCheckResult:
+def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:
     """Return its result in a run, from a sentence or two for each input that cannot be taken."""
     more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
     said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
     return dg.AssetCheckResult(
-        asset_key=key(spec, tables.RAW_EVENTS),
+        asset_key=key(file, tables.RAW_EVENTS),
         check_name=NAME,
         passed=not sentences,
         severity=dg.AssetCheckSeverity.ERROR,
@@ -43,10 +43,10 @@ def held_back_result(spec: Spec, sentences: Sequence[str]) -> dg.AssetCheckResul
     )
 
 
-def tell_dagster(instance: dg.DagsterInstance, spec: Spec, sentences: Sequence[str]) -> None:
+def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequence[str]) -> None:
     """Report what a look has found, unless the last result of the check says the same."""
-    found = held_back_result(spec, sentences)
-    check = dg.AssetCheckKey(key(spec, tables.RAW_EVENTS), NAME)
+    found = held_back_result(file, sentences)
+    check = dg.AssetCheckKey(key(file, tables.RAW_EVENTS), NAME)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
     done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned

@@ -7,8 +7,9 @@ A batch is planned by `ordered_events` and committed by `batches`, last. A block
 from going on to `batches`: the batch stays uncommitted, readers stay at the last commit, the next run retries it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -24,7 +25,17 @@ from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild, take_new_names
-from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, run_tags, say_who_runs, told_to_dagster, under_run
+from tidemark.assets.runs import (
+    RETRIES,
+    LiveRun,
+    key,
+    pool_of,
+    run_tags,
+    say_who_runs,
+    step_name,
+    told_to_dagster,
+    under_run,
+)
 from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
@@ -35,7 +46,7 @@ from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.quality.checks import import_ahead
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
@@ -58,79 +69,48 @@ class BatchSettings(dg.ConfigurableResource[None]):
 
 _MOST_NAMED = 3  # corrections in the reason of a rebuild; `log_control` has all
 StageResult = dg.MaterializeResult[None] | dg.AssetCheckResult
+Decorate = Callable[[Callable[..., Iterator[StageResult]]], dg.AssetsDefinition]
 
 NOTHING_ASKED = BatchSettings()
 """One object for all pipelines: Dagster merges two definitions of a resource only if they are the same object."""
 
 
-def live_assets(spec: Spec, run: LiveRun) -> list[dg.AssetsDefinition]:
-    """Return the assets of a pipeline's live run, in order."""
-    time_stages = ["ordered_events", *(["window_results"] if spec.windows else [])]
-    windows = _of_batch(
-        spec,
-        run,
-        "window_results",
-        "Closes windows: writes the rows of `windows/<name>` whose windows the watermark has passed.",
-        deps=["ordered_events"],
-        doing="closing windows",
-        stage=_close_windows,
+def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun) -> list[dg.AssetsDefinition]:
+    """Return what materializes the tables of a pipeline's live run, in order; `assets` has them by their names."""
+    stage = partial(_stage, file.spec, assets)
+    window_results = (
+        [_of_batch(stage("window_results"), file, run, doing="closing windows", work=_close_windows)]
+        if file.spec.windows
+        else []
     )
-    dead_letters = _of_batch(
-        spec,
-        run,
-        "dead_letters",
-        "Every record that was refused, with the reason, how late it was, and the record itself.",
-        deps=time_stages,
-        doing="writing dead letters",
-        stage=_refuse,
-    )
-    batches = _of_batch(
-        spec,
-        run,
-        "batches",
-        "The log of batches. Its newest row is the commit: the version of every table that belongs together.",
-        deps=[*time_stages, "dead_letters"],
-        doing="committing",
-        stage=lambda context, batch: _commit(context, batch, run),
-    )
-    always = [_raw_events(spec, run), _ordered_events(spec, run)]
-    return [*always, *([windows] if spec.windows else []), dead_letters, batches]
+    return [
+        _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
+        _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
+        *window_results,
+        _of_batch(stage(tables.DEAD_LETTERS), file, run, doing="writing dead letters", work=_refuse),
+        _of_batch(stage(tables.BATCHES), file, run, doing="committing", work=partial(_commit, run)),
+    ]
 
 
 def _stage(
-    spec: Spec, name: str, about: str, deps: list[str], checks: Sequence[dg.AssetCheckSpec] = ()
-) -> Callable[[Callable[..., Iterator[StageResult]]], dg.AssetsDefinition]:
-    """Decorate a live asset. Without a batch of the run it yields no rows, so that no empty run is shown."""
-    described = dg.asset(
-        key=key(spec, name),
-        group_name=spec.name,
-        description=about,
-        deps=[key(spec, dep) for dep in deps],
-        kinds={"pyspark", "delta"},
-        owners=list(spec.owners),
-        tags=dict(spec.tags),
-        output_required=False,
+    spec: Spec, assets: Mapping[str, dg.AssetSpec], name: str, checks: Sequence[dg.AssetCheckSpec] = ()
+) -> Decorate:
+    """Return the decorator of what materializes a table in a live run."""
+    described = dg.multi_asset(
+        name=step_name(spec, name),
+        specs=[assets[name]],
         check_specs=checks,
         config_schema={},  # none, and an error: without it Dagster takes any config and ignores it
         pool=pool_of(spec),
         retry_policy=RETRIES,
-        freshness_policy=_freshness(spec) if name == "batches" else None,
     )
     return lambda stage: described(told_to_dagster(stage))
 
 
-def _freshness(spec: Spec) -> dg.FreshnessPolicy | None:
-    """Return how old the last batch may be, as Dagster's daemon watches it; an age beyond that is an error."""
-    levels = spec.alerts.freshness
-    if levels is None or levels.error is None:
-        return None
-    return dg.FreshnessPolicy.time_window(fail_window=levels.error, warn_window=levels.warn)
+def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:
+    spec = file.spec
 
-
-def _raw_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
-    about = "The arrival log: every record that came in, in the order that everything downstream is a function of."
-
-    @_stage(spec, "raw_events", about, [], [held_back_check(spec)])
+    @stage
     def raw_events(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[StageResult]:
@@ -152,7 +132,7 @@ def _raw_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
         _settle(context, workspace)
         if tidemark_batch.live and (why := why_never(spec)):
             context.log.info("live has no effect: %s", why)
-        yield held_back_result(spec, done.found.held_back if done else held_back_now(workspace))
+        yield held_back_result(file, done.found.held_back if done else held_back_now(workspace))
         read = done or Ingested(Waiting())
         found = read.found
         if not (read.records or found.copies or read.corrections) and _next(workspace, tidemark_batch).is_empty:
@@ -226,14 +206,12 @@ def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
         workspace.tell(f"{error.found} It takes in what is corrected: it begins again when it comes to its end.")
 
 
-def _ordered_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
-    about = "Accepted events in event-time order, released once the watermark has passed them."
-
-    @_stage(spec, "ordered_events", about, ["raw_events"])
+def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:
+    @stage
     def ordered_events(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource, tidemark_batch: BatchSettings
     ) -> Iterator[dg.MaterializeResult[None]]:
-        _ensure_whole(context, spec)
+        _ensure_whole(context, file)
         workspace = run.workspace(context, tidemark_spark)
         segment = _next(workspace, tidemark_batch)
         if segment.is_empty:
@@ -252,36 +230,34 @@ def _ordered_events(spec: Spec, run: LiveRun) -> dg.AssetsDefinition:
 
 
 def _of_batch(
-    spec: Spec,
+    stage: Decorate,
+    file: SpecFile,
     run: LiveRun,
-    name: str,
-    about: str,
     *,
-    deps: list[str],
     doing: str,
-    stage: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
+    work: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
 ) -> dg.AssetsDefinition:
     """Build an asset of the batch that `ordered_events` has planned."""
 
-    @_stage(spec, name, about, deps)
+    @stage
     def of_batch(
         context: dg.AssetExecutionContext, tidemark_spark: LazyPySparkResource
     ) -> Iterator[dg.MaterializeResult[None]]:
-        _ensure_whole(context, spec)
+        _ensure_whole(context, file)
         batch = run.batch(context, tidemark_spark)
         if batch is None:
-            raise _not_whole(spec, "This run has no batch: it was begun in the midst of another one.")
+            raise _not_whole(file.spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
-        yield dg.MaterializeResult(metadata={**stage(context, batch), "batch": show.number_of(batch.plan)})
+        yield dg.MaterializeResult(metadata={**work(context, batch), "batch": show.number_of(batch.plan)})
 
     return of_batch
 
 
-def _ensure_whole(context: dg.AssetExecutionContext, spec: Spec) -> None:
+def _ensure_whole(context: dg.AssetExecutionContext, file: SpecFile) -> None:
     """Check that the stages of a batch are materialized together, where a person has chosen assets."""
-    chosen = context.run.asset_selection
+    spec, chosen = file.spec, context.run.asset_selection
     needed = ("ordered_events", *(["window_results"] if spec.windows else []), "dead_letters", "batches")
-    missing = [name for name in needed if chosen and key(spec, name) not in chosen]
+    missing = [name for name in needed if chosen and key(file, name) not in chosen]
     if missing:
         raise _not_whole(spec, f"{', '.join(missing)} would not be materialized, so nothing could be committed.")
 
@@ -317,7 +293,7 @@ def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     }
 
 
-def _commit(context: dg.AssetExecutionContext, batch: Batch, run: LiveRun) -> show.Metadata:
+def _commit(run: LiveRun, context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     workspace, plan = batch.workspace, batch.plan
     spec = workspace.spec
     counts, versions = workspace.progress.counts_of(plan.batch_id), workspace.outputs(plan)

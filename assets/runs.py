@@ -22,7 +22,7 @@ from tidemark.resources.batches.plans import Owner, Plan, process_of
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.lake import ConflictError
 from tidemark.resources.machine import ensure_not_stopped, stop_signal
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, MachineError, TidemarkError
 from tidemark.timeops.spec import Spec
 
@@ -47,9 +47,14 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 
-def key(spec: Spec, name: str) -> dg.AssetKey:
-    """Return the key of a pipeline's asset, such as `earthquakes/raw_events`."""
-    return dg.AssetKey([spec.name, *name.split("/")])
+def key(file: SpecFile, name: str) -> dg.AssetKey:
+    """Return the key of a pipeline's asset, such as `earthquakes/raw_events`, unless its project gives it another."""
+    return dg.AssetKey(file.asset_keys.get(name) or [file.spec.name, *name.split("/")])
+
+
+def step_name(spec: Spec, table: str) -> str:
+    """Return the name of the step that materializes a table, whatever its key is."""
+    return "__".join([spec.name, *table.split("/")])
 
 
 def job_of(only: dg.OpDefinition, name: str, about: str) -> dg.JobDefinition:

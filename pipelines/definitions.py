@@ -5,7 +5,7 @@ Here: wiring; and a spec that is wrong as an asset whose check fails with the me
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from os import PathLike
@@ -35,6 +35,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark.assets.asset_checks import live_checks
+from tidemark.assets.asset_specs import Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
@@ -205,23 +206,30 @@ def build_definitions(
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
+    translate: Translate | None = None,
 ) -> Definitions:
     """Return definitions of pipelines whose specs were read.
 
     By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
-    `memory` is what was read of the tables, where there is one pipeline.
+    `memory` is what was read of the tables, where there is one pipeline; `translate` changes what the catalog shows.
     """
     choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
-    looks = [Workspace(file, settings.warehouse, memory=memory or Memory()) for file in files]  # without Spark
-    each = [_definitions_of(one, settings, choice, LiveRun(_opener(one, choice, accepted, tell))) for one in looks]
+    each = []
+    for given in files:
+        file, assets = asset_specs(given, translate)
+        look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
+        run = LiveRun(_opener(look, choice, accepted, tell))
+        each.append(_definitions_of(look, assets, settings, choice, run))
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
 
 
-def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, run: LiveRun) -> Definitions:
+def _definitions_of(
+    looks: Workspace, assets: Mapping[str, AssetSpec], settings: Settings, choice: SparkChoice, run: LiveRun
+) -> Definitions:
     """Return all definitions of one pipeline but the resource."""
     file, spec = looks.file, looks.spec
-    live = live_assets(spec, run)
+    live = live_assets(file, assets, run)
     job = define_asset_job(
         job_name(file),
         selection=AssetSelection.assets(*live),
@@ -230,8 +238,8 @@ def _definitions_of(looks: Workspace, settings: Settings, choice: SparkChoice, r
     )
     given = spec.schedule
     return Definitions(
-        assets=[*live, *window_assets(spec, run.workspace)],
-        asset_checks=live_checks(spec, run, settings.data_docs),
+        assets=[*live, *window_assets(spec, assets, run.workspace)],
+        asset_checks=live_checks(file, run, settings.data_docs),
         jobs=[
             job,
             upkeep_job(file, settings),

@@ -95,7 +95,7 @@ def _decided(
     work: PendingWork, workspace: Workspace, job: str, context: SensorEvaluationContext | ScheduleEvaluationContext
 ) -> RunRequest | SkipReason:
     """Do as `decide`, after the end of abandoned runs; the tick names these."""
-    tell_dagster(context.instance, workspace.spec, work.held_back)
+    tell_dagster(context.instance, workspace.file, work.held_back)
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)

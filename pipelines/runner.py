@@ -144,7 +144,7 @@ def run_pipeline(
         report.held_back = found.held_back
         report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
         if not _has_work(workspace, found, options, ends):
-            tell_dagster(instance, file.spec, found.held_back)
+            tell_dagster(instance, file, found.held_back)
             show_days_first(instance, workspace)
             return report
         import_ahead()  # while Spark starts, which leaves a core free
@@ -411,7 +411,7 @@ def rebuild(
             job,
             instance,
             str(uuid4()),
-            assets=[key(file.spec, window_table(name)) for name in windows],
+            assets=[key(file, window_table(name)) for name in windows],
             tags={
                 "dagster/asset_partition_range_start": first.isoformat(),
                 "dagster/asset_partition_range_end": last.isoformat(),

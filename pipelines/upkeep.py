@@ -25,7 +25,6 @@ from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.columns import TIMESTAMP
 from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec import Spec
 
 LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
@@ -103,7 +102,7 @@ def maintain(
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
     jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "maintain")), BY_HAND)
-    return Upkeep(kept, pages, forget_runs(spec, instance, jobs, before, settings.dagster_home))
+    return Upkeep(kept, pages, forget_runs(file, instance, jobs, before, settings.dagster_home))
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
@@ -175,7 +174,9 @@ def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
     return job_of(look_after, f"{name}_maintain", about)
 
 
-def forget_runs(spec: Spec, instance: dg.DagsterInstance, jobs: Iterable[str], before: datetime, home: Path) -> int:
+def forget_runs(
+    file: SpecFile, instance: dg.DagsterInstance, jobs: Iterable[str], before: datetime, home: Path
+) -> int:
     """Delete the runs that ended and were made before an instant, with their events, pictures and logs.
 
     What stays: of each asset the run of its newest materialization, of windows that of each day, so that no day is
@@ -184,23 +185,23 @@ def forget_runs(spec: Spec, instance: dg.DagsterInstance, jobs: Iterable[str], b
     Returns:
         How many runs were deleted.
     """
-    stays = _newest(spec, instance)
+    stays = _newest(file, instance)
     forgotten = 0
     for name in jobs:
         for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
-            if run.run_id not in stays and _is_of(spec, run):
+            if run.run_id not in stays and _is_of(file, run):
                 _forget(instance, run.run_id, home)
                 forgotten += 1
     return forgotten
 
 
-def _is_of(spec: Spec, run: dg.DagsterRun) -> bool:
+def _is_of(file: SpecFile, run: dg.DagsterRun) -> bool:
     """Return whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
     checks = [check.asset_key for check in run.asset_check_selection or ()]
     chosen = [*(run.asset_selection or ()), *checks]
     if not chosen:
         return run.job_name != BY_HAND
-    return all(asset.path[0] == spec.name for asset in chosen)
+    return all(asset.path[0] == file.spec.name or (*asset.path,) in file.asset_keys.values() for asset in chosen)
 
 
 def _forget(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
@@ -212,16 +213,16 @@ def _forget(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def _newest(spec: Spec, instance: dg.DagsterInstance) -> set[str]:
+def _newest(file: SpecFile, instance: dg.DagsterInstance) -> set[str]:
     """Return the runs that made the newest materialization of an asset, or of a day of one."""
     stays: set[str] = set()
     kind = dg.DagsterEventType.ASSET_MATERIALIZATION
     for name in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches"):
-        event = instance.get_latest_materialization_event(key(spec, name))
+        event = instance.get_latest_materialization_event(key(file, name))
         if event is not None:
             stays.add(event.run_id)
-    for window in spec.windows:
-        asset = key(spec, f"windows/{window.name}")
+    for window in file.spec.windows:
+        asset = key(file, f"windows/{window.name}")
         numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]

@@ -55,6 +55,7 @@ class SpecFile:
         named: The file as the operator named it, maybe over links; None if it was not named.
         text: The content of the file when it was read.
         shown: Its name in messages: as it was asked for, with the keys that were set on the command line.
+        asset_keys: The keys in Dagster of tables that a project shows under others than `<pipeline>/<table>`.
     """
 
     spec: Spec
@@ -62,6 +63,7 @@ class SpecFile:
     named: Path | None = None
     text: str = field(default="", repr=False)
     shown: str = ""
+    asset_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:

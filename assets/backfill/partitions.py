@@ -14,7 +14,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.day_partitions import days_of, ensure_day, show_days, shown_days, tell_days
+from tidemark.assets.day_partitions import ensure_day, show_days, shown_days, tell_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
@@ -25,6 +25,7 @@ from tidemark.assets.runs import (
     pool_of,
     run_tags,
     say_who_runs,
+    step_name,
     told_to_dagster,
     under_run,
 )
@@ -36,32 +37,24 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec import Spec, WindowSpec
 
 
-def window_assets(spec: Spec, open_workspace: OpenWorkspace) -> list[dg.AssetsDefinition]:
-    """Make one asset per window of a spec."""
+def window_assets(
+    spec: Spec, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
+) -> list[dg.AssetsDefinition]:
+    """Make one asset per window of a spec; `assets` has the names of its tables."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # of `backfill_policy`, which is used on purpose
-        return [_window(spec, window, open_workspace) for window in spec.windows]
+        return [_window(spec, window, assets, open_workspace) for window in spec.windows]
 
 
-def _window(spec: Spec, window: WindowSpec, open_workspace: OpenWorkspace) -> dg.AssetsDefinition:
+def _window(
+    spec: Spec, window: WindowSpec, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
+) -> dg.AssetsDefinition:
     table = tables.window_table(window.name)
-    inputs = [] if window.input is None else [key(spec, tables.window_table(window.input))]
     zone = spec.partitions.time_zone
 
-    @dg.asset(
-        key=key(spec, table),
-        group_name=spec.name,
-        description=f"Final results of the {window.kind} window `{window.name}`. A partition is the day of "
-        f"window_start ({zone}). Live runs write it; materializing days computes them anew from the arrival log.",
-        # A window may take results of other days than the one on which it starts.
-        deps=[
-            key(spec, "window_results"),
-            *(dg.AssetDep(one, partition_mapping=dg.AllPartitionMapping()) for one in inputs),
-        ],
-        kinds={"pyspark", "delta"},
-        owners=list(spec.owners),
-        tags=dict(spec.tags),
-        partitions_def=days_of(spec, window.name),
+    @dg.multi_asset(
+        name=step_name(spec, table),
+        specs=[assets[table]],
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(spec),
         retry_policy=RETRIES,
@@ -111,7 +104,7 @@ def _compute(
     """
     run_id, anew = context.run.run_id, windows_to_make_anew(workspace)
     if window.name in anew and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
-        report, key_of_window = under_run(context), key(workspace.spec, tables.window_table(window.name))
+        report, key_of_window = under_run(context), key(workspace.file, tables.window_table(window.name))
 
         def report_others(event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
             """Report all but the days that were asked for, which the run yields."""

@@ -59,7 +59,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
-        telling.report(dg.AssetMaterialization(key(workspace.spec, name), metadata={**rows, **about}))
+        telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}))
         if name != tables.BATCHES:
             _tell_checks(telling, shadow, name)
 
@@ -98,7 +98,7 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str) -> None:
 
     Alerts are compared as of the last batch of records: `tidemark status` names the checks of it that fail.
     """
-    workspace, asset = shadow.workspace, key(shadow.workspace.spec, name)
+    workspace, asset = shadow.workspace, key(shadow.workspace.file, name)
     last = workspace.batches.last_commit("process")
     assert last is not None  # there is nothing to rebuild otherwise
     done = list(_checked(shadow, name, last))

@@ -163,7 +163,7 @@ def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
 
 
 def _ambiguous(value: object, at: Path, kind: DataType | None) -> Iterator[Problem]:
-    """Find values within another one, and the value itself, that are a number or a flag in some readers of YAML only."""
+    """Find values, also within another one, that only some readers of YAML take for a number or a flag."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             yield from _ambiguous(item, (*at, str(key)), _kind_within(kind, str(key)))

@@ -123,6 +123,6 @@ def test_runs_by_hand_of_other_assets_of_the_project_stay(home: Path) -> None:
 
         stay = {run_of(None), run_of(keys[:1]), run_of(keys)}
         assert run_of(keys[1:]) not in stay
-        spec = read_spec(home.parent / "shop.yaml").spec
-        assert forget_runs(spec, instance, (BY_HAND,), later, home.parent) == 1
+        file = read_spec(home.parent / "shop.yaml")
+        assert forget_runs(file, instance, (BY_HAND,), later, home.parent) == 1
         assert {run.run_id for run in instance.get_runs()} == stay
