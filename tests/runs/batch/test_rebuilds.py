@@ -33,6 +33,7 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
+from tidemark.assets.day_partitions import show_days_held
 from tidemark.assets.rebuild import shadow, switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.definitions import build_definitions
@@ -223,6 +224,9 @@ def test_the_job_in_dagster_makes_the_tables_anew_and_shows_what_it_did(tmp_path
         config = {"ops": {"meter__rebuild": {"config": {"reason": "days are enough"}}}}
         done = job.execute_in_process(instance=instance, run_config=config)
         assert done.success
+        days = instance.get_materialized_partitions(AssetKey(["meter", "windows", "per_minute"]))
+        assert {*instance.get_dynamic_partitions(shown)} == days, "assets downstream see that they have no rows now"
+        show_days_held(instance, workspace_of(made))
         assert instance.get_dynamic_partitions(shown) == [], "no window of a day has closed"
         shown_last = materializations(instance, AssetKey(["meter", "ordered_events"]))[0]
         last = workspace_of(made).batches.last_commit()
