@@ -14,19 +14,9 @@ from tidemark.assets.display import metadata as show
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.windows import rows_by_day
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.delta.undoing import Change, foreign_changes, keep_foreign, take_back
+from tidemark.resources.delta.undoing import Change, keep_foreign, take_back
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
-
-
-def changes_of(workspace: Workspace) -> list[Change]:
-    """Return the changes of rows that others have made since the last commit; none for a pipeline without tables."""
-    return foreign_changes(workspace.lake, _base(workspace)) if workspace.exists else []
-
-
-def _base(workspace: Workspace) -> dict[str, int]:
-    """Return the tables that exist: a window that is new in the spec has none yet."""
-    return {table: workspace.base_of(table) for table in workspace.tables if workspace.lake.exists(table)}
 
 
 def decide_on_changes(
@@ -42,7 +32,7 @@ def decide_on_changes(
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.
         BusyError: A run is at work.
     """
-    found = changes_of(workspace)
+    found = workspace.changes_by_others
     if not found:
         raise LakeError(
             f"Only Tidemark has changed rows of {workspace.spec.name} since its last commit. Nothing was done.",
@@ -60,7 +50,7 @@ def decide_on_changes(
             table: keep_foreign(workspace.lake, table, version, plan.attempt)
             if keep
             else take_back(workspace.lake, table, version, plan.attempt, foreign=True)
-            for table, version in _base(workspace).items()
+            for table, version in workspace.base_of_existing.items()
         }
         workspace.batches.commit(plan, {"changes": len(found)}, versions, workspace.clock.now(), reason=reason)
     _tell(instance, workspace, plan, before)

@@ -17,7 +17,6 @@ import click
 
 from tidemark.pipelines.command_line import (
     FAILED,
-    dagster_instance,
     first_lines,
     for_each,
     known_settings,
@@ -35,7 +34,7 @@ from tidemark.pipelines.command_line import (
     warehouse_option,
 )
 from tidemark.pipelines.commands import changing, looking, operating
-from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.problems import SpecFileError, spec_error
 
 if TYPE_CHECKING:
@@ -93,28 +92,13 @@ def run(
         raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
     if reopen is not None:
         reopen = sentence(reopen, "--reopen")
-    from tidemark.pipelines.runner import RunOptions
+    from tidemark.pipelines.runner import RunOptions, check_live
 
     files = read_specs(specs, overrides)
-    if live:
-        _check_live(files, end_of_input)
+    for file in files if live else ():
+        check_live(file, end_of_input, say)
     options = RunOptions(max_events_per_batch, end_of_input, live=live, reopen=reopen, reread=reread)
     sys.exit(run_all(files, settings_of(warehouse, spark_ui=spark_ui), options))
-
-
-def _check_live(files: Sequence["SpecFile"], end_of_input: str | None) -> None:
-    """Refuse ticks after a flush, and say where they have no effect."""
-    from tidemark.assets.judging import why_never
-
-    for file in files:
-        if file.spec.time.flushes(end_of_input):
-            raise SpecError(
-                f"{file.path.name}: --live has no effect: at the end of its input {file.spec.name} is flushed.",
-                expected="`end_of_input: hold`",
-                remedy="leave --live out, or write `--end-of-input hold`",
-            )
-        if why := why_never(file.spec):
-            say(f"{file.spec.name}: --live has no effect: {why}.")
 
 
 @main.command()
@@ -220,12 +204,13 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Run a pipeline and show what it did; return False if files were held back."""
+    from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
     from tidemark.resources.workspace import Workspace
 
     name = file.spec.name
-    with dagster_instance(settings, name) as instance, telling(name) as tell:
+    with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
         done = run_pipeline(file, settings, options, instance=instance, tell=tell)
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:

@@ -5,14 +5,13 @@ Here: the pieces. Not here: the commands (cli.py and the files that it names).
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
 import logging
-import os
 import signal
 import sys
 import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,8 +23,6 @@ from tidemark.timeops.errors import MachineError, SpecError, TidemarkError, Unex
 from tidemark.timeops.printable import printable
 
 if TYPE_CHECKING:
-    from dagster import DagsterInstance
-
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
     from tidemark.resources.workspace import SpecFile
@@ -80,66 +77,6 @@ def settings_of(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> 
     settings = known_settings(warehouse, spark_ui=spark_ui)
     use_dagster_home(settings.dagster_home)
     return settings
-
-
-@contextmanager
-def dagster_instance(
-    settings: "Settings", pipeline: str, *, captures_output: bool = False
-) -> Iterator["DagsterInstance"]:
-    """Open Dagster's instance at the home of this process; for a trial run, a hidden one that ends with it.
-
-    In a new home Dagster makes its databases. It fails if another process is making them, so one process at a time
-    opens it. If the home cannot be written, its databases are elsewhere.
-
-    Runs here write to the terminal of the person who waits for them. Dagster's capture of output, for its UI, starts
-    processes that a Ctrl-C there reaches too, and that print tracebacks: it is for runs that Dagster launches.
-
-    Args:
-        settings: Names the home and the warehouse.
-        pipeline: Name of the pipeline.
-        captures_output: Take the instance with what it captures, as to delete that.
-    """
-    from dagster import DagsterInstance
-    from filelock import FileLock
-
-    from tidemark.resources.settings import counted_warehouse
-
-    home = settings.dagster_home
-    with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():
-        usual, here = known_settings().warehouse, settings.warehouse
-        counted = counted_warehouse(home, pipeline, here, usual)
-        is_trial = counted != str(here)
-        overrides = {} if captures_output else _NO_CAPTURE
-        instance = DagsterInstance.ephemeral() if is_trial else _opened_instance(home, overrides)
-    if is_trial:
-        say(f"{pipeline}: a trial run, which Dagster does not show: there the pipeline is in {counted}")
-    with instance:
-        yield instance
-
-
-_NO_CAPTURE = {
-    "compute_logs": {"module": "dagster._core.storage.noop_compute_log_manager", "class": "NoOpComputeLogManager"}
-}
-
-
-def _opened_instance(home: Path, overrides: dict[str, Any]) -> "DagsterInstance":
-    """Open the instance of a home, with other settings than those of its `dagster.yaml`.
-
-    Raises:
-        SpecError: Its `dagster.yaml` is no configuration.
-    """
-    from dagster import DagsterInstance, DagsterInvalidConfigError
-    from yaml import YAMLError
-
-    try:
-        return DagsterInstance.local_temp(str(home), overrides)  # the documented way to override a setting
-    except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
-        said = " ".join(str(error).split())
-        raise SpecError(
-            f"{home / 'dagster.yaml'} is no configuration of Dagster: {said[:300]}",
-            expected="the settings of an instance, as `tidemark init` writes them",
-            remedy="correct it, or move it away: the next run writes one",
-        ) from error
 
 
 def known_settings(warehouse: "Place | None" = None, *, spark_ui: bool = False) -> "Settings":

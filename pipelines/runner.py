@@ -3,7 +3,8 @@
 Here: the loop, what a run did in plain values, days and tables made anew by one run of what the UI launches, and how
 Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names no code
 location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
-commands/), what a batch does, the computation of days and of rebuilds (assets/).
+commands/), the functions for programs (library.py), what a batch does, the computation of days and of rebuilds
+(assets/).
 """
 
 import json
@@ -31,7 +32,7 @@ from tidemark.assets.corrections import corrections_after
 from tidemark.assets.day_partitions import days_held, show_days, show_days_first, show_days_held
 from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
-from tidemark.assets.judging import clock_of_tick
+from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed
@@ -43,7 +44,7 @@ from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.rebuilding import Rebuilt, chosen_windows, rebuild_jobs
-from tidemark.resources.batches.plans import BatchInput, Commit, Counts
+from tidemark.resources.batches.plans import BatchInput, Counts
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
@@ -87,14 +88,15 @@ class RunOptions:
     reread: bool = False
 
 
-@dataclass
+@dataclass(frozen=True)
 class RunReport:
     """The result of a run.
 
     Attributes:
-        batches: How many batches it committed.
-        counts: Sums of their counts.
-        waiting: Files that were too young.
+        batches: How many batches that judged records it committed.
+        batch: Number of the last committed batch of the pipeline, of any kind, for `tm.read`; None if it has none.
+        counts: Sums of the counts of these batches, by their names in `batches`, such as `records`, `refused.early`.
+        waiting: Files that were younger than `settle`.
         held_back: One sentence for each file, or version of a table, that could not be taken.
         passed_over: One sentence for each version of a table whose changes were not read.
         read_before: One sentence for each file that was not read because another one with the same bytes was.
@@ -104,6 +106,7 @@ class RunReport:
     """
 
     batches: int = 0
+    batch: int | None = None
     counts: Counts = field(default_factory=Counts)
     waiting: tuple[str, ...] = ()
     held_back: tuple[str, ...] = ()
@@ -140,9 +143,13 @@ def run_pipeline(
         ensure_not_stopped()
         found = _settled_input(workspace, tell, options)
         ends = found.ends if ends is None else ends  # what comes to Kafka from now on is for the next run
-        report.waiting = found.waiting
-        report.held_back = found.held_back
-        report.passed_over = tuple(dict.fromkeys([*report.passed_over, *found.passed_over]))
+        report = replace(
+            report,
+            batch=_last_batch(workspace),
+            waiting=found.waiting,
+            held_back=found.held_back,
+            passed_over=tuple(dict.fromkeys([*report.passed_over, *found.passed_over])),
+        )
         if not _has_work(workspace, found, options, ends):
             tell_dagster(instance, file, found.held_back)
             show_days_first(instance, workspace)
@@ -150,17 +157,29 @@ def run_pipeline(
         import_ahead()  # while Spark starts, which leaves a core free
         open_session(choice.for_short_run() if _is_short(workspace, found, options) else choice, tell)
         before = _last_batch(workspace)
-        report.alerts += _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
+        alerts = _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
+        report = replace(report, alerts=report.alerts + alerts)
         if _last_batch(workspace) == before:
             return report
-        # By what was remembered: files may have come since the look.
-        report.read_before += tuple(copy.copy_sentence for copy in copies_after(workspace, before))
-        for read in workspace.batches.history("ingest", after=before):
-            report.new_columns += tuple(first_met(file.spec, read.plan))
-        report.corrections += tuple(corrections_after(workspace, before))
-        _add(report, workspace, after=before)
+        report = _with_batches(report, workspace, -1 if before is None else before)
         if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
             return report
+
+
+def check_live(file: SpecFile, end_of_input: str | None, tell: Callable[[str], None]) -> None:
+    """Refuse ticks after a flush, and say where they have no effect.
+
+    Raises:
+        SpecError: The pipeline is flushed at the end of its input.
+    """
+    if file.spec.time.flushes(end_of_input):
+        raise SpecError(
+            f"{file.path.name}: `live` has no effect: at the end of its input {file.spec.name} is flushed.",
+            expected="`end_of_input: hold`, in the spec or for this run",
+            remedy="leave `live` out, or hold the end of input",
+        )
+    if why := why_never(file.spec):
+        tell(f"{file.spec.name}: `live` has no effect: {why}.")
 
 
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: RunOptions) -> Waiting:
@@ -206,17 +225,26 @@ def _is_flushed(workspace: Workspace) -> bool:
     return workspace.exists and workspace.progress.position().final
 
 
-def _last_batch(workspace: Workspace) -> int:
+def _last_batch(workspace: Workspace) -> int | None:
     last = workspace.batches.last_commit() if workspace.exists else None
-    return last.batch_id if last else -1
+    return last.batch_id if last else None
 
 
-def _add(report: RunReport, workspace: Workspace, *, after: int) -> None:
-    for commit in workspace.batches.history("process", after=after):
-        if commit.plan.is_replayed:  # its records were judged before
-            continue
-        report.batches += 1
-        report.counts = Counts.sum([report.counts, commit.counts])
+def _with_batches(report: RunReport, workspace: Workspace, after: int) -> RunReport:
+    """Return a report with the batches that were committed after one."""
+    read = workspace.batches.history("ingest", after=after)
+    # Batches that a rebuild made judged records that had been judged before.
+    judged = [one for one in workspace.batches.history("process", after=after) if not one.plan.is_replayed]
+    return replace(
+        report,
+        batches=report.batches + len(judged),
+        batch=_last_batch(workspace),
+        counts=Counts.sum([report.counts, *(one.counts for one in judged)]),
+        # By what was remembered: files may have come since the look.
+        read_before=report.read_before + tuple(copy.copy_sentence for copy in copies_after(workspace, after)),
+        new_columns=report.new_columns + tuple(said for one in read for said in first_met(workspace.spec, one.plan)),
+        corrections=report.corrections + tuple(corrections_after(workspace, after)),
+    )
 
 
 def _run_once(
@@ -378,22 +406,35 @@ EARLIEST = date(1900, 1, 1)
 """The first day that may be asked for, unless the spec says another."""
 
 
-def rebuild(
+@dataclass(frozen=True)
+class BackfillReport:
+    """The result of a backfill.
+
+    Attributes:
+        first: The first day that was computed anew.
+        last: The last one.
+        batches: Numbers of the batches that it committed, one for each window.
+        rows: Rows that it wrote, by table, such as `windows/by_hour`.
+    """
+
+    first: date
+    last: date
+    batches: tuple[int, ...]
+    rows: Mapping[str, int]
+
+
+def backfill_days(
     file: SpecFile,
     settings: Settings,
     windows: Sequence[str],
-    first: date,
-    last: date,
+    days: tuple[date, date],
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
-) -> list[Commit]:
+) -> BackfillReport:
     """Compute days of windows anew from the arrival log, in one run.
 
     The days are as `chosen_days` returned them, and the windows as `chosen_windows` did.
-
-    Returns:
-        The commits of the run, in which `<window>.rows` counts the rows written.
 
     Raises:
         TidemarkError: Anything prevents it.
@@ -401,7 +442,7 @@ def rebuild(
     workspace = Workspace(file, settings.warehouse)
     choice = choose_spark(settings, file.inputs)
     open_session(choice, tell)
-    before = _last_batch(workspace)
+    before, (first, last) = _last_batch(workspace), days
     held = days_held(workspace, [window.name for window in file.spec.windows])
     job = build_definitions(settings, [file], choice, tell=tell).resolve_implicit_global_asset_job_def()
     try:
@@ -422,7 +463,9 @@ def rebuild(
     if not result.success:
         raise failure_of(result, None)
     show_days_first(instance, workspace)
-    return workspace.batches.history("backfill", after=before)
+    made = workspace.batches.history("backfill", after=-1 if before is None else before)
+    rows = {window_table(name): sum(one.counts.get(f"{name}.rows", 0) for one in made) for name in windows}
+    return BackfillReport(first, last, tuple(one.batch_id for one in made), rows)
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
@@ -435,18 +478,18 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
     today = now.astimezone(ZoneInfo(zone)).date()
     if first > last:
         raise SpecError(
-            f"--from {first} is after --to {last}",
+            f"The first day, {first}, is after the last one, {last}",
             expected="the first day before the last one",
             remedy="exchange them",
         )
     if first < start:
         raise SpecError(
-            f"--from {first} is before the first partition of {spec.name}, {start}",
+            f"The first day, {first}, is before the first partition of {spec.name}, {start}",
             expected=f"a day from {start} on",
             remedy=f"set `partitions: {{start: {first}}}` in the spec, or begin later",
         )
     if last > today:
-        raise SpecError(f"--to {last} is in the future", expected=f"a day up to today, {today} ({zone})")
+        raise SpecError(f"The last day, {last}, is in the future", expected=f"a day up to today, {today} ({zone})")
     return days_of_zone(first, last, zone)
 
 

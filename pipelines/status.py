@@ -1,19 +1,24 @@
 """The status of a pipeline: what its tables, its sources and its last checks say, without Spark and without Dagster.
 
-Here: the facts. Not here: what is printed (commands/looking.py), the page for the browser (report/).
+Here: the facts, for commands and as `tm.status`. Not here: what is printed (commands/looking.py), the page for the
+browser (report/).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from os import PathLike
+from pathlib import Path
+from typing import Any
 
 from tidemark.assets.corrections import corrections_after, due
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.foreign_changes import changes_of
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.pipelines.command_line import SPECS
+from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.terminal import by_hand, changed_by_hand, second
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, Counts, Plan, RebuildInput
@@ -21,9 +26,11 @@ from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place
 from tidemark.resources.quality.data_docs import failed_checks
+from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.utc import instant_of
 
 
 @dataclass(frozen=True)
@@ -31,15 +38,19 @@ class Status:
     """A pipeline as of its last commit, and the input that waits.
 
     Attributes:
+        name: Its name.
         folder: The folder of its tables.
         records: How many the log has.
         processed: How many of them committed batches have processed.
+        position: The position in its log; `watermark` and `is_flushed` are of it.
         delay: Wall clock minus the watermark; None without a watermark.
         held: Events that the watermark has not passed; None without `ordered_events`.
+        dead_letters: Rows of `dead_letters`.
         by_hand: What was erased or added by hand of the tables of events, in words.
         last: The last commit of a batch that wrote results, whatever its kind; else the last one; None before the
             first.
         at_work: The batch that a live process works on.
+        waiting: The input that the log lacks.
         ended: Tables of windows that are not in the spec any more.
         excluded: How many records an operator has taken out of the log.
         corrected: The last correction by a table that is read, in a sentence; empty if there was none.
@@ -66,6 +77,74 @@ class Status:
     rebuild_begun: str
     wrong: tuple[str, ...]
     reads_files_only: bool
+
+    @property
+    def watermark(self) -> datetime | None:
+        """The watermark, in UTC; None before the first event and after a flush."""
+        watermark_us = None if self.position.final else self.position.watermark_us
+        return None if watermark_us is None else instant_of(watermark_us)
+
+    @property
+    def is_flushed(self) -> bool:
+        """Return whether the end of input was flushed: everything is released and closed."""
+        return self.position.final
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `tidemark status --json` prints; instants are ISO 8601 in UTC."""
+        last, plan, waiting = self.last, self.at_work, self.waiting
+        return {
+            "name": self.name,
+            "tables": str(self.folder),
+            "records": self.records,
+            "processed": self.processed,
+            "watermark": None if self.watermark is None else self.watermark.isoformat(),
+            "flushed": self.is_flushed,
+            "watermark_delay_seconds": None if self.delay is None else self.delay.total_seconds(),
+            "held": self.held,
+            "dead_letters": self.dead_letters,
+            "by_hand": list(self.by_hand),
+            "excluded": self.excluded,
+            "corrected": self.corrected or None,
+            "ended": list(self.ended),
+            "rebuild_begun": self.rebuild_begun or None,
+            "last_batch": last
+            and {
+                "batch": last.batch_id,
+                "kind": last.plan.kind,
+                "committed_at": last.committed_at.isoformat(),
+                "records": (last.plan.end_seq or 0) - last.plan.first_seq,
+                "seconds": (last.committed_at - last.plan.planned_at).total_seconds(),
+                "accepted_because": last.reason,
+            },
+            "at_work": plan
+            and {
+                "batch": plan.batch_id,
+                "kind": plan.kind,
+                "owner": str(plan.owner),
+                "since": plan.planned_at.isoformat(),
+            },
+            "files": {
+                "new": waiting.new,
+                "young": len(waiting.waiting),
+                "held_back": len(waiting.errors),
+                "copies": len(waiting.copies),
+            },
+            "wrong": list(self.wrong),
+        }
+
+
+def status(spec: str | PathLike[str], *, warehouse: str | PathLike[str] | Place | None = None) -> Status:
+    """Look at a pipeline as of its last commit, and at the input that waits, without Spark; nothing is written.
+
+    Args:
+        spec: The path of a spec file.
+        warehouse: The folder of all tables, or its URL; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
+
+    Raises:
+        SpecError: The spec is wrong.
+        LakeError: A table is gone, or a file of it is missing or damaged.
+    """
+    return status_of(Workspace(read_spec(Path(spec)), from_environment(SPECS, warehouse=warehouse).warehouse))
 
 
 def status_of(workspace: Workspace) -> Status:
@@ -149,7 +228,7 @@ def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str
         has_unprocessed(workspace, flush=False)
     except TidemarkError as error:
         yield str(error)
-    if changes := changes_of(workspace):
+    if changes := workspace.changes_by_others:
         yield str(foreign_error(workspace.lake, changes))
     for correction in due(workspace).sentences:
         yield f"{correction}: the tables are not made anew for it yet. To do: `tidemark run` does so."

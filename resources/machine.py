@@ -162,13 +162,14 @@ def ensure_not_stopped() -> None:
 
 
 @contextmanager
-def listening() -> Iterator[None]:
+def listening(*, then_ends: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt during the block at Ctrl-C and at SIGTERM, and note which one it was.
 
-    Afterwards a process that was asked to stop is ended by the next signal at once. Only the main thread may listen;
-    in another one nothing changes.
+    Afterwards a process that was asked to stop is ended by the next signal at once, if it is to end then; else the
+    handlers are those of before, whatever Spark and Dagster have set. Only the main thread may listen; in another
+    one, and inside of a block that listens, nothing changes.
     """
-    if current_thread() is not main_thread():
+    if current_thread() is not main_thread() or _sockets:
         yield
         return
     handlers = {one: signal.signal(one, _stop) for one in _STOPPING}
@@ -180,7 +181,7 @@ def listening() -> Iterator[None]:
     try:
         yield
     finally:
-        is_stopped = stop_signal() is not None
+        is_stopped = then_ends and stop_signal() is not None
         for one, handler in handlers.items():
             signal.signal(one, signal.SIG_DFL if is_stopped or handler is None else handler)
         signal.set_wakeup_fd(before)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from os import PathLike
 from pathlib import Path
 
 from tidemark.resources.places.checks import ensure_folder
@@ -66,18 +67,24 @@ class Settings:
     spark_ui: bool = False
 
 
-def from_environment(default_specs: Path, *, warehouse: Place | None = None, spark_ui: bool = False) -> Settings:
+def from_environment(
+    default_specs: Path,
+    *,
+    warehouse: str | PathLike[str] | Place | None = None,
+    spark: str | None = None,
+    spark_ui: bool = False,
+) -> Settings:
     """Return the settings of this process.
 
-    A warehouse overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`. Without `TIDEMARK_SPECS` the specs
-    are in the default folder.
+    A warehouse overrides `TIDEMARK_WAREHOUSE`; without either it is `./warehouse`. A Spark overrides
+    `TIDEMARK_SPARK`. Without `TIDEMARK_SPECS` the specs are in the default folder.
     """
-    place = warehouse or place_of(os.environ.get("TIDEMARK_WAREHOUSE") or "warehouse")
+    place = place_of(warehouse or os.environ.get("TIDEMARK_WAREHOUSE") or "warehouse")
     return Settings(
         warehouse=place.resolve() if isinstance(place, Path) else place,
         specs=Path(os.environ.get("TIDEMARK_SPECS") or default_specs).absolute(),
         dagster_home=Path(os.environ.get("DAGSTER_HOME") or ".dagster").resolve(),
-        spark=os.environ.get(SPARK_VARIABLE) or None,
+        spark=spark or os.environ.get(SPARK_VARIABLE) or None,
         data_docs=os.environ.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
         spark_ui=spark_ui,
     )
@@ -98,7 +105,13 @@ def may_be_sent_to_kafka(name: str) -> bool:
 
 
 def use_dagster_home(home: Path) -> None:
-    """Make `home` an existing Dagster home, and point this process at it.
+    """Make `home` an existing Dagster home, and point this process at it; errors as of `ensure_dagster_home`."""
+    ensure_dagster_home(home)
+    os.environ["DAGSTER_HOME"] = str(home)
+
+
+def ensure_dagster_home(home: Path) -> None:
+    """Make `home` an existing Dagster home.
 
     Raises:
         SpecError: A file is in its place.
@@ -111,7 +124,6 @@ def use_dagster_home(home: Path) -> None:
     except OSError as error:
         found = f"DAGSTER_HOME is {home}, and that folder cannot be made: {error.strerror}"
         raise MachineError(found, expected="a folder that can be written", remedy=remedy) from error
-    os.environ["DAGSTER_HOME"] = str(home)
 
 
 def make_dagster_home(home: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from tidemark.resources.batches.position import Progress
 from tidemark.resources.delta.columns import migrate
 from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import Lake, without_spark
-from tidemark.resources.delta.undoing import outputs, prepare, take_back
+from tidemark.resources.delta.undoing import Change, foreign_changes, outputs, prepare, take_back
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.opening import Memory, Opening
 from tidemark.resources.places.checks import ensure_answers, ensure_folder
@@ -263,6 +263,16 @@ class Workspace:
         """Return the version of each table that the batch at work starts from, see `base_of`."""
         committed = self.batches.base_versions(self.tables)
         return {table: self._base_of(table, version) for table, version in committed.items()}
+
+    @property
+    def base_of_existing(self) -> dict[str, int]:
+        """Return the same of the tables that exist: a window that is new in the spec has none yet."""
+        return {table: self.base_of(table) for table in self.tables if self.lake.exists(table)}
+
+    @property
+    def changes_by_others(self) -> list[Change]:
+        """Return the changes of rows by other programs since the last commit; none for a pipeline without tables."""
+        return foreign_changes(self.lake, self.base_of_existing) if self.exists else []
 
     def base_of(self, table: str) -> int:
         """Return the version of a table that the batch at work starts from: it has the rows of the last commit.

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemark.pipelines.definitions import definitions
+    from tidemark.pipelines.library import backfill, run
+    from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
+    from tidemark.pipelines.status import Status, status
     from tidemark.resources.batches.committed import consistent, read, table
     from tidemark.timeops.errors import BusyError, InputError, LakeError, MachineError, SpecError, TidemarkError
     from tidemark.timeops.library import AdjustedEvents, adjust, window_dead_letters, windows
@@ -19,21 +22,27 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AdjustedEvents",
+    "BackfillReport",
     "BusyError",
     "InputError",
     "LakeError",
     "MachineError",
+    "RunReport",
     "Spec",
     "SpecError",
+    "Status",
     "TidemarkError",
     "TimeSpec",
     "WindowSpec",
     "__version__",
     "adjust",
+    "backfill",
     "consistent",
     "definitions",
     "read",
+    "run",
     "spec",
+    "status",
     "table",
     "window_dead_letters",
     "windows",
@@ -41,7 +50,10 @@ __all__ = [
 
 _MODULES = {
     "tidemark.pipelines.definitions": ["definitions"],
+    "tidemark.pipelines.library": ["backfill", "run"],
+    "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
+    "tidemark.pipelines.status": ["Status", "status"],
     "tidemark.resources.batches.committed": ["consistent", "read", "table"],
     "tidemark.timeops.errors": [
         "BusyError",

@@ -8,7 +8,7 @@ Here: what a person types and reads, which table is meant, where a page is writt
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -53,14 +53,12 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
     failure, with --check also when something is wrong: what `wrong` lists, such as input that is held back, a
     failed check of the last batch, or a batch that is not committed.
     """
-    from tidemark.pipelines.spec_files import read_spec
-    from tidemark.pipelines.status import status_of
-    from tidemark.resources.workspace import Workspace
+    from tidemark.pipelines.status import status as state_of
 
     def look(path: Path) -> None:
-        found = status_of(Workspace(read_spec(path), known_settings(warehouse).warehouse))
+        found = state_of(path, warehouse=warehouse)
         if as_json:
-            click.echo(json_line(_as_json(found)))
+            click.echo(json_line(found.to_json()))
         else:
             _show_status(found)
         wrong.extend(found.wrong)
@@ -136,53 +134,6 @@ def _last_batch(found: "Status") -> str:
     why = "accepted although a check failed: " if plan.kind == "process" else ""
     reason = f", {why}{found.last.reason}" if found.last.reason is not None else ""
     return f"{found.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
-
-
-def _as_json(found: "Status") -> dict[str, Any]:
-    """Return the same for programs; instants are ISO 8601 in UTC."""
-    from tidemark.timeops.utc import instant_of
-
-    last, plan, waiting = found.last, found.at_work, found.waiting
-    watermark_us = None if found.position.final else found.position.watermark_us
-    return {
-        "name": found.name,
-        "tables": str(found.folder),
-        "records": found.records,
-        "processed": found.processed,
-        "watermark": None if watermark_us is None else instant_of(watermark_us).isoformat(),
-        "flushed": found.position.final,
-        "watermark_delay_seconds": None if found.delay is None else found.delay.total_seconds(),
-        "held": found.held,
-        "dead_letters": found.dead_letters,
-        "by_hand": list(found.by_hand),
-        "excluded": found.excluded,
-        "corrected": found.corrected or None,
-        "ended": list(found.ended),
-        "rebuild_begun": found.rebuild_begun or None,
-        "last_batch": last
-        and {
-            "batch": last.batch_id,
-            "kind": last.plan.kind,
-            "committed_at": last.committed_at.isoformat(),
-            "records": (last.plan.end_seq or 0) - last.plan.first_seq,
-            "seconds": (last.committed_at - last.plan.planned_at).total_seconds(),
-            "accepted_because": last.reason,
-        },
-        "at_work": plan
-        and {
-            "batch": plan.batch_id,
-            "kind": plan.kind,
-            "owner": str(plan.owner),
-            "since": plan.planned_at.isoformat(),
-        },
-        "files": {
-            "new": waiting.new,
-            "young": len(waiting.waiting),
-            "held_back": len(waiting.errors),
-            "copies": len(waiting.copies),
-        },
-        "wrong": list(found.wrong),
-    }
 
 
 @click.command()

@@ -16,7 +16,6 @@ import click
 
 from tidemark.pipelines.command_line import (
     FAILED,
-    dagster_instance,
     for_each,
     known_settings,
     overrides_option,
@@ -167,21 +166,22 @@ def backfill(
 
     Exit status: 0 done; 2 bad spec, days or usage; 1 a failure.
     """
+    from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.rebuilding import chosen_windows
-    from tidemark.pipelines.runner import chosen_days, rebuild
+    from tidemark.pipelines.runner import backfill_days, chosen_days
     from tidemark.pipelines.terminal import listed, telling
 
     [file] = read_specs([spec], overrides)
     names = chosen_windows(file.spec, windows)
     days = chosen_days(file.spec, first.date(), last.date(), now=Clock().now())
     settings = settings_of(warehouse, spark_ui=spark_ui)
-    with dagster_instance(settings, file.spec.name) as instance, telling(file.spec.name) as tell:
-        done = rebuild(file, settings, names, *days, instance=instance, tell=tell)
-    count = (days[1] - days[0]).days + 1
-    batches = f"batch{'' if len(done) == 1 else 'es'} {listed([one.batch_id for one in done])}"
-    said = f"{days[0]} to {days[1]}, {count} day{'' if count == 1 else 's'} computed anew"
-    put(f"{file.spec.name}: {said}{f', as {batches}' if done else ''}")
-    _show_rows({f"windows/{name}": sum(one.counts.get(f"{name}.rows", 0) for one in done) for name in names})
+    with dagster_instance(settings, file.spec.name, tell=say) as instance, telling(file.spec.name) as tell:
+        done = backfill_days(file, settings, names, days, instance=instance, tell=tell)
+    count = (done.last - done.first).days + 1
+    batches = f"batch{'' if len(done.batches) == 1 else 'es'} {listed(done.batches)}"
+    said = f"{done.first} to {done.last}, {count} day{'' if count == 1 else 's'} computed anew"
+    put(f"{file.spec.name}: {said}{f', as {batches}' if done.batches else ''}")
+    _show_rows(done.rows)
 
 
 @click.command()
@@ -234,6 +234,7 @@ def rebuild(
     from uuid import uuid4
 
     from tidemark.assets.rebuild.switch import drop_windows
+    from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.workspace import Workspace
@@ -245,7 +246,7 @@ def rebuild(
             dropped = drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), drop, why)
         put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
         return
-    with dagster_instance(settings, name) as instance, telling(name) as tell:
+    with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
         done = rebuild_pipeline(file, settings, why, windows, to_spec=to_spec, instance=instance, tell=tell)
     if done is None:
         put(
@@ -301,13 +302,14 @@ def rejudge(
     if sum(map(bool, (out, where, back))) != 1:
         raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
     from tidemark.assets.rebuild.rejudging import Decision
+    from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import plural, telling
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     decision = Decision(why, out, where, back)
-    with dagster_instance(settings, name) as instance, telling(name) as tell:
+    with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
         done = rebuild_pipeline(file, settings, why, decision=decision, instance=instance, tell=tell)
     assert done is not None  # a decision is about all tables
     what = f"{plural(done.taken, 'record')} {'taken back' if back else 'taken out'}"
@@ -351,17 +353,19 @@ def changes(
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
 
-    from tidemark.assets.foreign_changes import changes_of, decide_on_changes
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
     settings, name = known_settings(warehouse) if reason is None else settings_of(warehouse), file.spec.name
     workspace = Workspace(file, settings.warehouse)
     if reason is None:
-        found = changes_of(workspace)
+        found = workspace.changes_by_others
         put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")
     else:
-        with dagster_instance(settings, name) as instance:
+        from tidemark.assets.foreign_changes import decide_on_changes
+        from tidemark.pipelines.instance import dagster_instance
+
+        with dagster_instance(settings, name, tell=say) as instance:
             found = decide_on_changes(workspace, reason, str(uuid4()), keep=accept is not None, instance=instance)
         last = workspace.batches.last_commit()
         done = "kept" if accept is not None else "taken back"
@@ -396,6 +400,7 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
         kept = parse_duration(retain)
     except SpecError as error:
         raise click.BadParameter(str(error), param_hint="--retain") from error
+    from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.terminal import telling
     from tidemark.pipelines.upkeep import maintain as look_after
 
@@ -404,7 +409,7 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
 
     def look_after_one(file: "SpecFile") -> None:
         name = file.spec.name
-        with dagster_instance(settings, name, captures_output=True) as instance, telling(name) as tell:
+        with dagster_instance(settings, name, tell=say, captures_output=True) as instance, telling(name) as tell:
             done = look_after(file, settings, kept, instance=instance, tell=tell)
         _show_upkeep(name, kept, done, Clock().now())
 

@@ -284,6 +284,9 @@ class Counts(Mapping[str, int]):
     def __len__(self) -> int:
         return len(self._numbers)
 
+    def __repr__(self) -> str:
+        return f"Counts({self._numbers})"
+
     @property
     def records(self) -> int:
         """The records that were read, or judged."""

@@ -11,6 +11,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from threading import Timer
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkRuntimeError
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession, is_remote
 
@@ -26,6 +28,7 @@ from tidemark.resources.spark.session import (
     SERVED_SETTINGS,
     check_java,
     local_session,
+    restore_settings,
     session_config,
     settle,
     use_stores,
@@ -142,6 +145,30 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     settle(session)
     use_stores(session, choice.stores)
     return session
+
+
+@contextmanager
+def spark_as_found() -> Iterator[None]:
+    """Leave the Spark of this process as it is: stop one that the block starts, restore the settings of another."""
+    before = _session_of_process()
+    settings = dict(before.conf.getAll) if before is not None else {}
+    try:
+        yield
+    finally:
+        session = _session_of_process()
+        with suppress(OSError, Py4JError):  # its Java may have ended
+            if session is not None and before is None:
+                session.stop()
+            elif session is not None:
+                restore_settings(session, settings)
+
+
+def _session_of_process() -> SparkSession | None:
+    """Return the session of this process, also of another thread of it; None if there is none that answers."""
+    try:
+        return SparkSession.active()
+    except (PySparkRuntimeError, OSError, Py4JError):
+        return None
 
 
 @contextmanager

@@ -249,6 +249,18 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
             session.conf.set(name, known)
 
 
+def restore_settings(session: SparkSession, before: Mapping[str, str]) -> None:
+    """Restore the settings that a session had before, and no other, as far as settings can change."""
+    now = session.conf.getAll
+    for name in {*now, *before}:
+        if now.get(name) == before.get(name) or not session.conf.isModifiable(name):
+            continue
+        if name in before:
+            session.conf.set(name, before[name])
+        else:
+            session.conf.unset(name)
+
+
 def check_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Return the Java that Spark will find, if it can run on it: its launcher looks at JAVA_HOME, then PATH.
 

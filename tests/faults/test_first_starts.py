@@ -25,10 +25,11 @@ print(session.range(3).count())
 _OPEN = """
 import sys
 import dagster
-from tidemark.pipelines.command_line import dagster_instance, settings_of
+from tidemark.pipelines.command_line import say, settings_of
+from tidemark.pipelines.instance import dagster_instance
 print("ready", flush=True)
 sys.stdin.readline()
-with dagster_instance(settings_of(), "quakes") as instance:
+with dagster_instance(settings_of(), "quakes", tell=say) as instance:
     print(instance.get_runs_count())
 """
 

@@ -115,7 +115,8 @@ def test_a_ctrl_c_of_a_terminal_reaches_no_process_that_prints_a_traceback(tmp_p
     program = """
 import os, signal, time
 import dagster as dg
-from tidemark.pipelines.command_line import dagster_instance, in_words, settings_of
+from tidemark.pipelines.command_line import in_words, say, settings_of
+from tidemark.pipelines.instance import dagster_instance
 @dg.op
 def stage():
     time.sleep(1)  # what has been started has come as far as it can be interrupted
@@ -123,7 +124,7 @@ def stage():
 @dg.job
 def stages():
     stage()
-with in_words(), dagster_instance(settings_of(), "shop") as instance:
+with in_words(), dagster_instance(settings_of(), "shop", tell=say) as instance:
     quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
     stages.execute_in_process(instance=instance, raise_on_error=False, run_config=quiet)
 """

@@ -17,8 +17,9 @@ from dagster import (
 )
 
 from tidemark.assets.live import BATCH
-from tidemark.pipelines.command_line import dagster_instance, settings_of
+from tidemark.pipelines.command_line import say, settings_of
 from tidemark.pipelines.definitions import build_definitions, definitions, job_name
+from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import BY_HAND, forget_runs
 from tidemark.resources.settings import counted_warehouse, from_environment
@@ -44,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def counted(warehouse: str | None = None) -> bool:
     """Return whether what a run in a warehouse reports is found in the home, by an event as assets report it."""
     asset = AssetKey(["shop", uuid4().hex])
-    with dagster_instance(settings_of(Path(warehouse) if warehouse else None), "shop") as instance:
+    with dagster_instance(settings_of(Path(warehouse) if warehouse else None), "shop", tell=say) as instance:
         instance.report_runless_asset_event(AssetMaterialization(asset))
     with DagsterInstance.get() as kept:
         return kept.get_latest_materialization_event(asset) is not None

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_a_project_that_moves_is_not_read_again_and_copies_are_told_once_and_rea
         assert go((first, settings), instance).batches == 1
         (tmp_path / "project").rename(tmp_path / "moved")
         file = read_spec(tmp_path / "moved" / "kept.yaml")
-        assert go((file, settings), instance) == RunReport()
+        assert replace(go((file, settings), instance), batch=None) == RunReport()
 
         landing = tmp_path / "moved" / "landing"
         (landing / "y.jsonl").rename(landing / "z.jsonl")
@@ -108,7 +109,7 @@ def test_a_project_that_moves_is_not_read_again_and_copies_are_told_once_and_rea
         said = ("b/x.jsonl: the same bytes were read as a/x.jsonl", "z.jsonl: the same bytes were read as y.jsonl")
         assert (done.batches, done.held_back, done.read_before) == (0, (), said)
         assert materializations(instance, AssetKey(["kept", "raw_events"]))[0]["files_read_before"].value == 2
-        assert go((file, settings), instance) == RunReport(), "it is told once"
+        assert replace(go((file, settings), instance), batch=None) == RunReport(), "it is told once"
         assert not look(Workspace(file, settings.warehouse)).is_there
 
     (landing / "z.jsonl").rename(landing / "w.jsonl")
@@ -130,11 +131,11 @@ def test_a_warehouse_that_remembers_absolute_paths_goes_on(spark: SparkSession, 
     with DagsterInstance.ephemeral() as instance:
         assert go((file, settings), instance).batches == 1
         remember_as_before(Workspace(file, settings.warehouse))
-        assert go((file, settings), instance) == RunReport()
+        assert replace(go((file, settings), instance), batch=None) == RunReport()
         land(known[0], 9, 12)
         land(tmp_path / "landing" / "z.jsonl", 13)
         assert go((file, settings), instance).counts["records"] == 2
-        assert go((file, settings), instance) == RunReport()
+        assert replace(go((file, settings), instance), batch=None) == RunReport()
     states = table(settings.warehouse, file.spec, tables.FILES)
     assert {(row["path"], row["place"]) for row in states} == {
         *((str(path), None) for path in known),

@@ -143,11 +143,13 @@ def test_days_that_cannot_be_asked_for_are_told_before_anything_starts(
     day = ("--from", "2026-01-02", "--to", "2026-01-02")
     assert "has no window `per_minutes`" in (said := refused(*day, "--window", "per_minutes"))
     assert "did you mean `per_minute`?" in said
-    assert "--from 2026-01-03 is after --to 2026-01-02" in refused("--from", "2026-01-03", "--to", "2026-01-02")
+    assert "The first day, 2026-01-03, is after the last one, 2026-01-02" in refused(
+        "--from", "2026-01-03", "--to", "2026-01-02"
+    )
     said = refused("--from", "2025-12-31", "--to", "2026-01-02")
     assert "before the first partition of asked, 2026-01-01" in said
     assert "set `partitions: {start: 2025-12-31}`" in said
-    assert "--to 9000-01-01 is in the future" in refused("--from", "2026-01-02", "--to", "9000-01-01")
+    assert "The last day, 9000-01-01, is in the future" in refused("--from", "2026-01-02", "--to", "9000-01-01")
     file.path.write_text("".join(file.path.read_text().partition("windows:")[:1]))
     assert "asked has no windows, and only windows have days" in refused(*day)
     assert not settings.warehouse.exists()

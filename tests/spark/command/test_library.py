@@ -1,9 +1,11 @@
 """`tm.adjust` and `tm.windows`: judged as by the oracle, what a DataFrame may lack, the documented examples."""
 
 import doctest
+import os
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import tidemark as tm
 import tidemark.timeops.library
 from tests import ROOT
 from tests.properties.logs import KEY, Event, Log, generate, items, judged_by_oracle
+from tidemark.pipelines.commands.operating import lay_out
 from tidemark.resources.spark.session import with_settings
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.errors import SpecError
@@ -270,13 +273,25 @@ def test_a_session_may_have_utc_under_another_name(spark: SparkSession, events: 
             assert tm.adjust(events, time, arrival_time="came").ordered.collect() == expected, zone
 
 
-def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(spark: SparkSession) -> None:
+def test_the_examples_of_the_code_and_of_the_page_give_what_they_show(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs in them leave the session of this process, its settings and the environment as they were."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    lay_out(tmp_path, "quakes")
+    spark.conf.set("spark.sql.session.timeZone", "Etc/UTC")
+    before, environment = dict(spark.conf.getAll), dict(os.environ)
     names = {"spark": spark}
     code = doctest.testmod(tidemark.timeops.library, extraglobs=names)
     page = doctest.testfile(str(ROOT / "docs" / "library.md"), module_relative=False, globs=names)
     assert (code.failed, page.failed) == (0, 0)
     assert code.attempted >= 8
-    assert page.attempted >= 8
+    assert page.attempted >= 14
+    assert (tmp_path / ".dagster" / "dagster.yaml").exists()
+    assert {**os.environ, "PYTEST_CURRENT_TEST": ""} == {**environment, "PYTEST_CURRENT_TEST": ""}
+    assert dict(spark.conf.getAll) == before
+    assert spark.range(2).count() == 2
 
 
 def test_importing_tidemark_is_light_and_the_library_needs_no_dagster_and_no_lake() -> None:
