@@ -1,10 +1,10 @@
 """A pipeline's tables as assets of Dagster: their keys and all that its catalog shows of them before a run.
 
-Here: one `AssetSpec` for each, and the keys that a project gives them instead. Not here: what materializes them
-(live.py, backfill/partitions.py), what a run says of them (display/metadata.py).
+Here: one `AssetSpec` for each, and the keys under which a project shows them instead. Not here: what materializes
+them (live.py, backfill/partitions.py), what a run says of them (display/metadata.py).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -14,6 +14,8 @@ from tidemark.assets.day_partitions import days_of
 from tidemark.assets.runs import key
 from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec, WindowSpec
 
 Translate = Callable[[dg.AssetSpec], dg.AssetSpec]
@@ -34,27 +36,72 @@ _ABOUT: Mapping[str, str] = MappingProxyType(
 )
 
 
+def asset_key(pipeline: str, table: str, *, key_prefix: str | Sequence[str] = ()) -> dg.AssetKey:
+    """Return the key of a pipeline's table in Dagster, for assets downstream of it.
+
+    Args:
+        pipeline: The name of the pipeline.
+        table: Such as `windows/by_hour`, `ordered_events` or `dead_letters`.
+        key_prefix: The prefix that its code location puts before its keys, if it does. Where it changes
+            keys otherwise, ask the component: `TidemarkPipelines.asset_key`.
+
+    Raises:
+        SpecError: No pipeline shows such a table.
+
+    Examples:
+        >>> tm.asset_key("quakes", "windows/by_hour")
+        AssetKey(['quakes', 'windows', 'by_hour'])
+    """
+    if table not in _ABOUT and not table.startswith(tables.window_table("")):
+        near = did_you_mean(table, [*_ABOUT])
+        known = f"{', '.join(_ABOUT)} or windows/<name>"
+        raise SpecError(f"No pipeline shows a table `{table}`", expected=f"one of {known}", remedy=near)
+    found = dg.AssetKey([pipeline, *table.split("/")])
+    return found.with_prefix(key_prefix) if key_prefix else found
+
+
 def asset_specs(file: SpecFile, translate: Translate | None = None) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
     """Return the assets of a pipeline by their names, such as `raw_events` and `windows/by_hour`.
 
     Returns:
-        The file with the keys that `translate` gives, by which runs report, and the assets with these keys.
+        The file with the keys of `translate`, by which runs report, and the assets with these keys.
+
+    Raises:
+        SpecError: `translate` changes what runs rely on: the days of a window, or that a run without input is none.
     """
     if translate is None:
         return file, _asset_specs(file)
-    shown = {name: translate(spec) for name, spec in _asset_specs(file).items()}
-    keys = {key(file, name): spec.key for name, spec in shown.items()}
-    named = replace(file, asset_keys={name: tuple(spec.key.path) for name, spec in shown.items()})
-    return named, {name: _with_keys(spec, keys) for name, spec in shown.items()}
+    plain = _asset_specs(file)
+    shown = {name: translate(spec) for name, spec in plain.items()}
+    keys = {plain[name].key: spec.key for name, spec in shown.items()}
+    others = {name: tuple(spec.key.path) for name, spec in shown.items() if spec.key != plain[name].key}
+    return replace(file, asset_keys=others), {
+        name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in shown.items()
+    }
 
 
-def _with_keys(spec: dg.AssetSpec, keys: Mapping[dg.AssetKey, dg.AssetKey]) -> dg.AssetSpec:
-    """Return a spec whose upstream assets have the keys that they were given."""
-    deps = [
-        dg.AssetDep(keys.get(dep.asset_key, dep.asset_key), partition_mapping=dep.partition_mapping)
-        for dep in spec.deps
-    ]
-    return spec.replace_attributes(deps=deps)
+def _fit_to_run(
+    here: str, plain: dg.AssetSpec, shown: dg.AssetSpec, keys: Mapping[dg.AssetKey, dg.AssetKey]
+) -> dg.AssetSpec:
+    """Return a translated spec with all its upstream assets, by their new keys.
+
+    They are the order in which a run works: without one of them a batch could be committed before it is whole. So
+    a translation adds to them.
+    """
+    for name in ("partitions_def", "skippable"):
+        if getattr(shown, name) != getattr(plain, name):
+            raise SpecError(
+                f"{here}: the translation changes `{name}`",
+                expected="one that leaves it alone, as runs go by it",
+                remedy="leave it out; the spec says the days of windows, under `partitions`",
+            )
+    deps = {dep.asset_key: dep for dep in (*shown.deps, *plain.deps)}
+    return shown.replace_attributes(
+        deps=[
+            dg.AssetDep(keys.get(asset, asset), partition_mapping=dep.partition_mapping)
+            for asset, dep in deps.items()
+        ]
+    )
 
 
 def _asset_specs(file: SpecFile) -> dict[str, dg.AssetSpec]:

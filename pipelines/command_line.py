@@ -194,19 +194,20 @@ def first_lines(lines: Sequence[str]) -> str:
 
 
 def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFile"]:
-    """Read specs, all of them before anything runs.
+    """Read specs, all of them before anything runs; runs report under the keys that the code location shows.
 
     Raises:
         SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
         click.UsageError: One is named twice.
     """
-    from tidemark.pipelines.spec_files import check_names, read_spec
+    from tidemark.pipelines.spec_files import as_shown, check_names, read_spec
 
     files = read_all(paths, lambda path: read_spec(path, overrides), what="specs")
     check_names(files)
     if len({file.path for file in files}) < len(files):
         raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
-    return files
+    home = known_settings().dagster_home
+    return [as_shown(file, home) for file in files]
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) -> list[Read]:

@@ -5,7 +5,9 @@ Here: wiring; and a spec that is wrong as an asset whose check fails with the me
 """
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from os import PathLike
@@ -58,34 +60,48 @@ _HOLDS = "The file is a valid spec and the only one of its name; else no asset o
 _MENDED = "It is right now: reload the code location, and its pipeline is there."
 _LOOK_EVERY_S = 30
 
+ShownFile = tuple[SpecFile, Mapping[str, AssetSpec]]
+"""A spec file, and its assets as the catalog shows them, by the names of their tables."""
 Look = Callable[[], Sequence[WrongSpec]]
 """Finds what is wrong now."""
 
 
-def definitions_of_wrong(wrong: Sequence[WrongSpec], look: Look) -> Definitions:
+def definitions_of_wrong(wrong: Sequence[WrongSpec], look: Look, translate: Translate | None = None) -> Definitions:
     """Build an asset for each file that is wrong at first, in the group of its pipeline, with a check that says why.
 
     Checks and sensor look again, so that they report the files as they are.
     """
-    keys = _keys(wrong)
-    pipelines = dict.fromkeys(one.pipeline for one in wrong)
+    assets = {
+        one.path: _translated(_asset(one, key), translate) for one, key in zip(wrong, _keys(wrong), strict=True)
+    }
+    by_pipeline: dict[str, dict[Path, AssetKey]] = defaultdict(dict)
+    for one in wrong:
+        by_pipeline[one.pipeline][one.path] = assets[one.path].key
     return Definitions(
-        assets=[_asset(one, keys[one.path]) for one in wrong],
-        asset_checks=[_check(one, keys[one.path], look) for one in wrong],
-        sensors=[
-            _sensor(name, {path: key for path, key in keys.items() if key.path[0] == name}, look)
-            for name in pipelines
-        ],
+        assets=[*assets.values()],
+        asset_checks=[_check(one, assets[one.path].key, look) for one in wrong],
+        sensors=[_sensor(name, keys, look) for name, keys in by_pipeline.items()],
     )
 
 
-def _keys(wrong: Sequence[WrongSpec]) -> dict[Path, AssetKey]:
+def _translated(spec: AssetSpec, translate: Translate | None) -> AssetSpec:
+    """Return the asset of a wrong spec as `translate` shows it.
+
+    What a project wrote for its tables may not suit a file: then the asset stays as it is, so that a wrong spec keeps
+    no other from being loaded.
+    """
+    with suppress(Exception):
+        return translate(spec) if translate else spec
+    return spec
+
+
+def _keys(wrong: Sequence[WrongSpec]) -> list[AssetKey]:
     """Return a key for each, of letters that Dagster takes: the pipeline and the file, such as `shop/shop_yaml`."""
-    keys: dict[Path, AssetKey] = {}
+    keys: list[AssetKey] = []
     for one in wrong:
         name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in one.path.name)
-        taken = sum(key.path[:2] == [one.pipeline, name] for key in keys.values())
-        keys[one.path] = AssetKey([one.pipeline, name, str(taken + 1)] if taken else [one.pipeline, name])
+        taken = sum(key.path[:2] == [one.pipeline, name] for key in keys)
+        keys.append(AssetKey([one.pipeline, name, str(taken + 1)] if taken else [one.pipeline, name]))
     return keys
 
 
@@ -155,6 +171,7 @@ def definitions(
     *,
     spark: str | None = None,
     data_docs: str | None = None,
+    translate: Translate | None = None,
 ) -> Definitions:
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
@@ -172,9 +189,12 @@ def definitions(
             server of `tidemark serve` that answers, else the process of the run.
         data_docs: The address at which the pages of the checks are served, to link them; by default
             `TIDEMARK_DATA_DOCS`.
+        translate: Returns what the catalog shows of an asset, from what it would show: an `AssetSpec` with another
+            key, group, owners, tags, kinds, description, metadata or automation condition. Upstream assets are added
+            to those it has. Commands in the same `DAGSTER_HOME` report under these keys, too.
 
     Raises:
-        SpecError: `specs` is empty.
+        SpecError: `specs` is empty, or `translate` returns one key for two assets, or changes the days of a window.
 
     Examples:
         >>> import dagster as dg
@@ -191,11 +211,32 @@ def definitions(
     )
 
     found = read_specs(paths)
-    note_code_location(settings.dagster_home, [file.spec.name for file in found.files], settings.warehouse)
-    good = build_definitions(settings, found.files, tell=_to_log_of_run)
+    shown = [asset_specs(file, translate) for file in found.files]
+    _ensure_distinct_keys(shown)
+    asset_keys = {file.spec.name: file.asset_keys for file, _ in shown}
+    note_code_location(settings.dagster_home, asset_keys, settings.warehouse)
+    good = _definitions_of_all(settings, shown, tell=_to_log_of_run)
     if not found.wrong:
         return good
-    return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong))
+    return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong, translate))
+
+
+def _ensure_distinct_keys(shown: Sequence[ShownFile]) -> None:
+    """Check that no two assets have one key.
+
+    Raises:
+        SpecError: Two have.
+    """
+    taken: dict[AssetKey, str] = {}
+    for file, assets in shown:
+        for name, spec in assets.items():
+            here = f"{file.spec.name}: {name}"
+            if (other := taken.setdefault(spec.key, here)) != here:
+                raise SpecError(
+                    f"The key `{spec.key.to_user_string()}` is one of two assets, {other} and {here}",
+                    expected="a key of its own for each asset",
+                    remedy='let it hold both, such as `key: "lake/{{ pipeline }}/{{ table }}"`, or set `key_prefix`',
+                )
 
 
 def build_definitions(
@@ -206,17 +247,28 @@ def build_definitions(
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
-    translate: Translate | None = None,
 ) -> Definitions:
-    """Return definitions of pipelines whose specs were read.
+    """Return definitions of pipelines whose specs were read, with the keys that these have in Dagster.
 
     By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
-    `memory` is what was read of the tables, where there is one pipeline; `translate` changes what the catalog shows.
+    `memory` is what was read of the tables, where there is one pipeline.
     """
-    choice = choice or choose_spark(settings, [path for file in files for path in file.inputs])
+    shown = [asset_specs(file) for file in files]
+    return _definitions_of_all(settings, shown, choice, accepted=accepted, tell=tell, memory=memory)
+
+
+def _definitions_of_all(
+    settings: Settings,
+    shown: Sequence[ShownFile],
+    choice: SparkChoice | None = None,
+    *,
+    accepted: Acceptance | None = None,
+    tell: Callable[[str], None] = silent,
+    memory: Memory | None = None,
+) -> Definitions:
+    choice = choice or choose_spark(settings, [path for file, _ in shown for path in file.inputs])
     each = []
-    for given in files:
-        file, assets = asset_specs(given, translate)
+    for file, assets in shown:
         look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
         run = LiveRun(_opener(look, choice, accepted, tell))
         each.append(_definitions_of(look, assets, settings, choice, run))

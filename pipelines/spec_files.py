@@ -13,6 +13,7 @@ from os import PathLike
 from pathlib import Path
 from typing import overload
 
+from tidemark.resources.settings import noted_keys
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError, TidemarkError
@@ -65,6 +66,11 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     if problems:
         raise file.error(problems)
     return file
+
+
+def as_shown(file: SpecFile, home: Path) -> SpecFile:
+    """Return a spec file with the keys under which the code location of a Dagster home shows its tables."""
+    return replace(file, asset_keys=noted_keys(home, file.spec.name))
 
 
 @dataclass(frozen=True)

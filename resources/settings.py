@@ -1,18 +1,20 @@
 """The environment of a process, and its wall clock. Only the age of files on disk goes by another one.
 
-Here: the places of the warehouse, specs and Dagster's home, and the Spark that computes; in that home the note of the
-warehouse of each pipeline; the present instant, as a value that is passed in. Not here: specs, time of events,
-watermarks, ticks (timeops/), where a run that does not count is kept (pipelines/command_line.py).
+Here: the places of the warehouse, specs and Dagster's home, and the Spark that computes; in that home the note of
+each pipeline's warehouse and of the keys under which its code location shows it; the present instant, as a value
+that is passed in. Not here: specs, time of events, watermarks, ticks (timeops/), where a run that does not count is
+kept (pipelines/command_line.py).
 """
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from tidemark.resources.places.checks import ensure_folder
 from tidemark.resources.places.place import Place, place_of, write_whole
@@ -153,12 +155,22 @@ class Clock:
 
 _NOTE = "tidemark_warehouses.json"
 _LOCATION, _RUN = "code location", "run"
+_KEYS = "asset_keys"
 
 
-def note_code_location(home: Path, pipelines: Iterable[str], warehouse: Place) -> None:
-    """Note the warehouse that a code location uses for pipelines, in an existing home."""
+def note_code_location(home: Path, asset_keys: Mapping[str, Mapping[str, Sequence[str]]], warehouse: Place) -> None:
+    """Note the warehouse that a code location uses for pipelines, and keys of its own, in an existing home.
+
+    `asset_keys` has for each pipeline the keys of tables that are shown under others than the default ones.
+    """
     if home.is_dir():
-        _note(home, {name: {"warehouse": str(warehouse), "by": _LOCATION} for name in pipelines})
+        noted = {"warehouse": str(warehouse), "by": _LOCATION}
+        _note(home, {name: noted | ({_KEYS: keys} if keys else {}) for name, keys in asset_keys.items()})
+
+
+def noted_keys(home: Path, pipeline: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the keys of tables that the code location of a home shows under others than the default ones."""
+    return {table: tuple(key) for table, key in _read(home).get(pipeline, {}).get(_KEYS, {}).items()}
 
 
 def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place) -> str:
@@ -175,18 +187,18 @@ def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place)
     if noted is None or (noted["by"] == _RUN and warehouse == usual):
         noted = {"warehouse": str(warehouse), "by": _RUN}
         _note(home, {pipeline: noted})
-    return noted["warehouse"]
+    return str(noted["warehouse"])
 
 
-def _read(home: Path) -> dict[str, dict[str, str]]:
+def _read(home: Path) -> dict[str, dict[str, Any]]:
     try:
-        noted: dict[str, dict[str, str]] = json.loads((home / _NOTE).read_text(encoding="utf-8"))
+        noted: dict[str, dict[str, Any]] = json.loads((home / _NOTE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return noted
 
 
-def _note(home: Path, news: dict[str, dict[str, str]]) -> None:
+def _note(home: Path, news: dict[str, dict[str, Any]]) -> None:
     before = _read(home)
     if before | news != before and os.access(home, os.W_OK):
         with suppress(OSError):

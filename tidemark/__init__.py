@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tidemark.assets.asset_specs import asset_key
+    from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.library import backfill, run
     from tidemark.pipelines.runner import BackfillReport, RunReport
@@ -32,10 +34,12 @@ __all__ = [
     "SpecError",
     "Status",
     "TidemarkError",
+    "TidemarkPipelines",
     "TimeSpec",
     "WindowSpec",
     "__version__",
     "adjust",
+    "asset_key",
     "backfill",
     "consistent",
     "definitions",
@@ -49,6 +53,8 @@ __all__ = [
 ]
 
 _MODULES = {
+    "tidemark.assets.asset_specs": ["asset_key"],
+    "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.pipelines.library": ["backfill", "run"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],

@@ -30,6 +30,7 @@ from tidemark.pipelines.command_line import (
     spec_paths,
     warehouse_option,
 )
+from tidemark.pipelines.examples import QUAKES, ROOMS, lay_out_example
 from tidemark.resources.settings import Clock, make_dagster_home
 from tidemark.resources.spark.server import PORT
 from tidemark.resources.tables import TIMELINES
@@ -45,21 +46,6 @@ if TYPE_CHECKING:
     from tidemark.resources.workspace import SpecFile
 
 _SPECS, _WAREHOUSE, _DAGSTER = "specs", "warehouse", "dagster"
-_TEMPLATES = Path(__file__).parents[1] / "templates"
-_ROOMS, _QUAKES = "rooms", "quakes"
-_EXAMPLES = {
-    _ROOMS: {
-        "example.yaml": f"{_SPECS}/example.yaml",
-        "example.jsonl": "landing/example/first.jsonl",
-        "example.later.jsonl": "later/second.jsonl",
-    },
-    _QUAKES: {
-        "quakes.yaml": "quakes.yaml",
-        "quakes.2026-01-03.csv": "data/quakes/2026-01-03.csv",
-        "quakes.2026-01-04.csv": "data/quakes/2026-01-04.csv",
-    },
-}
-"""Where the files of the examples go."""
 _DAY = click.DateTime(formats=["%Y-%m-%d"])
 
 
@@ -67,7 +53,7 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
 @click.argument("folder", type=click.Path(path_type=Path), default=".")
 @click.option(
     "--example",
-    type=click.Choice(list(_EXAMPLES)),
+    type=click.Choice([ROOMS, QUAKES]),
     help="rooms: temperatures of three rooms, as in the tutorial; quakes: two days of made-up earthquakes, as in the "
     "README. [default: rooms where there are no specs yet]",
 )
@@ -83,7 +69,7 @@ def init(folder: Path, example: str | None) -> None:
     home = folder.absolute()
     for path in lay_out(home, example):
         say(f"init: {path}")
-    put(_next_steps(home, home if example == _QUAKES else home / _SPECS))
+    put(_next_steps(home, home if example == QUAKES else home / _SPECS))
 
 
 def lay_out(home: Path, example: str | None) -> list[Path]:
@@ -96,12 +82,11 @@ def lay_out(home: Path, example: str | None) -> list[Path]:
     """
     made: list[Path] = []
     try:
-        for name in (_WAREHOUSE,) if example == _QUAKES else (_SPECS, _WAREHOUSE):
+        for name in (_WAREHOUSE,) if example == QUAKES else (_SPECS, _WAREHOUSE):
             made += _make_folder(home / name)
         if example is None and not any((home / _SPECS).glob("*.yaml")):  # an operator with specs needs no example
-            example = _ROOMS
-        for template, place in _EXAMPLES[example].items() if example else ():
-            made += _make_file(home / place, (_TEMPLATES / template).read_text(encoding="utf-8"))
+            example = ROOMS
+        made += lay_out_example(home, example) if example else []
         made += make_dagster_home(home / _DAGSTER)
     except OSError as error:
         raise TidemarkError(
@@ -116,14 +101,6 @@ def _make_folder(folder: Path) -> list[Path]:
     is_new = not folder.is_dir()
     folder.mkdir(parents=True, exist_ok=True)
     return [folder] if is_new else []
-
-
-def _make_file(file: Path, text: str) -> list[Path]:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if file.exists():
-        return []
-    file.write_text(text, encoding="utf-8")
-    return [file]
 
 
 def _next_steps(home: Path, specs: Path) -> str:
