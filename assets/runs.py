@@ -48,7 +48,7 @@ Result = TypeVar("Result")
 
 
 def key(file: SpecFile, name: str) -> dg.AssetKey:
-    """Return the key of a pipeline's asset, such as `earthquakes/raw_events`, unless a project gives it another."""
+    """Return the key of an asset, such as `earthquakes/raw_events`, unless its project shows it under another."""
     return dg.AssetKey(file.asset_keys.get(name) or [file.spec.name, *name.split("/")])
 
 

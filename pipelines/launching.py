@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from dagster import (
+    DagsterEventType,
     DagsterInstance,
+    DagsterRun,
     DagsterRunStatus,
     DefaultScheduleStatus,
     DefaultSensorStatus,
@@ -27,8 +29,9 @@ from dagster import (
 from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
-from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag
+from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
+from tidemark.resources.tables import BATCHES
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.spec.automation import OnNewInput
@@ -109,8 +112,8 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
     """Request a run for the work that is there, unless one is on its way, was canceled, or failed and has to wait."""
     if not work.is_there:
         return SkipReason(work.sentence)
-    if at_work := instance.get_runs(RunsFilter(job_name=job, statuses=_NOT_ENDED), limit=1):
-        return SkipReason(f"run {at_work[0].run_id} is on its way; {work.sentence}")
+    if at_work := _on_its_way(workspace, job, instance):
+        return SkipReason(f"run {at_work} is on its way; {work.sentence}")
     come = input_signature(workspace)
     newest = instance.get_runs(RunsFilter(job_name=job), limit=1)
     if newest and newest[0].status == DagsterRunStatus.CANCELED and newest[0].tags.get(INPUT_TAG) == come:
@@ -122,6 +125,44 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
     if before and (reason := _better_wait(before, instance, workspace.clock.now())):
         return SkipReason(f"{reason}; {work.sentence}")
     return RunRequest(run_key=f"{work.key}/{len(before)}", tags={WORK_TAG: work.key, INPUT_TAG: come})
+
+
+def _on_its_way(workspace: Workspace, job: str, instance: DagsterInstance) -> str | None:
+    """Return the run that is to process what is there: of the pipeline's job, or of chosen assets, or of another job.
+
+    Such another run counts from its launch for as long as a silent run may live, and once it is at the pipeline until
+    its batch is over: it may have assets before and after, which take hours.
+    """
+    now = workspace.clock.now()
+    for record in instance.get_run_records(RunsFilter(statuses=_NOT_ENDED)):
+        run = record.dagster_run
+        is_new = now - _began(record) <= LEASE
+        if run.job_name == job or (
+            (is_new or own_tag(instance, run, PROCESS_TAG) is not None)
+            and _has_batch_before_it(workspace, run, instance)
+        ):
+            return run.run_id
+    return None
+
+
+def _has_batch_before_it(workspace: Workspace, run: DagsterRun, instance: DagsterInstance) -> bool:
+    """Return whether a run is to commit a batch of the pipeline, and neither did nor failed at it."""
+    commit = step_name(workspace.spec, BATCHES)
+    planned = run.execution_plan_snapshot_id
+    if planned is None or commit not in instance.get_execution_plan_snapshot(planned).step_keys_to_execute:
+        return False
+    ends = {DagsterEventType.STEP_SUCCESS, DagsterEventType.STEP_SKIPPED, DagsterEventType.STEP_FAILURE}
+    records = instance.get_records_for_run(run.run_id, of_type=ends).records
+    events = [event for record in records if (event := record.event_log_entry.dagster_event) is not None]
+    of_pipeline = f"{workspace.spec.name}__"  # also its checks, which may hold the batch back
+    return not any(
+        event.step_key == commit or (event.is_step_failure and str(event.step_key).startswith(of_pipeline))
+        for event in events
+    )
+
+
+def _began(record: RunRecord) -> datetime:
+    return instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))
 
 
 def _better_wait(before: Sequence[RunRecord], instance: DagsterInstance, now: datetime) -> str:
@@ -174,7 +215,7 @@ def _why_dead(workspace: Workspace, record: RunRecord, process: str, *, is_of_jo
 
 def _last_heard_of(workspace: Workspace, record: RunRecord, plan: Plan | None) -> datetime:
     """Return the time of a run's last sign: it began, its batch had a heartbeat, or it committed one."""
-    signs = [instant_of(int((record.start_time or record.create_timestamp.timestamp()) * 1e6))]
+    signs = [_began(record)]
     if plan is not None:
         signs.append(plan.heartbeat_at)
     last = workspace.batches.last_commit() if workspace.exists else None

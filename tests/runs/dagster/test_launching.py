@@ -3,9 +3,11 @@
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,21 @@ from dagster import (
     DagsterRun,
     DagsterRunStatus,
     Definitions,
+    DependencyDefinition,
+    Failure,
+    GraphDefinition,
+    In,
+    Nothing,
+    OpDefinition,
+    OpExecutionContext,
+    Out,
+    Output,
     RetryPolicy,
     RunRequest,
     SkipReason,
     build_schedule_context,
     build_sensor_context,
+    op,
 )
 from pyspark.sql import SparkSession
 
@@ -32,7 +44,7 @@ from tests.runs.running import begin_elsewhere, pipeline, scheduled
 from tidemark.assets import live
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.pending_work import look
-from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG
+from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, say_who_runs
 from tidemark.assets.schemas import create_tables
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.launching import WORK_TAG, decide, end_dead_runs
@@ -393,6 +405,69 @@ def test_a_file_that_cannot_be_read_fails_a_check_of_the_log_though_it_makes_no_
         reason(sensor.tick(instance))
         assert [one for one, _ in told()] == [True, False]
         assert check in build_definitions(settings, [file]).resolve_asset_graph().asset_check_keys
+
+
+@pytest.mark.parametrize("outcome", ["committed", "skipped", "failed"])
+def test_a_run_of_another_job_is_waited_for_while_it_is_at_the_pipeline_and_no_longer(
+    tmp_path: Path, outcome: str
+) -> None:
+    """Between the steps of «Materialize all» a look found the input still there, and asked for a second run."""
+    file, settings = scheduled(tmp_path, "chosen")
+    land(tmp_path / "in_chosen", 3, seed=1, files=1)
+    clock = FixedClock(datetime.now(UTC))
+    workspace = Workspace(file, settings.warehouse, clock=clock)
+    seen: dict[str, bool] = {}
+
+    def look_during(step: str, context: OpExecutionContext) -> None:
+        asked = decide(look(workspace), workspace, job_name(file), context.instance)
+        expected = f"run {context.run_id} is on its way"
+        seen[step] = isinstance(asked, SkipReason) and str(asked.skip_message).startswith(expected)
+
+    def step(name: str, after: str | None) -> OpDefinition:
+        @op(name=name, ins={"after": In(Nothing)} if after else {}, out=Out(bool, is_required=False))
+        def does(context: OpExecutionContext) -> Iterator[Output[bool]]:
+            if name == "chosen__raw_events":
+                say_who_runs(context)
+            look_during(name, context)
+            if name == "before":
+                clock.advance(timedelta(minutes=11))
+                look_during("long before", context)
+            if name == "chosen__ordered_events_checks" and outcome == "failed":
+                raise Failure(allow_retries=False)
+            if name != "chosen__ordered_events_checks" or outcome == "committed":
+                yield Output(value=True)
+
+        return does
+
+    chain = ["before", "chosen__raw_events", "chosen__ordered_events_checks", "chosen__batches"]
+    beside = ["before", *(f"beside_{number}" for number in range(4)), "after"]
+    pairs = {step: before for names in (chain, beside) for before, step in pairwise(names)}
+    job = GraphDefinition(
+        "mine",
+        node_defs=[step(name, pairs.get(name)) for name in {**dict.fromkeys(chain), **dict.fromkeys(beside)}],
+        dependencies={name: {"after": DependencyDefinition(before)} for name, before in pairs.items()},
+    ).to_job()
+    with DagsterInstance.ephemeral() as instance:
+        job.execute_in_process(instance=instance, raise_on_error=False)
+    waits = {name: name != "long before" for name in ("before", "long before", "chosen__raw_events")}
+    assert {name: seen[name] for name in waits} == waits, "it may have hours of other work before, or be forgotten"
+    assert seen.get("chosen__batches", True)
+    assert not seen["after"], "it may have other work after the pipeline"
+
+
+def test_a_run_of_chosen_windows_is_not_waited_for_as_it_reads_no_input(tmp_path: Path) -> None:
+    file, settings = scheduled(tmp_path, "chosen")
+    land(tmp_path / "in_chosen", 3, seed=1, files=1)
+    workspace = Workspace(file, settings.warehouse)
+    whole = build_definitions(settings, [file]).resolve_implicit_global_asset_job_def()
+    windows = whole.get_subset(asset_selection={AssetKey(["chosen", "windows", "per_minute"])})
+    with DagsterInstance.ephemeral() as instance:
+        instance.create_run_for_job(windows, status=DagsterRunStatus.STARTED)
+        assert isinstance(decide(look(workspace), workspace, job_name(file), instance), RunRequest)
+        run = instance.create_run_for_job(whole, status=DagsterRunStatus.STARTED)
+        asked = decide(look(workspace), workspace, job_name(file), instance)
+    assert isinstance(asked, SkipReason)
+    assert str(asked.skip_message).startswith(f"run {run.run_id} is on its way")
 
 
 @pytest.mark.parametrize("chosen", [["dead_letters"], ["ordered_events", "window_results"], ["batches"]])
