@@ -1,20 +1,28 @@
 """A pipeline's tables as assets of Dagster: their keys and all that its catalog shows of them before a run.
 
-Here: one `AssetSpec` for each, and the keys under which a project shows them instead. Not here: what materializes
-them (live.py, backfill/partitions.py), what a run says of them (display/metadata.py).
+Here: one `AssetSpec` for each, and the keys under which a project shows them instead. Not here: what is upstream of
+them (upstream.py), their columns (table_columns.py), what materializes them (live.py, backfill/partitions.py), what a
+run says of them (display/metadata.py).
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import dagster as dg
 
 from tidemark.assets.day_partitions import days_of
 from tidemark.assets.runs import key
+from tidemark.assets.table_columns import Column, columns_of_tables
+from tidemark.assets.upstream import upstream_of
 from tidemark.resources import tables
+from tidemark.resources.catalog import full_name
+from tidemark.resources.places.place import Place, uri_of
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.problems import Path as KeyPath
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec, WindowSpec
 
@@ -60,23 +68,55 @@ def asset_key(pipeline: str, table: str, *, key_prefix: str | Sequence[str] = ()
     return found.with_prefix(key_prefix) if key_prefix else found
 
 
-def asset_specs(file: SpecFile, translate: Translate | None = None) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
-    """Return the assets of a pipeline by their names, such as `raw_events` and `windows/by_hour`.
+_LINEAGE = "dagster/column_lineage"
 
-    Returns:
-        The file with the keys of `translate`, by which runs report, and the assets with these keys.
+
+@dataclass(frozen=True)
+class Shown:
+    """The pipelines of a code location as the catalog shows them.
+
+    Attributes:
+        pipelines: Each pipeline with the keys by which its runs report, and its assets by their names, such as
+            `raw_events` and `windows/by_hour`.
+        places: The places upstream of them.
+    """
+
+    pipelines: Sequence[tuple[SpecFile, Mapping[str, dg.AssetSpec]]]
+    places: Sequence[dg.AssetSpec]
+
+
+def asset_specs(files: Sequence[SpecFile], warehouse: Place, translate: Translate | None = None) -> Shown:
+    """Return what the catalog shows of the pipelines of a code location.
+
+    Args:
+        files: The pipelines.
+        warehouse: The folder of all tables, by which a pipeline that reads tables of another one is known.
+        translate: Changes what is shown of a table, also its key: what is downstream of it goes by the new key.
+            Places upstream stay as they are.
 
     Raises:
         SpecError: `translate` changes what runs rely on: the days of a window, or that a run without input is none.
     """
+    upstream = upstream_of(files, warehouse)
+    each = [(file, _asset_specs(file, warehouse, upstream.of(file))) for file in files]
+    places = [*upstream.places.values()]
     if translate is None:
-        return file, _asset_specs(file)
-    plain = _asset_specs(file)
-    shown = {name: translate(spec) for name, spec in plain.items()}
-    keys = {plain[name].key: spec.key for name, spec in shown.items()}
-    others = {name: tuple(spec.key.path) for name, spec in shown.items() if spec.key != plain[name].key}
+        return Shown(each, places)
+    shown = [(file, specs, {name: translate(spec) for name, spec in specs.items()}) for file, specs in each]
+    keys = {plain[name].key: spec.key for _, plain, specs in shown for name, spec in specs.items()}
+    return Shown([_translated(*one, keys) for one in shown], places)
+
+
+def _translated(
+    file: SpecFile,
+    plain: Mapping[str, dg.AssetSpec],
+    specs: Mapping[str, dg.AssetSpec],
+    keys: Mapping[dg.AssetKey, dg.AssetKey],
+) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
+    """Return a pipeline under the keys of a translation; `keys` has those of all pipelines."""
+    others = {name: tuple(spec.key.path) for name, spec in specs.items() if spec.key != plain[name].key}
     return replace(file, asset_keys=others), {
-        name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in shown.items()
+        name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in specs.items()
     }
 
 
@@ -96,15 +136,30 @@ def _fit_to_run(
                 remedy="leave it out; the spec says the days of windows, under `partitions`",
             )
     deps = {dep.asset_key: dep for dep in (*shown.deps, *plain.deps)}
+    metadata = dict(shown.metadata)
+    if isinstance(lineage := metadata.get(_LINEAGE), dg.TableColumnLineage):
+        metadata[_LINEAGE] = _with_keys(lineage, keys)
     return shown.replace_attributes(
         deps=[
             dg.AssetDep(keys.get(asset, asset), partition_mapping=dep.partition_mapping)
             for asset, dep in deps.items()
-        ]
+        ],
+        metadata=metadata,
     )
 
 
-def _asset_specs(file: SpecFile) -> dict[str, dg.AssetSpec]:
+def _with_keys(lineage: dg.TableColumnLineage, keys: Mapping[dg.AssetKey, dg.AssetKey]) -> dg.TableColumnLineage:
+    return dg.TableColumnLineage(
+        {
+            column: [dg.TableColumnDep(keys.get(one.asset_key, one.asset_key), one.column_name) for one in origins]
+            for column, origins in lineage.deps_by_column.items()
+        }
+    )
+
+
+def _asset_specs(
+    file: SpecFile, warehouse: Place, upstream: Mapping[str, tuple[dg.AssetKey, ...]]
+) -> dict[str, dg.AssetSpec]:
     spec = file.spec
     time_stages = [tables.ORDERED_EVENTS, *(["window_results"] if spec.windows else [])]
     inputs = {
@@ -115,8 +170,75 @@ def _asset_specs(file: SpecFile) -> dict[str, dg.AssetSpec]:
         tables.BATCHES: [*time_stages, tables.DEAD_LETTERS],
     }
     stages = {name: _stage(file, name, of) for name, of in inputs.items()}
+    # A record of the log may come from any day of what is upstream.
+    of_all_days = [
+        dg.AssetDep(one, partition_mapping=dg.AllPartitionMapping())
+        for one in dict.fromkeys(asset for assets in upstream.values() for asset in assets)
+    ]
+    stages[tables.RAW_EVENTS] = stages[tables.RAW_EVENTS].replace_attributes(deps=of_all_days)
     windows = {tables.window_table(window.name): _window(file, window) for window in spec.windows}
-    return stages | windows
+    columns = columns_of_tables(spec)
+    return {
+        name: one.replace_attributes(
+            metadata={
+                **_about_table(file, name, warehouse),
+                **_about_columns(file, name, columns.get(name, ()), upstream),
+                **_code(file, name),
+            }
+        )
+        for name, one in (stages | windows).items()
+    }
+
+
+def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
+    """Return where a table is, and what SQL calls it; of a stage that writes no table of its name, nothing."""
+    spec = file.spec
+    if name == "window_results" or (name == tables.ORDERED_EVENTS and not spec.outputs.ordered_events):
+        return {}
+    table_name = full_name(spec, name)
+    return {
+        "dagster/uri": uri_of(warehouse / spec.name / name),
+        **({"dagster/table_name": table_name} if table_name is not None else {}),
+    }
+
+
+def _about_columns(
+    file: SpecFile, table: str, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
+) -> dict[str, Any]:
+    """Return the columns of a table, and the columns upstream that each is made of: of the log those of sources."""
+    is_log = table == tables.RAW_EVENTS
+    schema, lineage = list[dg.TableColumn](), dict[str, list[dg.TableColumnDep]]()
+    for one in columns:
+        schema.append(dg.TableColumn(one.name, one.kind, description=one.about))
+        origins = [
+            dg.TableColumnDep(asset, name)
+            for of, name in one.origins
+            for asset in (upstream[of] if is_log else (key(file, of),))
+        ]
+        if origins:
+            lineage[one.name] = origins
+    if not schema:
+        return {}
+    return {"dagster/column_schema": dg.TableSchema(columns=schema), _LINEAGE: dg.TableColumnLineage(lineage)}
+
+
+def _code(file: SpecFile, name: str) -> dict[str, Any]:
+    """Return where the spec says what a table holds: the sources of the log, a window, the rules of time."""
+    spec, places = file.spec, dict[str, KeyPath]()
+    for number, window in enumerate(spec.windows):
+        if name in (tables.window_table(window.name), "window_results"):
+            places[f"window {window.name}"] = ("windows", number)
+    if name == tables.RAW_EVENTS:
+        places = {f"source {source.name}": ("sources", number) for number, source in enumerate(spec.sources)}
+    elif not places:
+        places = {"time": ("time",)} if file.line_of(("time",)) else {spec.name: ()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of code references, which are used on purpose
+        found = [
+            dg.LocalFileCodeReference(file_path=str(file.path), line_number=file.line_of(at), label=label)
+            for label, at in places.items()
+        ]
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=found)}
 
 
 def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:

@@ -19,7 +19,8 @@ from tidemark.assets.asset_specs import asset_key, asset_specs
 from tidemark.pipelines.definitions import definitions
 from tidemark.pipelines.examples import ROOMS, lay_out_example
 from tidemark.pipelines.spec_files import read_specs
-from tidemark.resources.places.place import is_url
+from tidemark.resources.places.place import is_url, place_of
+from tidemark.resources.settings import from_environment
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 
@@ -199,7 +200,8 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
         """
         plain = asset_key(pipeline, table)
         found = read_specs(Path(place) for place in self.specs)
-        specs = {file.spec.name: asset_specs(file)[1] for file in found.files}
+        warehouse = place_of(self.warehouse) if self.warehouse else from_environment(Path(self.specs[0])).warehouse
+        specs = {file.spec.name: assets for file, assets in asset_specs(found.files, warehouse).pipelines}
         if pipeline in {one.pipeline for one in found.wrong}:  # what is downstream of a wrong spec stays as it is
             return self._translated(dg.AssetSpec(plain, group_name=pipeline)).key
         for what, name, known in (("pipeline", pipeline, specs), ("table", table, specs.get(pipeline, {}))):

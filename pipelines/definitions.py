@@ -37,7 +37,7 @@ from dagster_pyspark import LazyPySparkResource
 from pyspark.sql import SparkSession
 
 from tidemark.assets.asset_checks import live_checks
-from tidemark.assets.asset_specs import Translate, asset_specs
+from tidemark.assets.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
@@ -60,8 +60,6 @@ _HOLDS = "The file is a valid spec and the only one of its name; else no asset o
 _MENDED = "It is right now: reload the code location, and its pipeline is there."
 _LOOK_EVERY_S = 30
 
-ShownFile = tuple[SpecFile, Mapping[str, AssetSpec]]
-"""A spec file, and its assets as the catalog shows them, by the names of their tables."""
 Look = Callable[[], Sequence[WrongSpec]]
 """Finds what is wrong now."""
 
@@ -211,9 +209,9 @@ def definitions(
     )
 
     found = read_specs(paths)
-    shown = [asset_specs(file, translate) for file in found.files]
+    shown = asset_specs(found.files, settings.warehouse, translate)
     _ensure_distinct_keys(shown)
-    asset_keys = {file.spec.name: file.asset_keys for file, _ in shown}
+    asset_keys = {file.spec.name: file.asset_keys for file, _ in shown.pipelines}
     note_code_location(settings.dagster_home, asset_keys, settings.warehouse)
     good = _definitions_of_all(settings, shown, tell=_to_log_of_run)
     if not found.wrong:
@@ -221,14 +219,14 @@ def definitions(
     return Definitions.merge(good, definitions_of_wrong(found.wrong, lambda: read_specs(paths).wrong, translate))
 
 
-def _ensure_distinct_keys(shown: Sequence[ShownFile]) -> None:
+def _ensure_distinct_keys(shown: Shown) -> None:
     """Check that no two assets have one key.
 
     Raises:
         SpecError: Two have.
     """
     taken: dict[AssetKey, str] = {}
-    for file, assets in shown:
+    for file, assets in shown.pipelines:
         for name, spec in assets.items():
             here = f"{file.spec.name}: {name}"
             if (other := taken.setdefault(spec.key, here)) != here:
@@ -253,22 +251,22 @@ def build_definitions(
     By default the settings say where they compute. `accepted` is a batch to commit although a blocking check fails;
     `memory` is what was read of the tables, where there is one pipeline.
     """
-    shown = [asset_specs(file) for file in files]
+    shown = asset_specs(files, settings.warehouse)
     return _definitions_of_all(settings, shown, choice, accepted=accepted, tell=tell, memory=memory)
 
 
 def _definitions_of_all(
     settings: Settings,
-    shown: Sequence[ShownFile],
+    shown: Shown,
     choice: SparkChoice | None = None,
     *,
     accepted: Acceptance | None = None,
     tell: Callable[[str], None] = silent,
     memory: Memory | None = None,
 ) -> Definitions:
-    choice = choice or choose_spark(settings, [path for file, _ in shown for path in file.inputs])
-    each = []
-    for file, assets in shown:
+    choice = choice or choose_spark(settings, [path for file, _ in shown.pipelines for path in file.inputs])
+    each = [Definitions(assets=shown.places)]
+    for file, assets in shown.pipelines:
         look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
         run = LiveRun(_opener(look, choice, accepted, tell))
         each.append(_definitions_of(look, assets, settings, choice, run))

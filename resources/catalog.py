@@ -19,7 +19,7 @@ from tidemark.resources.places.place import in_delta
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError, first_line
 from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.spec import Catalog
+from tidemark.timeops.spec import Catalog, Spec
 
 if TYPE_CHECKING:  # the command line must not wait for PySpark
     from pyspark.sql import SparkSession
@@ -48,7 +48,17 @@ def names_of(workspace: Workspace) -> dict[str, str]:
     """Return the name of each public table in a catalog, `batches` last: `windows_by_hour` for `windows/by_hour`."""
     of_events = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else ()
     public = (tables.RAW_EVENTS, *of_events, tables.DEAD_LETTERS, tables.WATERMARKS, *workspace.result_tables)
-    return {table: table.replace("/", "_") for table in (*public, tables.BATCHES)}
+    return {table: _name_of(table) for table in (*public, tables.BATCHES)}
+
+
+def _name_of(table: str) -> str:
+    return table.replace("/", "_")
+
+
+def full_name(spec: Spec, table: str) -> str | None:
+    """Return the name that SQL knows a table by, such as `hive.quakes.raw_events`; None without `catalog`."""
+    catalog = spec.catalog
+    return None if catalog is None else f"{catalog.name}.{catalog.schema_name or spec.name}.{_name_of(table)}"
 
 
 def committed_view(name: str) -> str:

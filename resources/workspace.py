@@ -83,12 +83,16 @@ class SpecFile:
         """Return the place of a key in the file, as `line 3, time.unit: `."""
         return place_text(at, self._lines)
 
+    def line_of(self, at: KeyPath) -> int | None:
+        """Return the line of a key in the file; None where it has no text."""
+        return self._lines.get(at)
+
     @property
     def inputs(self) -> list[str]:
         """Paths and URLs from which its sources are read."""
         return [source.folder for source in self.spec.sources if source.folder is not None]
 
-    @property
+    @cached_property
     def _lines(self) -> Mapping[KeyPath, int]:
         return read_yaml(self.text).lines if self.text else {}
 

@@ -76,15 +76,18 @@ def partition_rows(rows: int) -> Metadata:
     return {"dagster/partition_row_count": MetadataValue.int(rows)}
 
 
+def meanings_of(table: str) -> Mapping[str, str]:
+    """Return what the columns mean that are Tidemark's own, by their names in a table."""
+    if table == tables.DEAD_LETTERS:
+        return _EVERYWHERE | _OF_DEAD_LETTERS
+    return _EVERYWHERE | _OF_WINDOWS if table.startswith(tables.window_table("")) else _EVERYWHERE
+
+
 def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
-    now, ours = lake.opened.seen(name), _EVERYWHERE
-    if name == tables.DEAD_LETTERS:
-        ours = _EVERYWHERE | _OF_DEAD_LETTERS
-    elif name.startswith(tables.window_table("")):
-        ours = _EVERYWHERE | _OF_WINDOWS
+    now, meanings = lake.opened.seen(name), meanings_of(name)
     types = sql_types_of(now.schema).items()
-    fields = [TableColumn(name=column, type=kind, description=ours.get(column)) for column, kind in types]
+    fields = [TableColumn(name=column, type=kind, description=meanings.get(column)) for column, kind in types]
     return {
         "dagster/row_count": MetadataValue.int(now.row_count()),
         "dagster/column_schema": MetadataValue.table_schema(TableSchema(columns=fields)),

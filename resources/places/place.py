@@ -234,6 +234,16 @@ def spark_url(place: Place) -> str:
     return f"abfs{str(place)[5:]}" if is_plain else str(place)
 
 
+def resolved(place: Place) -> Place:
+    """Return the one name of a place that paths over links, or relative ones, lead to."""
+    return place.resolve() if isinstance(place, Path) else place
+
+
+def uri_of(place: Place) -> str:
+    """Return the URI of a place, such as `file:///srv/warehouse` or `s3://bucket/warehouse`."""
+    return place.absolute().as_uri() if isinstance(place, Path) else str(place)
+
+
 def without_wildcards(url: str) -> str:
     """Return a URL without wildcards for Spark's readers, which treat others as globs."""
     return re.sub(r"([\[\]{}*?\\])", r"\\\1", url)

@@ -176,6 +176,22 @@ def mentions(expression: str, name: str) -> bool:
     return any(token.is_name and token.lower == name.lower() for token in tokenize(expression))
 
 
+def columns_named(expression: str, columns: Iterable[str]) -> list[str]:
+    """Return which of some columns an expression names, as they are spelled there, in the order of its words.
+
+    A field of a struct, a function, the parameter of a lambda function and a name that follows `AS` are none.
+    """
+    tokens, spelled = tokenize(expression), {column.lower(): column for column in columns}
+    hidden, named = lambda_names(tokens), dict[str, None]()
+    for position, token in enumerate(tokens):
+        before = tokens[position - 1].lower if position else ""
+        after = tokens[position + 1].lower if position + 1 < len(tokens) else ""
+        is_column = token.is_name and before not in (".", "as") and after != "(" and token.lower not in hidden
+        if is_column and token.lower in spelled:
+            named[spelled[token.lower]] = None
+    return list(named)
+
+
 def lambda_names(tokens: Sequence[Token]) -> set[str]:
     """Return the parameters of lambda functions: the names in front of `->`."""
     names: set[str] = set()

@@ -238,6 +238,12 @@ Name = Annotated[
     name_like(NAME, "letters, digits and _, first a letter"),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
 ]
+_ASSET_PATH = r"[^/\s]+(?:/[^/\s]+)*"
+AssetPath = Annotated[
+    str,
+    name_like(_ASSET_PATH, "the key of an asset in Dagster, its parts with `/` between, such as raw/orders"),
+    WithJsonSchema({"type": "string", "pattern": f"^{_ASSET_PATH}$"}),
+]
 Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one _ in front")]
 Text = Annotated[str, BeforeValidator(read_text), text_schema()]
 Flag = Annotated[StrictBool, BeforeValidator(as_flag)]

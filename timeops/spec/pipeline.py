@@ -287,6 +287,15 @@ class Partitions(SpecModel):
     time_zone: TimeZone = Field(default="UTC", description="Zone of the days, such as Europe/Berlin.")
 
 
+_NO_RESULT: Mapping[str, Any] = MappingProxyType(
+    {
+        **dict.fromkeys(("schedule", "catalog", "alerts", "owners", "tags"), True),
+        "sources": {"__all__": {"upstream"}},
+    }
+)
+"""The keys that change no result, in the form of pydantic's `exclude`."""
+
+
 def _some_source(value: object) -> object:
     if isinstance(value, list | tuple) and not value:
         raise ProblemsError([Problem("found 0 sources", expected="a list of one source or more")])
@@ -408,10 +417,11 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule, the catalog, the alerts, owners and tags: they change no result.
+        schedule, the catalog, the alerts, owners, tags and what is upstream: they change no result.
         """
-        no_result = {"schedule", "catalog", "alerts", "owners", "tags"}
-        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=no_result)
+        data: dict[str, Any] = self.model_dump(
+            mode="json", by_alias=True, exclude_defaults=True, exclude=dict(_NO_RESULT)
+        )
         for source in data["sources"]:
             source["schema"] = " ".join(source["schema"].split())
             options = source.get("options", {})

@@ -32,6 +32,7 @@ from tidemark.timeops.problems import (
     show,
 )
 from tidemark.timeops.spec.fields import (
+    AssetPath,
     ByteSize,
     Duration,
     Expression,
@@ -160,6 +161,12 @@ class Source(SpecModel):
     alignment: Alignment | None = Field(
         default=None,
         description="Wait for sources of a group, and partitions, that are slower: {group: g, max_drift: 1 minute}.",
+    )
+    upstream: Annotated[tuple[AssetPath, ...], AfterValidator(distinct)] = Field(
+        default=(),
+        description="Keys of the Dagster assets that write what the source reads, such as raw/orders; default: the "
+        "table's asset where a pipeline writes it, else an asset for the folder, topic or table.",
+        json_schema_extra={"since": "0.2.0"},
     )
 
     @property
