@@ -81,8 +81,9 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     try:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
-    except BaseException:  # a stopped run, too: this process may go on
-        workspace.batches.give_up(plan, workspace.clock.now())
+    except BaseException as error:  # a stopped run, too: this process may go on
+        why = str(error) if isinstance(error, Exception) else ""
+        workspace.batches.give_up(plan, workspace.clock.now(), why)
         raise
 
 

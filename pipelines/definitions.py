@@ -5,6 +5,7 @@ Here: wiring; and a spec that is wrong as an asset whose check fails with the me
 """
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -43,6 +44,7 @@ from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
+from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
@@ -56,6 +58,8 @@ from tidemark.timeops.printable import printable
 from tidemark.timeops.spec.automation import OnNewInput
 
 CHECK = "is_a_pipeline"
+TELLER = logging.getLogger("tidemark")
+"""Logs what happens in addition to a run and does not fail it."""
 _HOLDS = "The file is a valid spec and the only one of its name; else no asset of its pipeline is here."
 _MENDED = "It is right now: reload the code location, and its pipeline is there."
 _LOOK_EVERY_S = 30
@@ -208,6 +212,8 @@ def definitions(
         known, spark=spark or known.spark, data_docs=known.data_docs if data_docs is None else data_docs.rstrip("/")
     )
 
+    if not any(isinstance(handler, _ToLogOfRun) for handler in TELLER.handlers):
+        TELLER.addHandler(_ToLogOfRun(logging.WARNING))
     found = read_specs(paths)
     shown = asset_specs(found.files, settings.warehouse, translate)
     _ensure_distinct_keys(shown)
@@ -329,7 +335,8 @@ def _opener(
     def process() -> int:
         return process_of_run(given[0][0]).pid
 
-    workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell)
+    watch = lineage_watch(lambda: given[0][0].run.job_name)
+    workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:
         given[:] = [(context, spark)]
@@ -349,3 +356,10 @@ def defs() -> Definitions:
 def _to_log_of_run(doing: str) -> None:
     """Send progress to the log of the run, beside Dagster's own lines."""
     get_dagster_logger().info(printable(doing))
+
+
+class _ToLogOfRun(logging.Handler):
+    """Sends warnings about what happens in addition to a run, such as lineage that is not taken, to its log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        get_dagster_logger().warning(printable(record.getMessage()))

@@ -43,8 +43,9 @@ from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.pipelines.definitions import build_definitions, job_name
+from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.pipelines.rebuilding import Rebuilt, chosen_windows, rebuild_jobs
-from tidemark.resources.batches.plans import BatchInput, Counts
+from tidemark.resources.batches.plans import BatchInput, Counts, Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.quality.checks import import_ahead
@@ -130,7 +131,7 @@ def run_pipeline(
     Raises:
         TidemarkError: Anything prevents it, see its subclasses.
     """
-    workspace = Workspace(file, settings.warehouse)
+    workspace = Workspace(file, settings.warehouse, watch=lineage_watch(lambda: job_name(file)))
     report = RunReport()
     workspace.ensure_whole()
     ensure_taken(workspace)
@@ -268,21 +269,26 @@ def _run_once(
         _give_up(workspace, run_id)
         raise
     if not result.success:
-        raise failure_of(result, _give_up(workspace, run_id))
+        plan = _begun_by(workspace, run_id)
+        error = failure_of(result, plan.batch_id if plan else None)
+        _give_up(workspace, run_id, str(error))
+        raise error
     # What a rebuild within the run told is told again by the batch after it.
     newest = {one.asset_check_key: one for one in result.get_asset_check_evaluations()}.values()
     failed = [one for one in newest if not one.passed and one.check_name != HELD_BACK]  # the report names these
     return tuple(f"check {one.check_name}: {one.description}" for one in failed)
 
 
-def _give_up(workspace: Workspace, run_id: str) -> int | None:
-    """Let the next run take over the batch that a run had begun; return its number, if there is one."""
-    plan = batch_of(workspace, run_id) if workspace.exists else None
-    if plan is None:
-        return None
-    with suppress(TidemarkError):  # a full disk that refused a table refuses this row too
-        workspace.batches.give_up(plan, workspace.clock.now())
-    return plan.batch_id
+def _begun_by(workspace: Workspace, run_id: str) -> Plan | None:
+    return batch_of(workspace, run_id) if workspace.exists else None
+
+
+def _give_up(workspace: Workspace, run_id: str, why: str = "") -> None:
+    """Let the next run take over the batch that a run had begun, if there is one."""
+    plan = _begun_by(workspace, run_id)
+    if plan is not None:
+        with suppress(TidemarkError):  # a full disk that refused a table refuses this row too
+            workspace.batches.give_up(plan, workspace.clock.now(), why)
 
 
 def execute(

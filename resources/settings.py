@@ -92,6 +92,22 @@ def from_environment(
     )
 
 
+def sends_lineage() -> bool:
+    """Return whether OpenLineage's own variables and files say where its events go."""
+    if os.environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    if os.environ.get("OPENLINEAGE_URL") or any(name.startswith("OPENLINEAGE__TRANSPORT") for name in os.environ):
+        return True
+    named, usual = os.environ.get("OPENLINEAGE_CONFIG"), "openlineage.yml"
+    files = (*([named] if named else []), usual, os.path.expanduser(f"~/.openlineage/{usual}"))
+    return any(map(os.path.isfile, files))
+
+
+def lineage_namespace() -> str:
+    """Return the namespace of OpenLineage's jobs, as its other integrations read it."""
+    return os.environ.get("OPENLINEAGE_NAMESPACE") or "default"
+
+
 def variable(name: str) -> str | None:
     """Return the value of an environment variable that a spec file names; None if it is not set."""
     return os.environ.get(name)

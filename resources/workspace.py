@@ -9,7 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources import tables
-from tidemark.resources.batches.batch_log import BatchLog
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.batch_log import BatchLog, unwatched
+from tidemark.resources.batches.plans import BatchEvent, Plan
 from tidemark.resources.batches.position import Progress
 from tidemark.resources.delta.columns import migrate
 from tidemark.resources.delta.files import keep_readable
@@ -110,6 +110,10 @@ class Acceptance:
     reason: str
 
 
+Watch = Callable[["Workspace", BatchEvent], None]
+"""Is told when a batch of a pipeline begins, and how it ends."""
+
+
 def silent(_doing: str) -> None:
     """Do nothing: for work that no operator watches."""
 
@@ -126,6 +130,7 @@ class Workspace:
         process: Returns the number of the process that its batches are owned by: when it ends, others may take over.
         accepted: A batch that an operator accepts although a blocking check failed.
         tell: Reports the current work to an operator who waits for it.
+        watch: Is told when its batches begin and end; None for nothing.
         memory: Rows that were read before, shared by all that look at the same pipeline in one run.
         log_of: The pipeline whose log it judges, if it makes the tables of that one anew; None if it has its own log.
         windows_alone: Whether it makes only some windows of that one anew, whose tables hold what is refused earlier.
@@ -140,6 +145,7 @@ class Workspace:
     process: Callable[[], int] = os.getpid
     accepted: "Acceptance | None" = None
     tell: Callable[[str], None] = silent
+    watch: Watch | None = None
     memory: Memory = field(default_factory=Memory, repr=False)
     log_of: "Workspace | None" = field(default=None, repr=False)
     windows_alone: bool = False
@@ -180,7 +186,7 @@ class Workspace:
     @cached_property
     def batches(self) -> BatchLog:
         """The log of batches."""
-        return BatchLog(self.lake, self.memory.batches)
+        return BatchLog(self.lake, self.memory.batches, partial(self.watch, self) if self.watch else unwatched)
 
     @property
     def progress(self) -> Progress:

@@ -144,7 +144,7 @@ class Shadow:
     def tables(self) -> Workspace:
         """The pipeline beside it."""
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
-        made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace)
+        made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace, watch=None)
         made = replace(made, windows_alone=bool(self.windows), decided=self.items)
         made = replace(made, clocks=log_clocks(made)) if items_of(made) else made
         return replace(made, file=replace(made.file, spec=self._spec_of_windows)) if self.windows else made

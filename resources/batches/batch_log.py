@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError
 
 from tidemark.resources.batches.plans import (
+    BatchEvent,
     Commit,
     Kind,
     Owner,
@@ -104,11 +105,17 @@ class BatchMemory:
         self.known: _Known | None = None
 
 
+def unwatched(_event: BatchEvent) -> None:
+    """Do nothing, as no program watches the log of batches."""
+
+
 class BatchLog:
     """The table `batches` of a pipeline, with the rows of it that other stages have read already."""
 
-    def __init__(self, lake: Lake, memory: BatchMemory | None = None) -> None:
-        self._lake, self._memory = lake, memory or BatchMemory()
+    def __init__(
+        self, lake: Lake, memory: BatchMemory | None = None, watch: Callable[[BatchEvent], None] = unwatched
+    ) -> None:
+        self._lake, self._memory, self._watch = lake, memory or BatchMemory(), watch
 
     @property
     def exists(self) -> bool:
@@ -188,8 +195,12 @@ class BatchLog:
         """
         ensure_put_if_absent(self._lake.root.parent)
 
+        abandoned: Plan | None = None
+
         def decide(view: _View) -> Row:
+            nonlocal abandoned
             _refuse_if_busy(view, owner, now, after)
+            abandoned = view.pending
             batch_id = next_number(view.last) if number is None else number
             attempt = view.attempt + 1
             plan = Plan(batch_id, kind, attempt, owner, now, now, first_seq, end_seq, input, fingerprint, False)
@@ -197,7 +208,11 @@ class BatchLog:
 
         row = self._write(decide)
         assert row is not None  # a plan is written or an error raised
-        return plan_of([row])
+        plan = plan_of([row])
+        if abandoned is not None and not abandoned.released:  # otherwise its end was seen
+            self._watch(BatchEvent(abandoned, ended=True))
+        self._watch(BatchEvent(plan))
+        return plan
 
     def commit(
         self,
@@ -227,14 +242,17 @@ class BatchLog:
         Raises:
             FencedError: Another run has taken the batch over.
         """
+        before: Mapping[str, int] = {}
 
         def decide(view: _View) -> Row | None:
+            nonlocal before
             if view.last and view.last.plan.attempt == plan.attempt:
                 return None
             if view.pending is None or view.pending.attempt != plan.attempt:
                 _fenced(plan, view)
             row = row_of(plan, "committed" if reason is None else "accepted")
-            versions = {**(view.last.table_versions if view.last else {}), **table_versions}
+            before = view.last.table_versions if view.last else {}
+            versions = {**before, **table_versions}
             versions = {table: version for table, version in versions.items() if table not in dropped}
             row |= {"committed_at": now, "counts": dict(counts), "table_versions": versions, "reason": reason}
             if of_rebuild:
@@ -247,10 +265,12 @@ class BatchLog:
             self._lake.compact(BATCHES)
         commit = self.commit_of(plan.batch_id) if row is None else commit_from(row)
         assert commit is not None  # written just now, or found
+        if row is not None:
+            self._watch(BatchEvent(plan, commit, before))
         return commit
 
-    def release(self, plan: Plan, now: datetime) -> None:
-        """Release a batch after a failure, so that the next run may take it over at once.
+    def release(self, plan: Plan, now: datetime, why: str = "") -> None:
+        """Release a batch after a failure, so that the next run may take it over at once; `why` is for who watches.
 
         Do nothing if that was done already, or if another run has the batch.
         """
@@ -260,12 +280,13 @@ class BatchLog:
                 return None
             return row_of(plan, "released") | {"heartbeat_at": now}
 
-        self._write(decide)
+        if self._write(decide) is not None:
+            self._watch(BatchEvent(plan, ended=True, why=why))
 
-    def give_up(self, plan: Plan, now: datetime) -> None:
+    def give_up(self, plan: Plan, now: datetime, why: str = "") -> None:
         """Release a batch if that can be written; otherwise it is free once this process is gone."""
         with suppress(DeltaError, OSError):
-            self.release(plan, now)
+            self.release(plan, now, why)
 
     def heartbeat(self, plan: Plan, now: datetime) -> None:
         """Record that the owner of a batch is alive.

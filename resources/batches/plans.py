@@ -356,6 +356,25 @@ class Commit:
         return self.plan.batch_id
 
 
+@dataclass(frozen=True)
+class BatchEvent:
+    """A moment in the life of an attempt at a batch, for programs that watch the log of batches.
+
+    Attributes:
+        plan: The plan of the attempt.
+        commit: Its commit; None while it is at work, and if it ended without one.
+        before: The version of every table before the commit.
+        ended: Whether the attempt ended without a commit.
+        why: Why it did, in a sentence; empty if nothing says so.
+    """
+
+    plan: Plan
+    commit: Commit | None = None
+    before: Mapping[str, int] = field(default_factory=dict)
+    ended: bool = False
+    why: str = ""
+
+
 def counted(commits: Sequence[Commit]) -> list[Commit]:
     """Return the commits in force whose counts add up to what the tables hold.
 

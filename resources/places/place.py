@@ -267,6 +267,19 @@ def in_delta(place: Place) -> str:
     return str(place) if isinstance(place, Path) else spark_url(place)
 
 
+def folder_of_glob(text: str, base: Path) -> Place:
+    """Return the folder above the first wildcard of a path or URL; the file itself where there is no wildcard.
+
+    A relative path begins at `base`.
+    """
+    place = place_of(text) if is_url(text) else base / text
+    parts = place.parts
+    wild = next((n for n, part in enumerate(parts) if any(sign in part for sign in "*?[")), len(parts))
+    for _ in parts[wild:]:
+        place = place.parent
+    return place
+
+
 def remove_tree(folder: Place) -> None:
     """Delete a folder and all in it, as far as possible."""
     if isinstance(folder, Path):
