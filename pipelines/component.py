@@ -208,7 +208,7 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
             if name not in known:
                 raise SpecError(
                     f"The component has no {what} `{name}`",
-                    expected=f"one of {', '.join(known) or 'none: no spec is there'}",
+                    expected=f"one of {', '.join(known)}" if known else "a spec of it",
                     remedy=did_you_mean(name, [*known]),
                 )
         return self._translated(specs[pipeline][table]).key

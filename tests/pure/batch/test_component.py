@@ -1,5 +1,6 @@
 """`tidemark.TidemarkPipelines` in a Dagster project, without Spark: its attributes, translation and scaffold."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.testing.utils import DefsFolderSandbox, create_defs_folder_sandbox
 
 import tidemark as tm
+from tests import ROOT
 from tidemark.pipelines.command_line import read_specs
 from tidemark.resources.places.place import Place
 
@@ -256,3 +258,20 @@ def test_dg_scaffolds_a_component_around_specs_that_are_there(
     assert "till/windows/by_hour" in specs_of(loaded(project, folder)[1])
     with pytest.raises(tm.SpecError, match="there is no such folder"):
         project.scaffold_component(tm.TidemarkPipelines, "other", {"specs": "nowhere"}, scaffold_format=form)
+
+
+def test_assets_downstream_name_the_keys_of_the_component_as_the_page_shows(project: DefsFolderSandbox) -> None:
+    page = (ROOT / "docs" / "how-to" / "use-in-a-dagster-project.md").read_text(encoding="utf-8")
+    block = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0]
+    folder = project.scaffold_component(tm.TidemarkPipelines, "pipelines")
+    text = (folder / "defs.yaml").read_text()
+    (folder / "defs.yaml").write_text(text.replace("  # translation", "  translation").replace("  #   ", "    "))
+    (project.defs_folder_path / "mine.py").write_text(block)
+    found = specs_of(loaded(project, folder)[1])
+    assert {
+        name: [dep.asset_key.to_user_string() for dep in found[name].deps] for name in found if "/" not in name
+    } == {
+        "warmest_room": ["lake/example/windows/by_quarter_hour"],
+        "refused_readings": ["lake/example/dead_letters"],
+    }
+    assert found.keys() >= {"lake/example/windows/by_quarter_hour", "lake/example/dead_letters"}

@@ -12,8 +12,10 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from dagster import DagsterInstance, validate_run_config
+from dagster.components.testing.utils import create_defs_folder_sandbox
 from deltalake import write_deltalake
 
+import tidemark as tm
 from examples.kafka.broker import LocalBroker
 from tests import ROOT
 from tests.kafka import Topic
@@ -150,6 +152,18 @@ def is_a_source_of_dbt(text: str, folder: Path) -> None:
     assert [table["config"]["delta_table_path"] for table in source["tables"]] == ["warehouse/quakes/windows/by_hour"]
 
 
+def is_a_component(text: str, folder: Path) -> None:
+    """Load it in a project, with the pipeline of the README as its specs."""
+    with create_defs_folder_sandbox() as project:
+        place = project.defs_folder_path / "pipelines"
+        (place / "specs").mkdir(parents=True)
+        (place / "specs" / "quakes.yaml").write_text(README)
+        (place / "defs.yaml").write_text(text)
+        with project.build_component_tree() as tree:
+            key = tree.load_component(place, tm.TidemarkPipelines).asset_key("quakes", "windows/by_hour")
+            assert key in tree.build_defs().resolve_asset_graph().get_all_asset_keys()
+
+
 USES: Mapping[str, Callable[[str, Path], None]] = {
     "name": is_run,
     "sources": reads_a_source,
@@ -164,10 +178,14 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "resources": configures_a_run,
     "concurrency": configures_an_instance,
     "load_from": names_a_module,
+    "type": is_a_component,
 }
 """Check of a block, by its first key."""
 
 
+@pytest.mark.filterwarnings("ignore:`parse_obj_as` is deprecated")  # of Dagster about itself, as are the next
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning")
+@pytest.mark.filterwarnings("ignore::dagster.PreviewWarning")
 @pytest.mark.parametrize(
     "text",
     [pytest.param(text, id=name, marks=[pytest.mark.long] if name in LATER else []) for name, text in BLOCKS.items()],
