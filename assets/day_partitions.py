@@ -1,27 +1,46 @@
 """Days of window tables as Dagster's partitions: only the days that hold results, each with its materialization.
 
-Here: which days Dagster shows, adding and removing them, and what it is told of them. Not here: computing days
-(backfill/), which days a run wrote (windows.py, rebuild/report.py).
+Here: which days Dagster shows, adding and removing them, and when it is told of them. Not here: computing days
+(backfill/), which days a backfill or a rebuild wrote (rebuild/report.py), what is checked of a day (day_checks.py).
 
 Dagster keeps list and materializations in its instance. Runs add the days that they write. An instance may have no
 days of a window because it is new or of an older version. The next run, or look for work, adds the days of the table.
+
+The instance also has a note of what it was told of a pipeline. A run that may not report yet (`events.every`) leaves
+the days of its batch to the next run or look; so does one that died between its commit and its report.
 """
 
+import json
 import time
+from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from datetime import date
 
-from dagster import AssetMaterialization, DagsterInstance, DynamicPartitionsDefinition
+from dagster import (
+    AssetCheckEvaluation,
+    AssetKey,
+    AssetMaterialization,
+    DagsterEvent,
+    DagsterEventType,
+    DagsterInstance,
+    DynamicPartitionsDefinition,
+)
+from sqlalchemy.exc import IntegrityError
 
+from tidemark.assets import day_checks
+from tidemark.assets.day_checks import DayView, view_of
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import Report, key
-from tidemark.assets.windows import is_plain_day, rows_by_day, rows_of_days
+from tidemark.assets.windows import DayCounts, counts_of_days, days_of_batches, is_plain_day, rows_by_day
 from tidemark.resources import tables
+from tidemark.resources.quality.checks import Checked
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec import Spec, WindowSpec
 
-_AT_ONCE = 1_000
+_AT_ONCE, _FEW = 1_000, 31
 _LONGEST_S = 20
 """How long a run or look takes to report days that it did not write: Dagster ends a look after a minute."""
 
@@ -52,20 +71,166 @@ def show_days(instance: DagsterInstance, spec: Spec, window: str, days: Iterable
 
 
 def tell_days(
-    report: Report, workspace: Workspace, window: str, days: Mapping[str, int], about: show.Metadata
+    instance: DagsterInstance,
+    report: Report,
+    workspace: Workspace,
+    window: WindowSpec,
+    days: Mapping[str, int],
+    *,
+    about: show.Metadata,
 ) -> None:
-    """Report days that a batch wrote to Dagster, with the rows that it wrote and all rows that the day has."""
-    in_all = rows_of_days(workspace, tables.window_table(window), days)
-    shown = {**show.table_rows(workspace.lake, tables.window_table(window)), **about}
+    """Report days that were written to Dagster, with the rows written, all rows that the day has, and its checks."""
+    asset, counts = _asset(workspace, window), counts_of_days(workspace, window, days)
+    view, newest = view_of(workspace, window), max(days, default="")
     for day, rows in sorted(days.items()):
-        _tell(
-            report, workspace, window, day, {**shown, **show.partition_rows(in_all[day]), **show.rows_written(rows)}
-        )
+        of_table = show.table_rows(workspace.lake, tables.window_table(window.name)) if day == newest else {}
+        of_day = {**show.rows_written(rows), **of_day_in_all(view, day, counts[day])}
+        report(AssetMaterialization(asset, partition=day, metadata={**of_table, **about, **of_day}))
+    tell_checks(instance, report, view, counts)
 
 
-def _tell(report: Report, workspace: Workspace, window: str, day: str, about: show.Metadata) -> None:
-    asset = key(workspace.file, tables.window_table(window))
-    report(AssetMaterialization(asset, partition=day, metadata=about))
+def of_day_in_all(view: DayView, day: str, counts: DayCounts) -> show.Metadata:
+    """Show how many rows a day has, and whether live batches may change it."""
+    return {**show.partition_rows(counts.rows), **show.is_complete(done=view.is_complete(day))}
+
+
+def tell_checks(
+    instance: DagsterInstance,
+    report: Report,
+    view: DayView,
+    counts: Mapping[str, DayCounts],
+    *,
+    fresh: Checked | None = None,
+) -> None:
+    """Report the checks of days whose materialization was reported; `fresh` is the one of the window."""
+    found: dict[str | None, list[Checked]] = {None: [fresh]} if fresh is not None else {}
+    for day, of_day in sorted(counts.items()):
+        complete = day_checks.check_complete(view, day, of_day)
+        found[day] = [day_checks.check_counts(view, day, of_day), *([complete] if complete else [])]
+    _report_checks(instance, report, view, found)
+
+
+def _report_checks(
+    instance: DagsterInstance, report: Report, view: DayView, found: Mapping[str | None, Sequence[Checked]]
+) -> None:
+    asset = key(view.file, tables.window_table(view.window.name))
+    targets = day_checks.targets_of(instance, asset, [day for day in found if day is not None])
+    for evaluation in day_checks.evaluations(asset, found, targets):
+        report(evaluation)
+
+
+def _asset(workspace: Workspace, window: WindowSpec) -> AssetKey:
+    return key(workspace.file, tables.window_table(window.name))
+
+
+@dataclass(frozen=True)
+class Told:
+    """The note of an instance on what it was told of the days of a pipeline.
+
+    Attributes:
+        batch: All that this batch and earlier ones wrote was reported.
+        at: When days were last reported, seconds since the epoch.
+        complete: By window, the newest day that was reported as complete.
+        overdue: By window, the newest open day that was reported as later than allowed.
+    """
+
+    batch: int
+    at: float = 0.0
+    complete: Mapping[str, str] = field(default_factory=dict)
+    overdue: Mapping[str, str] = field(default_factory=dict)
+
+
+def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace, *, first: int) -> bool:
+    """Report the days that batches wrote, or made complete, since the last report, unless that is too soon.
+
+    An instance that has no note was told of all batches before `first`. Return whether something is left to report.
+    """
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    if last is None:
+        return False
+    noted, now = told_of(instance, workspace.spec), workspace.clock.now().timestamp()
+    told = noted or Told(first - 1)
+    events = workspace.spec.events
+    if events is not None and now - told.at < events.every.total_seconds():
+        return told.batch < last.batch_id
+    written = days_of_batches(workspace, after=told.batch)
+    complete, overdue, has_reported = dict[str, str](), dict[str, str](), False
+    about: show.Metadata = {"batch": show.number_of(last.plan)}
+    for window in workspace.spec.windows:
+        days = written.get(window.name, {})
+        show_days(instance, workspace.spec, window.name, days)
+        if days:
+            tell_days(instance, report, workspace, window, days, about=about)
+        view = view_of(workspace, window)
+        seen = instance.get_materialized_partitions(_asset(workspace, window))
+        shown = [day for day in shown_days(instance, workspace.spec, window.name) if day in seen and _is_day(day)]
+        known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
+        news = _passed(workspace, view, [day for day in shown if day not in known.union(days)], told)
+        if told.batch < last.batch_id:
+            fresh = day_checks.check_freshness(view, workspace)
+            news |= {None: [fresh]} if fresh is not None else {}
+        _report_checks(instance, report, view, news)
+        complete[window.name], overdue[window.name] = _reached_days(view, shown)
+        has_reported = has_reported or bool(days or news)
+    note = Told(last.batch_id, now if has_reported else told.at, complete, overdue)
+    if note != noted:
+        instance.daemon_cursor_storage.set_cursor_values({_note_of(workspace.spec): json.dumps(asdict(note))})
+    return False
+
+
+def without_run(instance: DagsterInstance, workspace: Workspace) -> Report:
+    """Return what reports to Dagster of a look, with checks of days under the run that made the last batch.
+
+    Without a run, Dagster stores the result of a check of a partition once, and refuses any later one: its index of
+    results is unique by check, run and partition. So where the instance does not know that run, the first one stays.
+    """
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    run = instance.get_run_by_id(last.plan.owner.id) if last is not None else None
+
+    def report(event: AssetMaterialization | AssetCheckEvaluation) -> None:
+        if not isinstance(event, AssetCheckEvaluation) or event.partition is None:
+            instance.report_runless_asset_event(event)
+        elif run is not None:
+            kind, message = DagsterEventType.ASSET_CHECK_EVALUATION.value, event.description
+            instance.report_dagster_event(
+                DagsterEvent(kind, run.job_name, message=message, event_specific_data=event), run.run_id
+            )
+        else:
+            with suppress(IntegrityError):
+                instance.report_runless_asset_event(event)
+
+    return report
+
+
+def told_of(instance: DagsterInstance, spec: Spec) -> Told | None:
+    """Return the note of what an instance was told of a pipeline; None if it has none."""
+    name = _note_of(spec)
+    note = instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
+    return Told(**json.loads(note)) if note else None
+
+
+def _note_of(spec: Spec) -> str:
+    return f"tidemark/{spec.name}/told"
+
+
+def _passed(workspace: Workspace, view: DayView, shown: Sequence[str], told: Told) -> dict[str | None, list[Checked]]:
+    """Check the days that have become complete, or later than allowed, since the last report."""
+    complete, overdue = _reached_days(view, shown)
+    before, late_before = (noted.get(view.window.name, "") for noted in (told.complete, told.overdue))
+    reopened = {day for day in shown if complete < day <= before}
+    news = [day for day in shown if before < day <= complete or max(complete, late_before) < day <= overdue]
+    found: dict[str | None, list[Checked]] = {}
+    for day, counts in counts_of_days(workspace, view.window, reopened.union(news)).items():
+        checked = day_checks.check_complete(view, day, counts, was_complete=day in reopened)
+        found |= {day: [checked]} if checked is not None else {}
+    return found
+
+
+def _reached_days(view: DayView, shown: Sequence[str]) -> tuple[str, str]:
+    """Return the last shown day that is complete, and the last that is or should be; empty for none."""
+    n_complete = bisect_right(shown, False, key=lambda day: not view.is_complete(day))
+    n_due = bisect_right(shown, False, key=lambda day: not (view.is_complete(day) or view.is_overdue(day)))
+    return shown[n_complete - 1] if n_complete else "", shown[n_due - 1] if n_due else ""
 
 
 def days_held(workspace: Workspace, windows: Iterable[str]) -> dict[str, set[str]]:
@@ -95,27 +260,29 @@ def show_days_held(
 
 
 def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
-    """Add the days of the tables where an instance has none yet, and report shown days that it never saw made.
+    """Add the days of the tables where an instance has none yet, and report what it was not told of shown days.
 
     The instance is new, or of a version that kept no list or reported no such days. While a day is shown and not
     materialized, conditions of assets downstream wait for it. Return whether some are left: of many days, those are
-    reported that a run or look has time for, the newest first.
+    reported that a run or look has time for, the newest first; and `events.every` may have it wait.
     """
-    end = time.monotonic() + _LONGEST_S
+    end, report = time.monotonic() + _LONGEST_S, without_run(instance, workspace)
     for window in workspace.spec.windows:
-        table = tables.window_table(window.name)
         if not shown_days(instance, workspace.spec, window.name):
             show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
-        told = instance.get_materialized_partitions(key(workspace.file, table))
-        untold = [day for day in shown_days(instance, workspace.spec, window.name) if day not in told]
-        rows = rows_of_days(workspace, table, filter(_is_day, untold)) if untold and workspace.exists else {}
-        shown = show.table_rows(workspace.lake, table) if rows else {}
-        for day, n in sorted(rows.items(), reverse=True):  # a day that a person has added has no rows yet
-            if time.monotonic() > end:
+        seen = instance.get_materialized_partitions(_asset(workspace, window))
+        unseen = {
+            day for day in shown_days(instance, workspace.spec, window.name) if day not in seen and _is_day(day)
+        }
+        left = sorted(unseen, reverse=True)
+        for at in range(0, len(left), _FEW):
+            counts = counts_of_days(workspace, window, left[at : at + _FEW])
+            some = [day for day, of_day in counts.items() if of_day.rows]  # one that a person has added has none yet
+            if some and time.monotonic() > end:
                 return True
-            about = {**shown, **show.partition_rows(n)}
-            _tell(instance.report_runless_asset_event, workspace, window.name, day, about)
-    return False
+            tell_days(instance, report, workspace, window, dict.fromkeys(some, 0), about={})
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    return last is not None and tell_changes(instance, report, workspace, first=last.batch_id + 1)
 
 
 def ensure_day(key: str) -> None:

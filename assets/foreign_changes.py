@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from dagster import DagsterInstance
 
-from tidemark.assets.day_partitions import show_days_held, tell_days
+from tidemark.assets.day_partitions import show_days_held, tell_days, without_run
 from tidemark.assets.display import metadata as show
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.windows import rows_by_day
@@ -60,10 +60,11 @@ def decide_on_changes(
 def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Counter[str]]) -> None:
     """Report the days of windows that lost or gained rows to Dagster, without a run."""
     show_days_held(instance, workspace, before)
-    for name, rows in before.items():
-        now, report = rows_by_day(workspace, workspace.window_tables[name]), instance.report_runless_asset_event
+    report = without_run(instance, workspace)
+    for window in (one for one in workspace.spec.windows if one.name in before):
+        now, rows = rows_by_day(workspace, workspace.window_tables[window.name]), before[window.name]
         days = {day: max(now[day] - rows[day], 0) for day in now.keys() | rows if now[day] != rows[day]}
-        tell_days(report, workspace, name, days, {"batch": show.number_of(plan)})
+        tell_days(instance, report, workspace, window, days, about={"batch": show.number_of(plan)})
 
 
 def _as_json(change: Change) -> dict[str, object]:

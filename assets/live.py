@@ -17,7 +17,7 @@ from pydantic import Field
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.corrections import due
-from tidemark.assets.day_partitions import show_days, show_days_first, tell_days
+from tidemark.assets.day_partitions import show_days_first, tell_changes
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
@@ -40,7 +40,7 @@ from tidemark.assets.schemas import create_tables
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.waiting_input import Waiting, held_back_now, must_process_first, waiting_input
-from tidemark.assets.windows import aggregate_windows, days_of_batch
+from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end, records_in
@@ -295,15 +295,12 @@ def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
 
 def _commit(run: LiveRun, context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     workspace, plan = batch.workspace, batch.plan
-    spec = workspace.spec
     counts, versions = workspace.progress.counts_of(plan.batch_id), workspace.outputs(plan)
     run.committed()
     now = workspace.clock.now()
     workspace.batches.commit(plan, counts, versions, now, reason=batch.accepted_because)
     workspace.tell(_progress(workspace, plan, now))
-    for name, days in (days_of_batch(batch) if spec.windows else {}).items():
-        show_days(context.instance, spec, name, days)
-        tell_days(under_run(context), workspace, name, days, {"batch": show.number_of(plan)})
+    tell_changes(context.instance, under_run(context), workspace, first=plan.batch_id)
     keep_names(workspace)
     return {
         **show.numbers({"first_seq": plan.first_seq, "end_seq": plan_end(plan)}),

@@ -6,10 +6,12 @@ what windows need of earlier batches (state/windows.py).
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidemark.assets.batch import Batch, BatchWriter
@@ -29,7 +31,8 @@ from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.windows.revisions import changes
 
 _DAY_US = 86_400_000_000
-_MOST_RANGES = 20  # of days, before reading each by itself costs more than reading all between them
+_MOST_RANGES = 20  # of days, before reading each by itself costs more than reading the days between them
+_MOST_DAYS = timedelta(days=31)  # that are read at once
 _FIRST, _LAST = date(1, 1, 3), date(9999, 12, 28)
 _FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
 
@@ -106,37 +109,114 @@ def _of_open_windows(batch: Batch, window: WindowSpec) -> Filters:
 
 def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
     """Count a committed batch's rows by window and the day of `window_start`, its partition: `2026-01-31`."""
-    workspace = batch.workspace
-    of_batch: Filters = [(c.BATCH, "=", batch.plan.batch_id)]
+    return _days_written(batch.workspace, [batch.plan.batch_id])
+
+
+def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping[str, int]]:
+    """Do the same with the rows that all live batches after one have left; backfills report their days themselves."""
+    return _days_written(workspace, [commit.batch_id for commit in workspace.batches.history("process", after=after)])
+
+
+def _days_written(workspace: Workspace, batches: Sequence[int]) -> Mapping[str, Mapping[str, int]]:
     found: dict[str, Mapping[str, int]] = {}
+    if not batches:
+        return found
+    which: Filters = [(c.BATCH, ">=", min(batches)), (c.BATCH, "in", batches)]
     for window in workspace.spec.windows:
-        days = rows_by_day(workspace, tables.window_table(window.name), of_batch)
+        days = rows_by_day(workspace, tables.window_table(window.name), which)
         if days:
             found[window.name] = dict(sorted(days.items()))
     return found
 
 
-def rows_of_days(workspace: Workspace, table: str, days: Iterable[str]) -> Mapping[str, int]:
-    """Count the rows that a table of windows has of some days, as of the last commit."""
-    zone, asked = workspace.spec.partitions.time_zone, {*days}
-    if not all(map(is_plain_day, asked)):
-        return rows_by_day(workspace, table)
+@dataclass(frozen=True)
+class DayCounts:
+    """The rows that a table of a window has of a day.
+
+    Attributes:
+        rows: How many there are.
+        final: How many of them are final.
+        doubled: How many are there although there is another one of the same window and group; None where the
+            columns of the groups cannot be compared without Spark.
+    """
+
+    rows: int = 0
+    final: int = 0
+    doubled: int | None = 0
+
+
+def counts_of_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> Mapping[str, DayCounts]:
+    """Count the rows that the table of a window has of some days, as of the last commit; all days are returned."""
+    asked, table = sorted({*days}), tables.window_table(window.name)
+    found = {day: DayCounts() for day in asked}
+    if not asked or not workspace.exists or not workspace.lake.exists(table):
+        return found
+    zone = workspace.spec.partitions.time_zone
+    plain = [date.fromisoformat(day) for day in asked if is_plain_day(day)]
+    parts: list[Filters] = [
+        [
+            ("window_start", ">=", begin_of(first, zone)),
+            ("window_start", "<", begin_of(last + timedelta(days=1), zone)),
+        ]
+        for first, last in _together(plain)
+    ]
+    if len(plain) < len(asked):  # days of years that Python's dates do not have
+        parts = [[]]
+    for part in parts:
+        counted = _counted(workspace, window, part)
+        found |= {day: counts for day, counts in counted.items() if day in found}
+    return found
+
+
+def _counted(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[str, DayCounts]:
+    """Count the rows of a table that match, by day."""
+    table, zone = tables.window_table(window.name), workspace.spec.partitions.time_zone
+    keys = [*dict.fromkeys(window.key_columns)]
+    rows, final, seen = Counter[str](), Counter[str](), list[pa.Table]()
+    for piece in pieces(workspace.lake, table, workspace.base_of(table), [*keys, "_is_final"], which):
+        places, labels = days_of(piece["window_start"].cast(pa.int64()).to_numpy(), zone)
+        is_final = pc.fill_null(piece["_is_final"], True).to_numpy(zero_copy_only=False)
+        for counter, each in ((rows, places), (final, places[is_final])):
+            counts = np.bincount(each, minlength=len(labels))
+            counter.update({label: int(n) for label, n in zip(labels, counts, strict=True) if n})
+        seen.append(pa.Table.from_batches([piece]).select(keys))
+    doubled = doubled_by_day(pa.concat_tables(seen), zone) if seen else {}
+    return {
+        day: DayCounts(n, final[day], None if doubled is None else doubled.get(day, 0)) for day, n in rows.items()
+    }
+
+
+def doubled_by_day(keys: pa.Table, zone: str) -> dict[str, int] | None:
+    """Count by day the rows whose window and group another row has; None if Arrow does not compare them."""
+    try:
+        each = keys.group_by(keys.column_names).aggregate([([], "count_all")])
+    except pa.ArrowNotImplementedError:  # of structs and arrays
+        return None
+    again = each.filter(pc.greater(each["count_all"], 1))
     found = Counter[str]()
-    for first, last in _together(sorted(map(date.fromisoformat, asked))):
-        begin, end = begin_of(first, zone), begin_of(last + timedelta(days=1), zone)
-        found.update(rows_by_day(workspace, table, [("window_start", ">=", begin), ("window_start", "<", end)]))
-    return Counter({day: n for day, n in found.items() if day in asked})
+    places, labels = days_of(again["window_start"].cast(pa.int64()).to_numpy(), zone)
+    for place, n in zip(places.tolist(), again["count_all"].to_pylist(), strict=True):
+        found[labels[place]] += n - 1
+    return found
 
 
 def _together(days: Sequence[date]) -> list[tuple[date, date]]:
-    """Return ranges that hold days: consecutive days are read together, and all days where there are many ranges."""
+    """Return ranges that hold days, none longer than a month, so that what is read at once has a bound.
+
+    Only consecutive days are read together, unless that makes many ranges.
+    """
+    alone = _ranges(days, timedelta(days=1))
+    return alone if len(alone) <= _MOST_RANGES else _ranges(days, _MOST_DAYS)
+
+
+def _ranges(days: Sequence[date], apart: timedelta) -> list[tuple[date, date]]:
     ranges = list[tuple[date, date]]()
     for day in days:
-        if ranges and day - ranges[-1][1] == timedelta(days=1):
+        if ranges and day - ranges[-1][1] <= apart and day - ranges[-1][0] < _MOST_DAYS:
             ranges[-1] = (ranges[-1][0], day)
         else:
             ranges.append((day, day))
-    return ranges if len(ranges) <= _MOST_RANGES else [(days[0], days[-1])]
+    return ranges
 
 
 def rows_by_day(workspace: Workspace, table: str, which: Filters = (), *, version: int | None = None) -> Counter[str]:
@@ -155,14 +235,20 @@ def is_plain_day(day: str) -> bool:
 
 def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
     """Count instants by day of a zone, such as `2026-01-31`; years beyond Python's range by day of UTC."""
+    places, labels = days_of(instants_us, zone)
+    counts = np.bincount(places, minlength=len(labels))
+    return {label: int(n) for label, n in zip(labels, counts, strict=True) if n}
+
+
+def days_of(instants_us: NDArray[np.int64], zone: str) -> tuple[NDArray[np.int64], list[str]]:
+    """Return the day of each instant as a place in a list of days, as `counts_by_day` names them, and this list."""
     seen = np.unique(instants_us // _DAY_US)
     known = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
     days = sorted({EPOCH.date() + timedelta(days=day + more) for day in known for more in (-1, 0, 1, 2)})
     begins = np.array([us_of(begin_of(day, zone)) for day in days], dtype=np.int64)
-    is_known = np.isin(instants_us // _DAY_US, known)
-    places, counts = np.unique(np.searchsorted(begins, instants_us[is_known], side="right") - 1, return_counts=True)
-    found = {days[place].isoformat(): int(n) for place, n in zip(places, counts, strict=True)}
-    for us in instants_us[~is_known]:
-        day = str(Instant(int(us))).split(" ", maxsplit=1)[0]
-        found[day] = found.get(day, 0) + 1
-    return found
+    places = np.searchsorted(begins, instants_us, side="right") - 1
+    labels = [day.isoformat() for day in days]
+    for day in (int(one) for one in seen if not _FIRST_DAY < one < _LAST_DAY):
+        places[instants_us // _DAY_US == day] = len(labels)
+        labels.append(str(Instant(day * _DAY_US)).split(" ", maxsplit=1)[0])
+    return places, labels

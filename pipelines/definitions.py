@@ -294,7 +294,7 @@ def _definitions_of(
     )
     given = spec.schedule
     return Definitions(
-        assets=[*live, *window_assets(spec, assets, run.workspace)],
+        assets=[*live, *window_assets(file, assets, run.workspace)],
         asset_checks=live_checks(file, run, settings.data_docs),
         jobs=[
             job,

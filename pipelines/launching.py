@@ -83,6 +83,8 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
     )
     def on_new_input(context: SensorEvaluationContext) -> RunRequest | SkipReason:
         seen = signature(workspace)
+        if workspace.spec.alerts.freshness is not None:  # days become late by the clock alone
+            seen = f"{seen} {workspace.clock.now():%Y-%m-%dT%H}"
         if context.cursor == seen:
             return SkipReason("no file and no batch changed since the last look, which found nothing to do")
         work = look(workspace)

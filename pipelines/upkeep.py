@@ -226,6 +226,6 @@ def _newest(file: SpecFile, instance: dg.DagsterInstance) -> set[str]:
         numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
-            found = instance.get_event_records(dg.EventRecordsFilter(kind, asset_key=asset, storage_ids=some))
-            stays |= {record.run_id for record in found}
+            found = instance.fetch_materializations(dg.AssetRecordsFilter(asset, storage_ids=some), limit=_AT_ONCE)
+            stays |= {record.run_id for record in found.records}
     return stays

@@ -9,16 +9,15 @@ A window is named by its end, which no other window of its definition shares. Wh
 outside. What is said for plans may say that too little closes, goes or stays, never too much.
 """
 
-from datetime import date
+from datetime import date, timedelta
 from zoneinfo import ZoneInfo
 
 from tidemark.timeops.columns import floor_to, shifted
 from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import instant_of
+from tidemark.timeops.utc import begin_of, instant_of, us_of
 
 LONGEST_MONTH_US = 32 * 86_400_000_000
-LONGEST_DAY_US = 2 * 86_400_000_000  # of a zone that moved to the other side of the date line
 
 
 def ends_of(timestamp_us: str, window: WindowSpec) -> str:
@@ -156,12 +155,33 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 
 
 def closed_from(before_us: int, window: WindowSpec) -> int:
-    """Return a watermark, microseconds, at which every window of a grid that starts before an instant is closed."""
+    """Return the lowest watermark, microseconds, at which all windows that start before an instant are closed.
+
+    A session counts as one event alone makes it: other events may join it.
+    """
+    return last_end_before(before_us, window) + window.closes_after_us
+
+
+def last_end_before(before_us: int, window: WindowSpec) -> int:
+    """Return the end of the last window that starts before an instant, microseconds."""
     if window.calendar is not None:
-        longest_us = LONGEST_MONTH_US if window.calendar[0] == "month" else LONGEST_DAY_US
-    else:
-        longest_us = 0 if window.kind == "snapshot" else window.size_us
-    return before_us - 1 + longest_us + window.closes_after_us
+        return _local_begin_from(before_us, window)
+    if not window.closes_on_grid:
+        return before_us - 1 + window.reach_us
+    starts = (before_us - 1 - window.offset_us) // window.start_step_us
+    return starts * window.start_step_us + window.offset_us + window.size_us
+
+
+def _local_begin_from(instant_us: int, window: WindowSpec) -> int:
+    """Return the first local midnight, of any day or of the first of a month, at or after an instant."""
+    unit, zone = window.calendar or ("day", "UTC")
+    day = instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
+    if unit == "month":
+        months = [day.year * 12 + day.month - 1 + n for n in (0, 1, 2)]
+        days = [date(month // 12, month % 12 + 1, 1) for month in months]
+    else:  # a zone may have left a day out, and gone back over a midnight
+        days = [day + timedelta(days=n) for n in (-1, 0, 1, 2)]
+    return min(begin for begin in (us_of(begin_of(one, zone)) for one in days) if begin >= instant_us)
 
 
 def _full_end(within: str, window: WindowSpec) -> str:

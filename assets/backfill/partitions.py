@@ -14,7 +14,8 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.day_partitions import ensure_day, show_days, shown_days, tell_days
+from tidemark.assets.day_checks import check_freshness, day_check_specs, view_of
+from tidemark.assets.day_partitions import ensure_day, of_day_in_all, show_days, shown_days, tell_checks, tell_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
@@ -30,31 +31,33 @@ from tidemark.assets.runs import (
     under_run,
 )
 from tidemark.assets.spec_changes import windows_to_make_anew
-from tidemark.assets.windows import days_of_batch, rows_by_day, rows_of_days
+from tidemark.assets.windows import counts_of_days, days_of_batch, rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.workspace import Workspace
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.resources.workspace import SpecFile, Workspace
+from tidemark.timeops.spec import WindowSpec
 
 
 def window_assets(
-    spec: Spec, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
+    file: SpecFile, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
 ) -> list[dg.AssetsDefinition]:
-    """Make one asset per window of a spec; `assets` has the names of its tables."""
+    """Make one asset per window of a spec, with its checks; `assets` has the names of its tables."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # of `backfill_policy`, which is used on purpose
-        return [_window(spec, window, assets, open_workspace) for window in spec.windows]
+        return [_window(file, window, assets, open_workspace) for window in file.spec.windows]
 
 
 def _window(
-    spec: Spec, window: WindowSpec, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
+    file: SpecFile, window: WindowSpec, assets: Mapping[str, dg.AssetSpec], open_workspace: OpenWorkspace
 ) -> dg.AssetsDefinition:
-    table = tables.window_table(window.name)
+    spec, table = file.spec, tables.window_table(window.name)
     zone = spec.partitions.time_zone
 
     @dg.multi_asset(
         name=step_name(spec, table),
         specs=[assets[table]],
+        check_specs=day_check_specs(file, assets[table]),
+        can_subset=True,  # its checks alone, too; and an open day has no result of one
         backfill_policy=dg.BackfillPolicy.single_run(),
         pool=pool_of(spec),
         retry_policy=RETRIES,
@@ -66,25 +69,35 @@ def _window(
         say_who_runs(context)
         workspace = open_workspace(context, tidemark_spark)
         workspace.ensure_whole()
-        asked = context.partition_keys
+        asked, report = context.partition_keys, under_run(context)
         for day in asked:
             ensure_day(day)
+        if not context.selected_asset_keys:
+            view, counts = view_of(workspace, window), counts_of_days(workspace, window, asked)
+            fresh = check_freshness(view, workspace)
+            tell_checks(context.instance, report, view, counts, fresh=fresh)
+            return
         first, last = date.fromisoformat(min(asked)), date.fromisoformat(max(asked))
         chosen = days_of_zone(first, last, zone)
         plan, written = _compute(context, workspace, window, asked, chosen)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
-        rows, in_all = written.get(window.name, {}), rows_of_days(workspace, table, asked)
+        rows, counts = written.get(window.name, {}), counts_of_days(workspace, window, asked)
+        about = {"batch": show.number_of(plan)}
+        view = view_of(workspace, window)
         for day in asked:  # each has its own metadata
-            of_day = {**show.partition_rows(in_all.get(day, 0)), **show.rows_written(rows.get(day, 0))}
+            of_day = {**show.rows_written(rows.get(day, 0)), **of_day_in_all(view, day, counts[day])}
             context.add_asset_metadata(of_day, partition_key=day)
-        between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
-        for name, days in (written | {window.name: between}).items():
-            tell_days(under_run(context), workspace, name, days, {"batch": show.number_of(plan)})
-            show_days(context.instance, spec, name, days)
-        show_days(context.instance, spec, window.name, rows)
         named = dg.MetadataValue.text("{} to {}".format(*chosen))
-        about = {**show.table_rows(workspace.lake, table), "batch": show.number_of(plan), "days": named}
-        yield dg.MaterializeResult(metadata=about)
+        context.add_asset_metadata(show.table_rows(workspace.lake, table), partition_key=max(asked))
+        between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
+        for other in spec.windows:
+            days = between if other == window else written.get(other.name, {})
+            if days:
+                tell_days(context.instance, report, workspace, other, days, about=about)
+                show_days(context.instance, spec, other.name, days)
+        show_days(context.instance, spec, window.name, rows)
+        yield dg.MaterializeResult(metadata={**about, "days": named})
+        tell_checks(context.instance, report, view, counts, fresh=check_freshness(view, workspace))
 
     return window_days
 

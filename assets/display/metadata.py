@@ -83,6 +83,11 @@ def meanings_of(table: str) -> Mapping[str, str]:
     return _EVERYWHERE | _OF_WINDOWS if table.startswith(tables.window_table("")) else _EVERYWHERE
 
 
+def is_complete(*, done: bool) -> Metadata:
+    """Show whether a day is complete: no live batch changes it any more."""
+    return {"complete": MetadataValue.bool(done)}
+
+
 def table_rows(lake: Lake, name: str) -> Metadata:
     """Show names, types and meaning of a table's columns, how many rows it has now, and where it is."""
     now, meanings = lake.opened.seen(name), meanings_of(name)

@@ -55,7 +55,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     show_days_held(telling.instance, workspace, days_before)
     for window in shadow.chosen:
         days = _written_days(workspace, window, before, days_before[window.name])
-        tell_days(telling.report, workspace, window.name, days, about)
+        tell_days(telling.instance, telling.report, workspace, window, days, about=about)
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}

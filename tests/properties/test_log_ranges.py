@@ -150,7 +150,32 @@ def test_local_days_and_months_are_closed_where_it_is_said_that_they_are(zone: s
             before_us = us_of(first + timedelta(hours=hour))
             [(start, end)] = windows_of(shape_of(window), before_us)  # closed: right, so it starts before
             assert start < before_us
-            assert end + 3_600_000_000 < closed_from(before_us, window)
+            assert end + 3_600_000_000 + 1 == closed_from(before_us, window)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"kind": "tumbling", "size": "10 us", "offset": "3 us"},
+        {"kind": "tumbling", "size": "10 us", "closed": "right"},
+        {"kind": "hopping", "size": "30 us", "hop": "10 us"},
+        {"kind": "hopping", "size": "4 us", "hop": "10 us", "closed": "right"},
+        {"kind": "cumulative", "size": "20 us", "step": "5 us"},
+        {"kind": "snapshot"},
+        {"kind": "sliding", "size": "7 us"},
+        {"kind": "session", "gap": "7 us"},
+    ],
+)
+def test_windows_before_an_instant_are_closed_where_the_last_of_them_is(keys: dict[str, str]) -> None:
+    """Of sessions and sliding windows that of one event; the oracle says which windows hold an instant."""
+    window = WindowSpec.model_validate({"name": "w", "aggregates": COUNT, "allowed_lateness": "2 us", **keys})
+    for before_us in range(100, 140):
+        if window.is_linked:
+            last_end = before_us - 1 + 7
+        else:
+            held = {one for t in range(before_us - 40, before_us + 40) for one in windows_of(shape_of(window), t)}
+            last_end = max(end for start, end in held if start < before_us)
+        assert closed_from(before_us, window) == last_end + 2 + window.ends_inside
 
 
 def test_the_whole_log_is_read_where_a_window_is_more_than_the_time_of_its_events() -> None:

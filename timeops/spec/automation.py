@@ -1,7 +1,7 @@
-"""The keys for Dagster: what it does with a pipeline by itself, `schedule` and `alerts`; `owners` and `tags`.
+"""The keys for Dagster: what it does with a pipeline by itself, and what it shows of it.
 
 Here: the keys, and cron texts as cron and Dagster read them alike. None of them changes a result or holds a batch
-back. Not here: who acts on them (pipelines/launching.py, assets/alerts.py, assets/live.py).
+back. Not here: who acts on them (pipelines/launching.py, assets/alerts.py, assets/day_partitions.py).
 """
 
 import re
@@ -219,6 +219,16 @@ class Alerts(SpecModel):
         default=None,
         description="How far the clock may be ahead of the watermark of a batch, and how long ago the last batch may "
         "be: {warn: 15 minutes, error: 1 hour}.",
+    )
+
+
+class Events(SpecModel):
+    """How often Dagster is told of days."""
+
+    every: PositiveDuration = Field(
+        description="Days of windows and their checks are reported at most once in this time, such as 1 minute, with "
+        "all that was written since.",
+        json_schema_extra={"since": "0.2.0"},
     )
 
 

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, mo
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.tokens import mentions, plain_column
 from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any
-from tidemark.timeops.spec.automation import Alerts, Owner, Schedule, Tags
+from tidemark.timeops.spec.automation import Alerts, Events, Owner, Schedule, Tags
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
 from tidemark.timeops.spec.kafka_source import KafkaSource
@@ -289,7 +289,7 @@ class Partitions(SpecModel):
 
 _NO_RESULT: Mapping[str, Any] = MappingProxyType(
     {
-        **dict.fromkeys(("schedule", "catalog", "alerts", "owners", "tags"), True),
+        **dict.fromkeys(("schedule", "catalog", "alerts", "events", "owners", "tags"), True),
         "sources": {"__all__": {"upstream"}},
     }
 )
@@ -332,6 +332,12 @@ class Spec(SpecModel):
     )
     alerts: Alerts = Field(
         default=Alerts(), description="When dead letters, or the age of results, cause a warning or an error."
+    )
+    events: Events | None = Field(
+        default=None,
+        description="How often Dagster is told of days of windows, such as {every: 1 minute}; default: after each "
+        "batch.",
+        json_schema_extra={"since": "0.2.0"},
     )
     owners: tuple[Owner, ...] = Field(
         default=(),
@@ -417,7 +423,7 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule, the catalog, the alerts, owners, tags and what is upstream: they change no result.
+        schedule, the catalog, alerts, events, owners, tags and what is upstream: they change no result.
         """
         data: dict[str, Any] = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=dict(_NO_RESULT)

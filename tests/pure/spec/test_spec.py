@@ -301,15 +301,17 @@ def test_another_meaning_has_another_fingerprint(path: str, value: object) -> No
     assert parse(changed(path, value)).fingerprint() != parse(SMALL).fingerprint()
 
 
-def test_alerts_a_schedule_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
+def test_alerts_events_a_schedule_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
     alerts = {"dead_letter_rate": {"warn": "2.5 %"}, "freshness": {"error": "90 min"}}
-    about = {"owners": ["team:data"], "tags": {"domain": "quakes"}}
+    about = {"owners": ["team:data"], "tags": {"domain": "quakes"}, "events": {"every": "1 min"}}
     spec = parse({**SMALL, "alerts": alerts, "schedule": "0  3 * * Sun", **about})
     assert spec.alerts.dead_letter_rate is not None
     assert (spec.alerts.dead_letter_rate.warn, spec.alerts.dead_letter_rate.error) == (0.025, None)
     assert spec.alerts.freshness is not None
     assert spec.alerts.freshness.error == timedelta(minutes=90)
     assert (spec.schedule, spec.owners, dict(spec.tags)) == ("0 3 * * sun", ("team:data",), {"domain": "quakes"})
+    assert spec.events is not None
+    assert spec.events.every == timedelta(minutes=1)
     assert spec.fingerprint() == parse(SMALL).fingerprint()
 
 
@@ -327,7 +329,17 @@ def test_every_key_of_the_schema_is_described() -> None:
     models = {"Spec": schema, **schema["$defs"]}
     assert set(models) == {
         *["Spec", "DeltaSource", "FilesSource", "KafkaSource", "SourceIdle", "Alignment", "Catalog", "Outputs"],
-        *["TimeSpec", "Periodic", "Idle", "TolerancePolicy", "WindowSpec", "Early", "Partitions", "OnNewInput"],
+        *[
+            "TimeSpec",
+            "Periodic",
+            "Idle",
+            "TolerancePolicy",
+            "WindowSpec",
+            "Early",
+            "Partitions",
+            "OnNewInput",
+            "Events",
+        ],
         *["Alerts", "RateLevels", "AgeLevels"],
     }
     for name, model in models.items():

@@ -1,5 +1,7 @@
 """The day partitions that Dagster shows: the days that hold results, and no other; and what it is told of them."""
 
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -23,9 +25,10 @@ from tests.runs.running import (
     written,
 )
 from tidemark.assets import day_partitions
-from tidemark.assets.day_partitions import show_days_held
+from tidemark.assets.day_partitions import show_days_held, told_of
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import rebuild_pipeline
+from tidemark.timeops.spec import parse_spec
 
 SPEC = """
 name: gaps
@@ -88,6 +91,25 @@ def evaluated(instance: DagsterInstance, asset: str, check: str) -> tuple[str, b
     return event.run_id, found.passed
 
 
+def by_day(instance: DagsterInstance, check: str, asset: AssetKey = HOURLY) -> dict[str | None, tuple[str, bool]]:
+    """Return by day the run of the newest result of a check, and whether it passed: of the newest materialization."""
+    key = AssetCheckKey(asset, check)
+    infos = {one.partition_key: one for one in instance.event_log_storage.get_asset_check_partition_info([key])}
+    current = {day: one for day, one in infos.items() if day is None or one.is_current}
+    return {
+        day: (one.latest_planned_run_id, one.latest_execution_status.value == "SUCCEEDED")
+        for day, one in current.items()
+    }
+
+
+def let_report(instance: DagsterInstance) -> None:
+    """Let the time of `events.every` pass."""
+    note = told_of(instance, parse_spec(SPEC, file="gaps.yaml"))
+    assert note is not None
+    text = json.dumps(asdict(replace(note, at=note.at - 86_400)))
+    instance.daemon_cursor_storage.set_cursor_values({"tidemark/gaps/told": text})
+
+
 ALERT = "alerts: {dead_letter_rate: {warn: 10 %, period: 1 day}}\n"
 
 
@@ -112,6 +134,9 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         assert shown(instance, of_daily) == [*days]
         for table in ("ordered_events", "window_results", "dead_letters", "batches"):
             assert told(instance, AssetKey(["gaps", table]))[None][0] == run, table
+        for check in ("complete", "counts_agree"):  # the last event is of the year 2028, and 400 days are allowed
+            assert by_day(instance, check) == dict.fromkeys({**days, **gone}, (run, True)), check
+            assert by_day(instance, check, of_daily) == dict.fromkeys(days, (run, True)), check
         for table, check in (("dead_letters", "conservation"), ("window_results", "window_recount")):
             assert evaluated(instance, table, check) == (run, True), check
         assert evaluated(instance, "dead_letters", "dead_letter_rate") == (run, False), "red stays red"
@@ -147,10 +172,51 @@ def test_a_new_instance_is_told_of_days_that_were_written_before_a_part_of_many_
                 cursor = sensor.evaluate_tick(context).cursor
             assert (cursor is None) == (longest_s < 0), "what is left is for the next look"
         assert told(instance) == dict.fromkeys(days, ("", 1))
+        assert by_day(instance, "complete") == by_day(instance, "counts_agree") == dict.fromkeys(days, ("", True))
         assert shown(instance, WEEKLY) == filled(instance, WEEKLY)
         land(tmp_path, "c", "2027-12-01T00:00:00Z", "2027-12-01T00:01:00Z", "2029-12-01T00:00:00Z")
         go(made, instance)
         assert filled(instance) == [*days, "2027-12-01"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_days_are_told_no_more_often_than_asked_for_and_at_last_by_a_look(tmp_path: Path) -> None:
+    """Looks report once what runs could not report yet, and what became of days that got no more rows."""
+    more = f"{ON_INPUT}events: {{every: 1 hour}}\nalerts: {{freshness: {{warn: 1 minute}}}}\n"
+    made = gaps(tmp_path, "2026-01-03", "2026-01-05", more=more)
+    land(tmp_path, "b", "2027-02-07T10:30:00Z")  # the watermark is on 3 January at 10:30
+    sensor = build_definitions(made[1], [made[0]]).resolve_sensor_def("gaps_on_new_input")
+
+    def look(instance: DagsterInstance, cursor: str | None = None) -> str | None:
+        with build_sensor_context(instance, cursor=cursor) as context:
+            return sensor.evaluate_tick(context).cursor
+
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        assert told(instance) == by_day(instance, "complete") == {}
+        land(tmp_path, "c", "2027-02-07T12:00:00Z")
+        go(made, instance)
+        first = instance.get_runs(limit=1)[0].run_id
+        assert told(instance) == {"2026-01-03": (first, 1)}
+        assert by_day(instance, "complete") == {"2026-01-03": (first, False)}, "open, and later than a minute"
+        assert by_day(instance, "freshness") == {None: (first, False)}
+        land(tmp_path, "d", "2027-02-08T12:00:00Z")
+        go(made, instance)
+        land(tmp_path, "e", "2027-02-09T12:00:00Z")
+        go(made, instance)
+        last = instance.get_runs(limit=1)[0].run_id
+        assert look(instance) is None, "it looks again, as there is something to tell"
+        assert told(instance) == {"2026-01-03": (first, 1)}
+        let_report(instance)
+        cursor = look(instance)
+        assert cursor is not None
+        assert told(instance) == {"2026-01-03": (first, 1), "2026-01-05": ("", 1)}
+        assert by_day(instance, "complete") == {"2026-01-03": (last, True), "2026-01-05": (last, False)}
+        assert by_day(instance, "counts_agree") == {"2026-01-03": (first, True), "2026-01-05": (last, True)}
+        events = len(instance.fetch_materializations(HOURLY, limit=100).records)
+        let_report(instance)
+        assert look(instance) == cursor
+        assert len(instance.fetch_materializations(HOURLY, limit=100).records) == events == 2
 
 
 @pytest.mark.long
