@@ -1,4 +1,4 @@
-"""The functions with which a program runs pipelines and computes days of them anew: `tm.run`, `tm.backfill`.
+"""The functions with which a program runs pipelines: `tm.run`, `tm.backfill`, and `tm.is_complete` of a day.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
 Not here: what commands and these functions share (runner.py, instance.py), `tm.status` (status.py).
@@ -14,6 +14,7 @@ from threading import RLock
 
 from dagster import DagsterInstance
 
+from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.rebuilding import chosen_windows
@@ -30,6 +31,7 @@ from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment
 from tidemark.resources.spark.choice import spark_as_found
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.printable import printable
 
@@ -127,6 +129,29 @@ def backfill(
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     with _as_guest(), _instance(instance, settings, file.spec.name) as used:
         return backfill_days(file, settings, names, days, instance=used, tell=tell)
+
+
+def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:
+    """Return whether no live run changes a day of a window any more: its windows are closed, on every timeline.
+
+    Backfills, rebuilds and people may still change it. With `over`, a new timeline may begin with old events.
+
+    Args:
+        spec: The path of a spec file.
+        window: The name of a window.
+        day: A day of `partitions.time_zone`: a date, or a text such as `2026-01-31`.
+        warehouse: As of `run`.
+
+    Raises:
+        SpecError: The spec, the window or the day is wrong.
+        LakeError: A table is gone, or a file of it is missing or damaged.
+    """
+    file, of_day = read_spec(Path(spec)), _day(day)
+    [name] = chosen_windows(file.spec, [window])
+    workspace = Workspace(file, _settings(warehouse, None).warehouse)
+    workspace.ensure_whole()
+    reached = {each.name: reached_by(workspace, each) for each in file.spec.windows if each.name == name}
+    return reached[name].has_completed(of_day)
 
 
 def _check(options: RunOptions) -> None:

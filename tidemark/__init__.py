@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tidemark.assets.asset_specs import asset_key
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, run
+    from tidemark.pipelines.library import backfill, is_complete, run
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
     from tidemark.pipelines.status import Status, status
@@ -43,6 +43,7 @@ __all__ = [
     "backfill",
     "consistent",
     "definitions",
+    "is_complete",
     "read",
     "run",
     "spec",
@@ -56,7 +57,7 @@ _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
-    "tidemark.pipelines.library": ["backfill", "run"],
+    "tidemark.pipelines.library": ["backfill", "is_complete", "run"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
     "tidemark.pipelines.status": ["Status", "status"],

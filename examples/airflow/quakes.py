@@ -4,9 +4,9 @@
 asset `quakes/windows/by_hour`. `quakes_days` has a run for each day: it waits until no live run changes the day any
 more, and uses its rows. A backfill of `quakes_days` in Airflow first computes its days from the arrival log.
 
-Airflow and Tidemark have environments of their own. The variables are those of the workers: TIDEMARK_PYTHON, the
-Python that has Tidemark; TIDEMARK_SPEC, the path of the spec; and those that commands read, such as
-TIDEMARK_WAREHOUSE. docs/how-to/use-airflow.md explains each step.
+Airflow and Tidemark have environments of their own. The workers need the variables TIDEMARK_PYTHON, the Python that
+has Tidemark, TIDEMARK_SPEC, the path of the spec, and what commands read, such as TIDEMARK_WAREHOUSE.
+docs/how-to/use-airflow.md explains each step.
 """
 
 import os
@@ -29,7 +29,7 @@ DAY = "{{ dag_run.partition_key }}"
 
 @task.external_python(python=TIDEMARK, expect_airflow=False, retries=3, retry_delay=timedelta(minutes=1))
 def run(spec: str, window: str) -> dict[str, Any]:
-    """Process what is waiting; return the commit, and the days of which a window's table has new rows.
+    """Process what is waiting; return the commit, and the days that have new rows in a window's table.
 
     A run that failed is tried again, and continues where the other one stopped: no record is lost or counted twice.
     """

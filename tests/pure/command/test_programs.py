@@ -50,6 +50,8 @@ DAY = date(2026, 1, 31)
         (tm.backfill, {"first": DAY, "last": "2026-01-30"}, "The first day, 2026-01-31, is after the last one"),
         (tm.backfill, {"first": DAY, "last": DAY, "windows": ["by_our"]}, "did you mean `by_hour`?"),
         (tm.backfill, {"first": DAY, "last": DAY, "windows": "by_hour"}, "`windows` is the text 'by_hour'"),
+        (tm.is_complete, {"window": "by_our", "day": DAY}, "did you mean `by_hour`?"),
+        (tm.is_complete, {"window": "by_hour", "day": "31.01.2026"}, "'31.01.2026' is not a day"),
         (tm.status, {"spec": "none.yaml"}, "none.yaml: the spec cannot be read"),
     ],
 )
@@ -78,6 +80,7 @@ def test_what_cannot_be_read_is_in_the_report_and_no_error(folder: Path) -> None
     (folder / "shop.yaml").write_text(SPEC.replace("in/*.csv", "in/*.csv.gz"))
     [held] = tm.run("shop.yaml", warehouse=folder / "tables").held_back
     assert "b.csv.gz" in held
+    assert not tm.is_complete("shop.yaml", "by_hour", DAY, warehouse=folder / "tables"), "no event has come"
     state = tm.status("shop.yaml", warehouse=folder / "tables")
     assert (state.watermark, state.is_flushed, len(state.wrong)) == (None, False, 1)
 
