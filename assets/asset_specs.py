@@ -277,6 +277,7 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         # A window may take results of other days than the one on which it starts.
         deps=[
             key(file, "window_results"),
+            key(file, tables.BATCHES),  # days are computed once the batch of the same run or backfill is committed
             *(dg.AssetDep(each, partition_mapping=dg.AllPartitionMapping()) for each in inputs),
         ],
         kinds={"pyspark", "delta"},

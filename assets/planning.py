@@ -6,13 +6,13 @@ Here: the moves around one batch. Not here: the protocol itself (resources/batch
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, process_of
 from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.errors import BusyError, LakeError
+from tidemark.timeops.errors import LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
 from tidemark.timeops.zones import java_release, zone_problems, zones_of
 
@@ -32,6 +32,7 @@ class LogSegment:
         tick_us: Clock of the tick after it, microseconds; None for no tick.
         reopens: Why the flushed pipeline is reopened before it; None if it is not.
         waits: The sources and splits that wait for others while it is read (F, alignment).
+        after: The last commit when it was chosen: a batch that another run commits meanwhile may process it, too.
     """
 
     first_seq: int
@@ -40,6 +41,7 @@ class LogSegment:
     tick_us: int | None = None
     reopens: str | None = None
     waits: frozenset[Waiter] = frozenset()
+    after: Commit | None = field(default=None, compare=False)
 
     @property
     def is_empty(self) -> bool:
@@ -122,6 +124,13 @@ def next_segment(
     Raises:
         LakeError: The pipeline was flushed and new records came since; or it is open, and is to be reopened.
     """
+    last = workspace.batches.last_commit()  # before anything that it may change
+    return replace(_next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen), after=last)
+
+
+def _next_segment(
+    workspace: Workspace, max_events: int | None, *, flush: bool, tick_us: int | None, reopen: str | None
+) -> LogSegment:
     pending = workspace.batches.pending("process")
     if pending is not None:
         return segment_of(pending)
@@ -209,16 +218,10 @@ def take_on(workspace: Workspace, segment: LogSegment, run_id: str) -> Plan:
     """Plan a processing batch and undo what an earlier attempt at it has written.
 
     Raises:
-        BusyError: Another run is at work.
+        BusyError: Another run is at work, or has committed a batch since the segment was chosen.
     """
-    last = workspace.batches.last_commit()
-    if segment.tick_us is not None and segment.end_seq != workspace.progress.log_end():
-        raise BusyError(
-            "Another run has read more input meanwhile, so a tick would come too early. Nothing was changed.",
-            remedy="Run again.",
-        )
     seqs = (segment.first_seq, segment.end_seq)
-    plan = begin(workspace, run_id, "process", input_of(workspace, segment), after=last, seqs=seqs)
+    plan = begin(workspace, run_id, "process", input_of(workspace, segment), after=segment.after, seqs=seqs)
     with workspace.batches.keeping_lease(plan, workspace.clock):
         workspace.prepare(plan)
     return plan

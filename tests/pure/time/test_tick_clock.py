@@ -75,6 +75,26 @@ def commit(workspace: Workspace, kind: Kind, counts: dict[str, int], **given: in
     log.commit(plan, counts, {}, SEEN)
 
 
+def test_a_segment_is_not_taken_on_once_another_run_has_committed_since_it_was_chosen(tmp_path: Path) -> None:
+    """A run chose the segment of the batch that another one had at work, and took it on once that was committed."""
+    workspace = shop(tmp_path)
+    pending = planned(workspace.batches, now=SEEN, input={"flush": False})
+    segment = next_segment(workspace, None, flush=False)
+    assert segment == LogSegment(0, 1, flushes=False)
+    workspace.batches.commit(pending, {"records": 1}, {}, SEEN)
+    with pytest.raises(BusyError, match="Another run has committed batch 1 meanwhile"):
+        take_on(workspace, segment, "run")
+
+
+def test_a_tick_is_not_taken_on_once_another_run_has_read_more_input(tmp_path: Path) -> None:
+    workspace = shop(tmp_path)
+    tick = next_segment(workspace, None, flush=False, tick_us=7)
+    assert tick.tick_us == 7
+    commit(workspace, "ingest", {})
+    with pytest.raises(BusyError, match="Another run has committed batch 1 meanwhile"):
+        take_on(workspace, tick, "run")
+
+
 def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_gone_on(tmp_path: Path) -> None:
     workspace = shop(tmp_path)
     assert clock_of_tick(workspace) is None, "no time has passed"
@@ -126,8 +146,6 @@ def test_a_tick_stands_behind_the_last_record_only_and_is_noted_in_plan_and_log_
     assert next_segment(workspace, None, flush=True, tick_us=7) == LogSegment(0, 1, flushes=True)
     segment = next_segment(workspace, None, flush=False, tick_us=7)
     assert segment == LogSegment(0, 1, flushes=False, tick_us=7)
-    with pytest.raises(BusyError, match="read more input meanwhile"):
-        take_on(workspace, LogSegment(0, 0, flushes=False, tick_us=7), "run")
     plan = planned(workspace.batches, now=SEEN, input={"flush": False, "tick_us": 7})
     assert next_segment(workspace, None, flush=False) == segment, "a batch that is tried again has the tick it had"
     items = control_items(workspace, plan, Position())
