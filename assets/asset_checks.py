@@ -44,6 +44,11 @@ def _checks_of(
         with batch.stage():
             done = run_checks(batch, name)
         about = page_of(workspace, name, plan, done, data_docs)
+        stopping = [one for one in done if one.expectation.blocking and not one.passed]
+        # No stage of this run commits it: programs that watch batches see its end now.
+        if stopping and batch.accepted_because is None:
+            why = "\n".join(f"check {one.expectation.name} failed. {one.message}" for one in stopping)
+            workspace.batches.give_up(plan, workspace.clock.now(), why)
         for checked in done:
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))

@@ -42,6 +42,7 @@ from tidemark.assets.asset_specs import Shown, Translate, asset_specs
 from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
+from tidemark.pipelines.alert_watch import alert_watch
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.lineage_watch import lineage_watch
@@ -274,7 +275,7 @@ def _definitions_of_all(
     each = [Definitions(assets=shown.places)]
     for file, assets in shown.pipelines:
         look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
-        run = LiveRun(_opener(look, choice, accepted, tell))
+        run = LiveRun(_opener(look, choice, accepted, tell, settings.data_docs))
         each.append(_definitions_of(look, assets, settings, choice, run))
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
@@ -301,8 +302,8 @@ def _definitions_of(
             upkeep_job(file, settings),
             *rebuild_jobs(file, settings, choice),
         ],
-        schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
-        sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
+        schedules=[live_schedule(looks, job.name, settings.data_docs)] if isinstance(given, str) else [],
+        sensors=[live_sensor(looks, job.name, given, settings.data_docs)] if isinstance(given, OnNewInput) else [],
     )
 
 
@@ -322,6 +323,7 @@ def _opener(
     choice: SparkChoice,
     accepted: Acceptance | None,
     tell: Callable[[str], None],
+    docs: str,
 ) -> OpenWorkspace:
     given: list[tuple[StageContext, LazyPySparkResource]] = []
     sessions: list[SparkSession] = []
@@ -335,7 +337,7 @@ def _opener(
     def process() -> int:
         return process_of_run(given[0][0]).pid
 
-    watch = lineage_watch(lambda: given[0][0].run.job_name)
+    watch = alert_watch(docs, lineage_watch(lambda: given[0][0].run.job_name))
     workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:

@@ -30,6 +30,7 @@ from tidemark.assets.day_partitions import show_days_first
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.pending_work import PendingWork, input_signature, look, signature
 from tidemark.assets.runs import FAILURE_TAG, LASTING, PROCESS_TAG, own_tag, step_name
+from tidemark.pipelines.alert_watch import alert_look
 from tidemark.resources.batches.plans import LEASE, Plan, is_gone, owner_in
 from tidemark.resources.tables import BATCHES
 from tidemark.resources.workspace import Workspace
@@ -50,8 +51,11 @@ _AT_WORK = [
 _NOT_ENDED = [DagsterRunStatus.QUEUED, *_AT_WORK]
 
 
-def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
-    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do."""
+def live_schedule(workspace: Workspace, job: str, docs: str = "") -> ScheduleDefinition:
+    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do.
+
+    `docs` is the address at which the pages of checks are served, for messages about alerts.
+    """
     name, cron = workspace.spec.name, str(workspace.spec.schedule)
 
     @schedule(
@@ -64,12 +68,13 @@ def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
     )
     def at_its_times(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
         show_days_first(context.instance, workspace)
+        alert_look(workspace, docs)
         return _decided(look(workspace), workspace, job, context)
 
     return at_its_times
 
 
-def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefinition:
+def live_sensor(workspace: Workspace, job: str, given: OnNewInput, docs: str = "") -> SensorDefinition:
     """Build the sensor of a pipeline with `on_new_input`: a run as soon as there is something to do."""
     name, every = workspace.spec.name, given.on_new_input
 
@@ -82,6 +87,7 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefi
         description=f"Looks for input of {name} every {format_duration(every)}, without Spark, and runs it.",
     )
     def on_new_input(context: SensorEvaluationContext) -> RunRequest | SkipReason:
+        alert_look(workspace, docs)  # results get old also where nothing comes
         seen = signature(workspace)
         if workspace.spec.alerts.freshness is not None:  # days become late by the clock alone
             seen = f"{seen} {workspace.clock.now():%Y-%m-%dT%H}"

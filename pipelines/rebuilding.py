@@ -17,6 +17,7 @@ from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.rebuild.windows import asked_by_spec
 from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
+from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, RebuildInput
@@ -116,10 +117,11 @@ def rebuild_jobs(
     def stage(context: dg.OpExecutionContext, config: RebuildSettings | RejudgeSettings) -> Iterator[dg.Output[None]]:
         say_who_runs(context)
         session = partial(open_session, choice, tell or context.log.info)
-        watch = lineage_watch(lambda: context.job_name)
+        watch = alert_watch(settings.data_docs, lineage_watch(lambda: context.job_name))
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
         telling = Telling(context.instance, under_run(context), settings.data_docs)
         done = _rebuilt(workspace, context.run_id, config, telling)
+        alert_look(workspace, settings.data_docs)  # the checks of what it made come after its commit
         if done is None:
             context.log.info("nothing needs the past")
             yield dg.Output(None)

@@ -42,6 +42,7 @@ from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
 from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.pipelines.rebuilding import Rebuilt, chosen_windows, rebuild_jobs
@@ -131,7 +132,8 @@ def run_pipeline(
     Raises:
         TidemarkError: Anything prevents it, see its subclasses.
     """
-    workspace = Workspace(file, settings.warehouse, watch=lineage_watch(lambda: job_name(file)))
+    watch = alert_watch(settings.data_docs, lineage_watch(lambda: job_name(file)))
+    workspace = Workspace(file, settings.warehouse, watch=watch)
     report = RunReport()
     workspace.ensure_whole()
     ensure_taken(workspace)
@@ -154,6 +156,7 @@ def run_pipeline(
         if not _has_work(workspace, found, options, ends):
             tell_dagster(instance, file, found.held_back)
             show_days_first(instance, workspace)
+            alert_look(workspace, settings.data_docs)
             return report
         import_ahead()  # while Spark starts, which leaves a core free
         open_session(choice.for_short_run() if _is_short(workspace, found, options) else choice, tell)

@@ -4,32 +4,26 @@ Here: the facts, for commands and as `tm.status`. Not here: what is printed (com
 browser (report/).
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from tidemark.assets.corrections import corrections_after, due
+from tidemark.assets.conditions import look_at
+from tidemark.assets.corrections import corrections_after
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.rebuild.shadow import begun
-from tidemark.assets.spec_changes import check_spec
-from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.pipelines.terminal import by_hand, changed_by_hand, second
+from tidemark.pipelines.terminal import by_hand, changed_by_hand
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, Counts, Plan, RebuildInput
+from tidemark.resources.batches.plans import Commit, Counts, Plan
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place
-from tidemark.resources.quality.data_docs import failed_checks
 from tidemark.resources.settings import from_environment
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.durations import format_duration, roughly
-from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.utc import instant_of
 
 
@@ -155,32 +149,25 @@ def status_of(workspace: Workspace) -> Status:
     """
     workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
-    pending = workspace.batches.pending() if workspace.exists else None
-    position = workspace.progress.position() if last else Position()
-    at_work = pending if pending is not None and not pending.is_left(workspace.clock.now()) else None
-    waiting, wrong = _waiting(workspace)
-    found = [*_wrong_with_batches(workspace, pending if at_work is None else None), *wrong]
-    delay = None
-    if position.watermark_us is not None and not position.final:
-        delay = workspace.clock.since(position.watermark_us)
+    found = look_at(workspace)
     return Status(
         name=workspace.spec.name,
         folder=workspace.lake.root,
         records=workspace.progress.log_end() if last else 0,
         processed=workspace.progress.processed_end() if last else 0,
-        position=position,
-        delay=delay,
+        position=workspace.progress.position() if last else Position(),
+        delay=found.delay,
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
         dead_letters=_rows(workspace, tables.DEAD_LETTERS),
         by_hand=tuple(_by_hand(workspace)) if last else (),
         last=_last_of_results(workspace) or last,
-        at_work=at_work,
-        waiting=waiting,
+        at_work=found.at_work,
+        waiting=found.waiting,
         ended=_ended(workspace, last) if last else (),
         excluded=len(excluded(workspace).by_hand),
         corrected=next(reversed(corrections_after(workspace, -1)), "") if last else "",
         rebuild_begun=begun(workspace) if last else "",
-        wrong=(*found, *_too_old(workspace, delay)),
+        wrong=tuple(condition.sentence for condition in found.conditions),
         reads_files_only=workspace.spec.reads_files_only,
     )
 
@@ -208,67 +195,3 @@ def _rows(workspace: Workspace, table: str) -> int:
 def _by_hand(workspace: Workspace) -> list[str]:
     base, in_all = workspace.base(), Counts.sum(one.counts for one in workspace.batches.counted())
     return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.progress.log_end()))
-
-
-def _waiting(workspace: Workspace) -> tuple[Waiting, list[str]]:
-    """Return what the sources have, and what is wrong with it."""
-    try:
-        found = waiting_input(workspace)
-    except TidemarkError as error:
-        return Waiting(), [str(error)]
-    return found, [*map(str, found.errors), *found.warnings]
-
-
-def _wrong_with_batches(workspace: Workspace, left: Plan | None) -> Iterator[str]:
-    """Report what is wrong with the spec, with a batch that was left uncommitted, or with the last one."""
-    if not workspace.exists:
-        return
-    try:
-        check_spec(workspace)
-        has_unprocessed(workspace, flush=False)
-    except TidemarkError as error:
-        yield str(error)
-    if changes := workspace.changes_by_others:
-        yield str(foreign_error(workspace.lake, changes))
-    for correction in due(workspace).sentences:
-        yield f"{correction}: the tables are not made anew for it yet. To do: `tidemark run` does so."
-    if left is not None:
-        yield from _left_over(workspace, left)
-        return
-    last = workspace.batches.last_commit("process")
-    if last is not None and last.reason is None:
-        for failed in failed_checks(workspace.folder, last.batch_id, since=last.plan.planned_at):
-            yield f"batch {last.batch_id} is committed, and a check of it warns: {failed}"
-
-
-def _left_over(workspace: Workspace, left: Plan) -> Iterator[str]:
-    batch = f"batch {left.batch_id} ({left.kind}) is not committed"
-    failed = failed_checks(workspace.folder, left.batch_id, since=left.planned_at)
-    for one in failed:
-        yield f"{batch}: {one}"
-    if failed:
-        yield (
-            f"`tidemark run` retries batch {left.batch_id}; `tidemark accept SPEC {left.batch_id} --reason …` takes "
-            "it as it is."
-        )
-        return
-    given = RebuildInput.of(left)
-    if left.kind == "rebuild" and not given.renamed and not given.renamed_sources:
-        yield f"{batch}: it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
-        return
-    why = "its run failed" if left.released else f"{left.owner} has ended without a message"
-    yield f"{batch}: {why}. It was begun at {second(left.planned_at)} UTC. To do: `tidemark run` goes on with it."
-
-
-def _too_old(workspace: Workspace, delay: timedelta | None) -> Iterator[str]:
-    """Report what `alerts.freshness` says of a watermark with this delay."""
-    allowed = workspace.spec.alerts.freshness
-    if allowed is None or delay is None:
-        return
-    for oldest in (allowed.error, allowed.warn):
-        if oldest is not None and delay > oldest:
-            yield (
-                f"the watermark is {roughly(delay)} behind the clock, and `alerts.freshness` allows "
-                f"{format_duration(oldest)}"
-            )
-            return

@@ -9,9 +9,9 @@ import dagster as dg
 
 from tidemark.assets.display import metadata as show
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.places.place import Place, relative
+from tidemark.resources.places.place import Place
 from tidemark.resources.quality.checks import Checked
-from tidemark.resources.quality.data_docs import docs_folder, write_page
+from tidemark.resources.quality.data_docs import address_of, write_page
 from tidemark.resources.workspace import Workspace
 
 
@@ -56,7 +56,5 @@ def _details(checked: Checked) -> show.Metadata:
 
 def _link(page: Place, pipeline: Place, address: str) -> dg.MetadataValue[str]:
     """Return the place where the page of the checks can be read; a browser opens no file from Dagster's pages."""
-    if not address:
-        return dg.MetadataValue.path(str(page))
-    within = relative(page, docs_folder(pipeline))
-    return dg.MetadataValue.url(f"{address}/{pipeline.name}/{within}")
+    found = address_of(page, pipeline, address)
+    return dg.MetadataValue.url(found) if address else dg.MetadataValue.path(found)

@@ -1,4 +1,4 @@
-"""Commands that look at pipelines and start no Spark: `tidemark status`, `tidemark show`, `tidemark report`.
+"""Commands that look at pipelines and start no Spark: `tidemark status`, `notify`, `show`, `report`.
 
 Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
 (../status.py), the query (resources/delta/queries.py), layouts (../terminal.py), the page (../report/).
@@ -66,6 +66,53 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
     wrong: list[str] = []
     failed = for_each(specs, look, name_of=str)
     sys.exit(FAILED if check and wrong else failed)
+
+
+@click.command()
+@spec_paths
+@warehouse_option
+@click.option("--test", is_flag=True, help="Send a message that says so to every channel, whatever the state is.")
+@says_errors
+def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) -> None:
+    """Send the messages about alerts that are due.
+
+    The spec's `alerts.notify` names who gets them. Runs, and Dagster's sensor or schedule, send them by themselves;
+    this is for pipelines that cron runs, as results get old also where no run begins. It starts no Spark.
+
+    Exit status: 0 all were taken; 2 bad spec or usage; 1 a failure, or a channel that did not take its message.
+    """
+    from tidemark.assets import alert_messages
+    from tidemark.resources.notifying import deliver
+    from tidemark.resources.workspace import Workspace
+
+    settings = known_settings(warehouse)
+
+    def send(file: "SpecFile") -> None:
+        name, channels = file.spec.name, file.spec.alerts.notify
+        if not channels:
+            raise SpecError(
+                f"{file.name}: {name} has no `alerts.notify`",
+                expected="who gets messages",
+                remedy='write `alerts: {notify: [{to: "${ALERTS_SLACK}"}]}`, with the URL in that variable',
+            )
+        workspace = Workspace(file, settings.warehouse)
+        if test:
+            answers = alert_messages.send_test(file.spec, workspace.folder, deliver)
+            for variable, why in answers.items():
+                put(f"{name}: ${{{variable}}} {f'did not take the message: {why}' if why else 'took the message'}")
+            failed.extend(why for why in answers.values() if why)
+            return
+        workspace.ensure_whole()
+        found = alert_messages.notify(workspace, settings.data_docs, deliver)
+        for sentence in found:
+            say(f"{name}: {sentence}")
+        if not found:
+            put(f"{name}: every channel knows the state")
+        failed.extend(found)
+
+    failed: list[str] = []
+    status_of_specs = for_each(read_specs(specs, []), send, name_of=lambda file: file.spec.name)
+    sys.exit(FAILED if failed else status_of_specs)
 
 
 def _show_status(found: "Status") -> None:
@@ -284,4 +331,4 @@ def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
     return [out]
 
 
-COMMANDS = (status, show, report)
+COMMANDS = (status, notify, show, report)

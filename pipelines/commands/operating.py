@@ -330,12 +330,14 @@ def changes(
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
 
+    from tidemark.pipelines.alert_watch import alert_watch
     from tidemark.pipelines.lineage_watch import lineage_watch
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], overrides)
     settings, name = known_settings(warehouse) if reason is None else settings_of(warehouse), file.spec.name
-    workspace = Workspace(file, settings.warehouse, watch=lineage_watch(lambda: None))
+    watch = alert_watch(settings.data_docs, lineage_watch(lambda: None))
+    workspace = Workspace(file, settings.warehouse, watch=watch)
     if reason is None:
         found = workspace.changes_by_others
         put(f"{name}: {len(found) or 'no'} change{'' if len(found) == 1 else 's'} of rows by others")

@@ -93,6 +93,11 @@ class Checked:
         return not self.broken
 
     @property
+    def is_an_error(self) -> bool:
+        """Return whether a failure is more than a warning."""
+        return self.is_error or self.expectation.blocking
+
+    @property
     def message(self) -> str:
         """The differences and the remedy."""
         note = f" {self.note}." if self.note else ""

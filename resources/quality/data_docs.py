@@ -6,11 +6,12 @@ Here: writing the pages and forgetting old ones. Not here: the measurements (ass
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 
@@ -30,6 +31,11 @@ _TEMPLATES = Path(__file__).parent / "templates"
 def docs_folder(pipeline: Place) -> Place:
     """Return the folder of a pipeline's pages, with their `index.html`."""
     return pipeline / FOLDER / "data_docs"
+
+
+def address_of(page: Place, pipeline: Place, docs: str) -> str:
+    """Return the URL of a page of checks; its path where `docs`, the address of all pages, is empty."""
+    return f"{docs}/{pipeline.name}/{relative(page, docs_folder(pipeline))}" if docs else str(page)
 
 
 def write_page(pipeline: Place, asset: str, batch: int, done: Sequence[Checked], at: datetime) -> Place | None:
@@ -80,17 +86,44 @@ def _write_index(pipeline: Place) -> None:
     )
 
 
-def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
-    """Return the failed checks of a batch: name, finding, remedy. The library is not imported.
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check of a batch that failed.
+
+    Attributes:
+        name: The check.
+        level: `error` where it blocks or the alert says so, else `warn`.
+        sentence: Its name, what was found, and the remedy.
+        page: The page of the batch's checks.
+    """
+
+    name: str
+    level: Literal["warn", "error"]
+    sentence: str
+    page: Place
+
+
+def failed_results(pipeline: Place, batch: int, *, since: datetime) -> list[FailedCheck]:
+    """Return the failed checks of a batch. The library is not imported.
 
     Results before `since` do not count: they belong to earlier attempts at the batch.
     """
     found = []
-    for _, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
-        if _time_of(result) >= since:
-            failed = [one["expectation_config"] for one in result["results"] if not one["success"]]
-            found += [f"check {config['description']}" for config in failed]
+    for file, result in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
+        if _time_of(result) < since:
+            continue
+        for one in result["results"]:
+            if not one["success"]:
+                config = one["expectation_config"]
+                said, meta = config["description"], config.get("meta") or {}
+                level: Literal["warn", "error"] = "error" if meta.get("level") == "error" else "warn"
+                found.append(FailedCheck(said.partition(":")[0], level, said, _page_of(pipeline, file)))
     return found
+
+
+def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:
+    """Return the failed checks of a batch in words, see `failed_results`."""
+    return [f"check {one.sentence}" for one in failed_results(pipeline, batch, since=since)]
 
 
 def _stored(pipeline: Place, which: str) -> Iterator[tuple[Place, Mapping[str, Any]]]:
@@ -181,5 +214,6 @@ def _in_words(checked: Checked) -> Any:
     shown = copy(checked.result)
     shown.expectation_config = copy(checked.result.expectation_config)
     shown.expectation_config.description = f"{checked.expectation.name}: {checked.message}"
+    shown.expectation_config.meta = {"level": "error" if checked.is_an_error else "warn"}
     shown.result = {name: n for name, n in checked.result.result.items() if name in _SHOWN}
     return shown

@@ -20,7 +20,7 @@ from tidemark.resources.settings import KAFKA_PREFIX, may_be_sent_to_kafka, vari
 from tidemark.timeops.errors import InputError, MachineError
 from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import KafkaSource
-from tidemark.timeops.spec.kafka_source import VARIABLE
+from tidemark.timeops.spec.fields import VARIABLE
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
-from tidemark.timeops.spec.automation import AgeLevels, Alerts, Events, RateLevels
+from tidemark.timeops.spec.automation import AgeLevels, Alerts, Channel, Events, RateLevels
 from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.kafka_source import KafkaSource
@@ -69,6 +69,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("alerts", "dead_letter_rate"): RateLevels,
     ("alerts", "freshness"): AgeLevels,
     ("events",): Events,
+    ("alerts", "notify"): Channel,
 }
 
 

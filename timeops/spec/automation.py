@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from cronsim import CronSim, CronSimError
 from pydantic import (
@@ -21,8 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from tidemark.timeops.problems import Problem, ProblemsError, misfit
-from tidemark.timeops.spec.fields import Frozen, PositiveDuration, SpecModel, name_like, read_keys
+from tidemark.timeops.problems import Problem, ProblemsError, misfit, raise_any
+from tidemark.timeops.spec.fields import VARIABLE, Frozen, PositiveDuration, SpecModel, name_like, read_keys
 from tidemark.timeops.utc import EPOCH
 
 _NICKNAMES = ("@hourly", "@daily", "@weekly", "@monthly", "@yearly")
@@ -202,8 +202,58 @@ def _check_levels(warn: Level | None, error: Level | None) -> None:
         raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
 
 
+def _variable(value: object) -> str:
+    """Return the name of the variable in `${NAME}`; anything else is not shown, as it may be a secret."""
+    match = VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        found = "found no `${NAME}`"
+        if isinstance(value, str) and "://" in value:
+            found = "found a URL in the spec file, where everybody who reads the file sees its secrets"
+        expected = 'the name of an environment variable that holds the URL, such as "${ALERTS_SLACK}"'
+        raise ProblemsError([Problem(found, expected)])
+    return match[1]
+
+
+_A_CHANNEL = '`{to: "${ALERTS_SLACK}"}`, where that variable holds the URL'
+
+
+class Channel(SpecModel):
+    """A receiver of messages about alerts."""
+
+    to: Annotated[
+        str,
+        PlainValidator(_variable),
+        PlainSerializer(lambda name: f"${{{name}}}", return_type=str, when_used="json"),
+        WithJsonSchema({"type": "string", "pattern": r"^ *\$\{[A-Za-z_][A-Za-z0-9_]*\} *$"}),
+    ] = Field(
+        description="The environment variable that holds the receiver's URL, in the words of Apprise: "
+        '"${ALERTS_SLACK}".'
+    )
+    level: Literal["warn", "error"] = Field(
+        default="warn", description="From which level on it gets messages: warn (all), or error."
+    )
+
+    @property
+    def text(self) -> str:
+        """The channel in messages, as the spec names it: never its URL."""
+        return f"${{{self.to}}}"
+
+
+def _channel(value: object) -> object:
+    """Refuse what has no keys without repeating it: it may be a URL."""
+    if isinstance(value, Mapping | Channel):
+        return value
+    raise ProblemsError([Problem("found no keys", _A_CHANNEL)])
+
+
+def _channels(value: object) -> object:
+    if isinstance(value, list | tuple):
+        return value
+    raise ProblemsError([Problem("found no list", f"a list of channels, each of them {_A_CHANNEL}")])
+
+
 class Alerts(SpecModel):
-    """The limits whose crossing is worth an alert."""
+    """The limits whose crossing is worth an alert, and the receivers of messages."""
 
     dead_letter_rate: RateLevels = Field(
         default=RateLevels.model_validate({"warn": "5 %", "min_records": 100}),
@@ -220,6 +270,22 @@ class Alerts(SpecModel):
         description="How far the clock may be ahead of the watermark of a batch, and how long ago the last batch may "
         "be: {warn: 15 minutes, error: 1 hour}.",
     )
+    notify: Annotated[
+        tuple[Annotated[Channel, BeforeValidator(_channel)], ...],
+        BeforeValidator(_channels),
+    ] = Field(
+        default=(),
+        description="Who gets a message when a check fails, a batch is not committed or input is held back, and when "
+        'it is well again: [{to: "${ALERTS_SLACK}"}, {to: "${ALERTS_PAGER}", level: error}].',
+        json_schema_extra={"since": "0.2.0"},
+    )
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "Alerts":
+        names = [channel.to for channel in self.notify]
+        twice = [n for n, name in enumerate(names) if name in names[:n]]
+        raise_any(Problem(f"`${{{names[n]}}}` occurs twice", at=("notify", n, "to")) for n in twice)
+        return self
 
 
 class Events(SpecModel):

@@ -107,6 +107,10 @@ def name_like(pattern: str, expected: str) -> BeforeValidator:
     return BeforeValidator(check)
 
 
+VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+"""The form of a reference to the value of an environment variable."""
+
+
 def one_of(*values: str, aliases: Mapping[str, str] = MappingProxyType({})) -> BeforeValidator:
     """Return the check of a choice among more words than the type has, or with other spellings of them."""
 

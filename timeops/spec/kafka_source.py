@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Wit
 from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.problems import Problem, ProblemsError, as_number, did_you_mean, misfit, raise_any, show
 from tidemark.timeops.spec.fields import (
+    VARIABLE,
     Frozen,
     Text,
     WholeNumber,
@@ -45,8 +46,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _SECRETS = ("sasl.password", "ssl.key.password")
 _WITH_SASL = ("sasl.mechanism", "sasl.username", "sasl.password")
 _WITH_TLS = tuple(name for name in OPTIONS if name.startswith("ssl."))
-VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-"""The form of a reference to the value of an environment variable."""
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):([0-9]{1,5})")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

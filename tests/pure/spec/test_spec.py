@@ -302,7 +302,11 @@ def test_another_meaning_has_another_fingerprint(path: str, value: object) -> No
 
 
 def test_alerts_events_a_schedule_owners_and_tags_change_no_result_and_so_no_fingerprint() -> None:
-    alerts = {"dead_letter_rate": {"warn": "2.5 %"}, "freshness": {"error": "90 min"}}
+    alerts = {
+        "dead_letter_rate": {"warn": "2.5 %"},
+        "freshness": {"error": "90 min"},
+        "notify": [{"to": "${ALERTS_HOOK}"}],
+    }
     about = {"owners": ["team:data"], "tags": {"domain": "quakes"}, "events": {"every": "1 min"}}
     spec = parse({**SMALL, "alerts": alerts, "schedule": "0  3 * * Sun", **about})
     assert spec.alerts.dead_letter_rate is not None
@@ -329,18 +333,8 @@ def test_every_key_of_the_schema_is_described() -> None:
     models = {"Spec": schema, **schema["$defs"]}
     assert set(models) == {
         *["Spec", "DeltaSource", "FilesSource", "KafkaSource", "SourceIdle", "Alignment", "Catalog", "Outputs"],
-        *[
-            "TimeSpec",
-            "Periodic",
-            "Idle",
-            "TolerancePolicy",
-            "WindowSpec",
-            "Early",
-            "Partitions",
-            "OnNewInput",
-            "Events",
-        ],
-        *["Alerts", "RateLevels", "AgeLevels"],
+        *["TimeSpec", "Periodic", "Idle", "TolerancePolicy", "WindowSpec", "Early", "Partitions", "OnNewInput"],
+        *["Alerts", "RateLevels", "AgeLevels", "Channel", "Events"],
     }
     for name, model in models.items():
         assert model["additionalProperties"] is False, name

@@ -206,6 +206,10 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
     "partitions.time_zone": ["Europe/Berln"],
     "alerts.dead_letter_rate": [{"warn": "101 %"}, {}],
     "alerts.freshness": [{"warn": "1 h", "error": "1 h"}, {"warn": "30 s"}],
+    "alerts.notify": [
+        *["json://u:s3cret@h", ["json://u:s3cret@h"], [{"to": "json://u:s3cret@h"}]],
+        *[[{"to": "A"}], [{"to": "${A}", "level": "info"}], [{"to": "${A}"}, {"to": "${A}", "level": "error"}]],
+    ],
     "schedule": ["61 * * * *", {"on_new_input": "2 s"}, {"on_new_input": "5500 ms"}],
 }
 

@@ -76,7 +76,7 @@ def commit(workspace: Workspace, kind: Kind, counts: dict[str, int], **given: in
 
 
 def test_a_segment_is_not_taken_on_once_another_run_has_committed_since_it_was_chosen(tmp_path: Path) -> None:
-    """A run chose the segment of the batch that another one had at work, and took it on once that was committed."""
+    # The run chose the segment of the batch that another one had at work, and takes it on once that is committed.
     workspace = shop(tmp_path)
     pending = planned(workspace.batches, now=SEEN, input={"flush": False})
     segment = next_segment(workspace, None, flush=False)

@@ -1,4 +1,4 @@
-"""A project that shows tables under keys of its own: whatever is reported goes there, whoever reports it."""
+"""A project that shows tables under keys of its own: all reports go there, by runs, looks and commands."""
 
 from collections import Counter
 from collections.abc import Callable
