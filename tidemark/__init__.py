@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.library import backfill, is_complete, run
+    from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
     from tidemark.pipelines.status import Status, status
@@ -35,6 +36,7 @@ __all__ = [
     "Status",
     "TidemarkError",
     "TidemarkPipelines",
+    "TidemarkResource",
     "TimeSpec",
     "WindowSpec",
     "__version__",
@@ -58,6 +60,7 @@ _MODULES = {
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.pipelines.library": ["backfill", "is_complete", "run"],
+    "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
     "tidemark.pipelines.status": ["Status", "status"],

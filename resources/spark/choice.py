@@ -150,12 +150,12 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
 @contextmanager
 def spark_as_found() -> Iterator[None]:
     """Leave the Spark of this process as it is: stop one that the block starts, restore the settings of another."""
-    before = _session_of_process()
+    before = session_of_process()
     settings = dict(before.conf.getAll) if before is not None else {}
     try:
         yield
     finally:
-        session = _session_of_process()
+        session = session_of_process()
         with suppress(OSError, Py4JError):  # its Java may have ended
             if session is not None and before is None:
                 session.stop()
@@ -163,7 +163,7 @@ def spark_as_found() -> Iterator[None]:
                 restore_settings(session, settings)
 
 
-def _session_of_process() -> SparkSession | None:
+def session_of_process() -> SparkSession | None:
     """Return the session of this process, also of another thread of it; None if there is none that answers."""
     try:
         return SparkSession.active()
