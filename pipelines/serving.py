@@ -17,7 +17,7 @@ from pathlib import Path
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from tidemark.pipelines.spec_files import read_specs
+from tidemark.pipelines.spec_files import read_specs, spec_paths
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.spark.choice import stores_of
@@ -50,16 +50,31 @@ windows:
 """
 
 
-def serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
+def serve(settings: Settings, port: int, tell: Callable[[str], None], *, metrics_port: int | None = None) -> None:
     """Keep a warm Spark for the runs that have this Dagster home, until it is told to stop.
 
-    It listens on this machine alone. A Spark that the settings name computes.
+    It listens on this machine alone. A Spark that the settings name computes. With `metrics_port` it answers there
+    with metrics of the pipelines whose specs are in the folder of the settings, also while Spark starts.
 
     Raises:
-        TidemarkError: There is a server already, the port is taken, or Spark does not start or has ended.
+        TidemarkError: There is a server already, a port is taken, or Spark does not start or has ended.
         KeyboardInterrupt: It was told to stop.
     """
     _check(settings, port)
+    if metrics_port is None:
+        _serve(settings, port, tell)
+        return
+    from tidemark.pipelines.metrics import ADDRESS, Look, endpoint, look  # noqa: PLC0415 - only where they are asked for
+
+    def look_at_all() -> list[Look]:
+        return [look(path, settings.warehouse) for path in spec_paths([settings.specs])]
+
+    with endpoint(metrics_port, look_at_all):
+        tell(f"metrics of the specs in {settings.specs} are at http://{ADDRESS}:{metrics_port}/metrics")
+        _serve(settings, port, tell)
+
+
+def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     token = new_token()
     tell("starting Spark")
     found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()

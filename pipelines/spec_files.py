@@ -135,10 +135,7 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
     wrong: list[WrongSpec] = []
     found: list[Path] = []
     for place in places:
-        if place.suffix in {".yaml", ".yml"} and not place.is_dir():
-            found.append(place)
-            continue
-        inside = sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
+        inside = spec_paths([place])
         found += inside
         if not inside:
             wrong.append(_without_specs(place))
@@ -147,15 +144,26 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
             file = read_spec(path)
             files[file.path] = file  # two names may lead to one file
         except TidemarkError as error:
-            wrong.append(WrongSpec(path, _pipeline_of(path), str(error)))
+            wrong.append(WrongSpec(path, pipeline_in(path), str(error)))
         except Exception as error:  # a fault of Tidemark, in code that every pipeline of the folder runs
             told = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
-            wrong.append(WrongSpec(path, _pipeline_of(path), told))
+            wrong.append(WrongSpec(path, pipeline_in(path), told))
     for name, namesakes in _of_one_name(files.values()).items():
         message = str(_called_the_same(name, namesakes))
         wrong += [WrongSpec(file.path, name, message) for file in namesakes]
     lost = {one.path for one in wrong}
     return SpecFolder(tuple(file for path, file in files.items() if path not in lost), tuple(wrong))
+
+
+def spec_paths(places: Iterable[Path]) -> list[Path]:
+    """Return spec files, and of folders every `*.yaml` but the cases for `tidemark test`, in each by name."""
+    found: list[Path] = []
+    for place in places:
+        if place.suffix in {".yaml", ".yml"} and not place.is_dir():
+            found.append(place)
+        else:
+            found += sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
+    return found
 
 
 def check_names(files: Iterable[SpecFile]) -> None:
@@ -194,7 +202,7 @@ def _without_specs(folder: Path) -> WrongSpec:
     return WrongSpec(folder, "specs", str(error))
 
 
-def _pipeline_of(path: Path) -> str:
+def pipeline_in(path: Path) -> str:
     """Return the name in a wrong spec, if that much can be read; else the name of its file."""
     with suppress(Exception):  # its message says what is wrong with it
         name = read_yaml(path.read_text(encoding="utf-8")).data["name"]

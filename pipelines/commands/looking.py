@@ -1,4 +1,4 @@
-"""Commands that look at pipelines and start no Spark: `tidemark status`, `notify`, `show`, `report`.
+"""Commands that look at pipelines and start no Spark: `tidemark status`, `metrics`, `notify`, `show`, `report`.
 
 Here: what a person types and reads, which table is meant, where a page is written. Not here: the facts
 (../status.py), the query (resources/delta/queries.py), layouts (../terminal.py), the page (../report/).
@@ -31,6 +31,7 @@ from tidemark.timeops.printable import json_line
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tidemark.pipelines.metrics import Look
     from tidemark.pipelines.status import Status
     from tidemark.resources.delta.queries import Order
     from tidemark.resources.places.place import Place
@@ -184,6 +185,52 @@ def _last_batch(found: "Status") -> str:
 
 
 @click.command()
+@spec_paths
+@warehouse_option
+@click.option(
+    "--to",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Replace this file instead of printing: NAME.prom in the folder of node_exporter's textfile collector.",
+)
+@says_errors
+def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | None) -> None:
+    """Print metrics of pipelines for Prometheus, as text of OpenMetrics.
+
+    Records, watermark and its delay, held events, dead letters by reason, inputs that wait or are held back, the last
+    batch and its age, the sizes of tables. It only reads, as of the last commit, and starts no Spark. A pipeline that
+    cannot be looked at has `tidemark_up` 0, and hides no other.
+
+    Exit status: 0 done; 1 a pipeline could not be looked at; 2 bad spec or usage. The metrics of the others are there
+    all the same.
+    """
+    if to is not None and to.suffix != ".prom":
+        raise click.BadParameter(
+            f"found {to.name}; node_exporter reads only names that end in .prom", param_hint="--to"
+        )
+    from tidemark.pipelines.metrics import look, text_of
+    from tidemark.resources.places.checks import ensure_folder
+    from tidemark.resources.places.place import write_whole
+
+    place = known_settings(warehouse).warehouse
+    found = [look(path, place) for path in specs]
+    if len({one.pipeline for one in found}) < len(found):
+        raise click.UsageError("Two specs have the same name, so their metrics would have the same name too.")
+    text = text_of(found, for_collector=to is not None)
+    if to is None:
+        click.echo(text, nl=False)
+    else:
+        ensure_folder(to.parent, "--to is in", "name a file in a folder that can be written")
+        write_whole(to, text)
+
+    def complain(one: "Look") -> None:
+        if one.error is not None:
+            raise one.error
+
+    sys.exit(for_each(found, complain, name_of=lambda one: one.pipeline))
+
+
+@click.command()
 @spec_path
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
@@ -331,4 +378,4 @@ def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
     return [out]
 
 
-COMMANDS = (status, notify, show, report)
+COMMANDS = (status, metrics, notify, show, report)

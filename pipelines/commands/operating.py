@@ -476,9 +476,15 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
     show_default=True,
     help="Where it listens.",
 )
+@click.option(
+    "--metrics-port",
+    metavar="PORT",
+    type=click.IntRange(1024, 65535),
+    help="Also answer with metrics for Prometheus, of the specs in TIDEMARK_SPECS, at /metrics; this machine only.",
+)
 @spark_ui_option
 @says_errors
-def serve(*, port: int, spark_ui: bool) -> None:
+def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
     """Keep a Spark warm for the runs on this machine, until Ctrl-C.
 
     Runs that have the same DAGSTER_HOME use it as long as it answers, and compute in their own process when it does
@@ -490,7 +496,8 @@ def serve(*, port: int, spark_ui: bool) -> None:
     from tidemark.pipelines.serving import serve as serve_until_stopped
 
     try:
-        serve_until_stopped(settings_of(spark_ui=spark_ui), port, lambda doing: say(f"serve: {doing}"))
+        settings = settings_of(spark_ui=spark_ui)
+        serve_until_stopped(settings, port, lambda doing: say(f"serve: {doing}"), metrics_port=metrics_port)
     except KeyboardInterrupt:
         say("serve: from now on runs compute in their own processes")
         raise
