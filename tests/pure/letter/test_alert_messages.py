@@ -12,19 +12,23 @@ from typing import Any
 import pytest
 from aiosmtpd.controller import Controller
 from click.testing import CliRunner, Result
+from dagster import DagsterInstance, SkipReason, build_sensor_context
 
 from tests.pure.batch.batches import START, planned
 from tests.pure.report.shop import SPEC, Shop, at
 from tests.receiver import Receiver, receiving
 from tidemark.assets import alert_messages
+from tidemark.assets.pending_work import signature
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.cli import main
+from tidemark.pipelines.launching import live_sensor
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.quality.checks import Expectation, Measured, check
 from tidemark.resources.quality.data_docs import write_page
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec.automation import OnNewInput
 
 RATE = Expectation("rate", holds="few records are lost", remedy="look at `dead_letters`")
 ORDER = Expectation("order", holds="events are in order", remedy="report it", blocking=True)
@@ -297,3 +301,18 @@ def test_states_are_kept_beside_the_pages_of_checks_and_hold_no_url(tmp_path: Pa
     assert SECRET not in text
     assert hook.url.rpartition(":")[2] not in text
     assert BatchLog(shop.lake).pending() is None
+
+
+def test_dagsters_sensor_looks_also_where_nothing_has_come(tmp_path: Path, hook: Receiver) -> None:
+    on_input = "schedule: {on_new_input: 15 seconds}\n"
+    freshness = 'alerts: {freshness: {warn: 1 hour}, notify: [{to: "${ALERTS_HOOK}"}]}\n'
+    shop = shop_in(tmp_path, on_input + freshness)
+    given = shop.file.spec.schedule
+    assert isinstance(given, OnNewInput)
+    workspace = shop.workspace
+    sensor = live_sensor(workspace, "shop_live", given)
+    with DagsterInstance.ephemeral() as instance:
+        nothing_new = signature(workspace)
+        tick = sensor(build_sensor_context(instance, cursor=nothing_new))
+    assert isinstance(tick, SkipReason)
+    assert titles(hook) == ["shop: warning, freshness"]
