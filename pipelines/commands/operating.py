@@ -212,6 +212,7 @@ def rebuild(
 
     from tidemark.assets.rebuild.switch import drop_windows
     from tidemark.pipelines.instance import dagster_instance
+    from tidemark.pipelines.lineage_watch import lineage_watch
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.workspace import Workspace
@@ -220,7 +221,8 @@ def rebuild(
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     if drop:
         with telling(name) as tell:
-            dropped = drop_windows(Workspace(file, settings.warehouse, tell=tell), str(uuid4()), drop, why)
+            workspace = Workspace(file, settings.warehouse, tell=tell, watch=lineage_watch(lambda: None))
+            dropped = drop_windows(workspace, str(uuid4()), drop, why)
         put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
         return
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:

@@ -1,4 +1,4 @@
-"""What people and lineage are sent by whole runs whose batch a blocking check holds back."""
+"""Messages and lineage of whole runs whose batch a blocking check holds back."""
 
 from pathlib import Path
 
