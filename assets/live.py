@@ -9,7 +9,7 @@ from going on to `batches`: the batch stays uncommitted, readers stay at the las
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import partial, wraps
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
@@ -104,7 +104,30 @@ def _stage(
         pool=pool_of(spec),
         retry_policy=RETRIES,
     )
-    return lambda stage: described(told_to_dagster(stage))
+    return lambda stage: described(told_to_dagster(_in_order(assets[name], stage)))
+
+
+def _in_order(
+    asset: dg.AssetSpec, stage: Callable[..., Iterator[StageResult]]
+) -> Callable[..., Iterator[StageResult]]:
+    """Let a stage fail if its project has taken upstream assets away from it, as post-processing of Dagster can.
+
+    They are the order of the stages, and what lets a blocking check hold the commit back.
+    """
+
+    @wraps(stage)
+    def ordered(context: dg.AssetExecutionContext, **resources: object) -> Iterator[StageResult]:
+        lost = {dep.asset_key for dep in asset.deps} - context.assets_def.asset_deps[asset.key]
+        if lost:
+            raise TidemarkError(
+                f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
+                f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
+                expected="those that it had, and maybe others",
+                remedy="leave `deps` out of `post_processing`; `deps` of `translation` come to those it has",
+            )
+        yield from stage(context, **resources)
+
+    return ordered
 
 
 def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:

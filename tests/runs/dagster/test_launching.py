@@ -470,6 +470,27 @@ def test_a_run_of_chosen_windows_is_not_waited_for_as_it_reads_no_input(tmp_path
     assert str(asked.skip_message).startswith(f"run {run.run_id} is on its way")
 
 
+def test_a_stage_whose_upstream_assets_a_project_has_replaced_fails_before_it_does_anything(tmp_path: Path) -> None:
+    """Without them a batch was committed before its checks, or before its dead letters were written."""
+    file, settings = scheduled(tmp_path, "loose")
+    loose = build_definitions(settings, [file]).permissive_map_resolved_asset_specs(
+        func=lambda spec: (
+            spec.replace_attributes(deps=["mine", AssetKey(["loose", "ordered_events"])])
+            if spec.key.path[-1] == "batches"
+            else spec
+        ),
+        selection=None,
+    )
+    with DagsterInstance.ephemeral() as instance:
+        done = loose.resolve_implicit_global_asset_job_def().execute_in_process(
+            instance=instance, raise_on_error=False, asset_selection=[AssetKey(["loose", "batches"])]
+        )
+        [failed] = [event for event in done.all_events if event.is_step_failure]
+    said = str(failed.step_failure_data.error)
+    assert "has lost upstream assets, which are the order of a run: loose/dead_letters, loose/window_results." in said
+    assert not (tmp_path / "warehouse").exists()
+
+
 @pytest.mark.parametrize("chosen", [["dead_letters"], ["ordered_events", "window_results"], ["batches"]])
 def test_a_stage_that_is_materialized_without_the_others_of_its_batch_fails_and_says_what_to_launch(
     tmp_path: Path, chosen: list[str]
