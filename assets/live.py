@@ -122,7 +122,7 @@ def _in_order(
             raise TidemarkError(
                 f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
                 f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
-                expected="those that it had, and maybe others",
+                expected="all that it had, and maybe others",
                 remedy="leave `deps` out of `post_processing`; `deps` of `translation` come to those it has",
             )
         yield from stage(context, **resources)

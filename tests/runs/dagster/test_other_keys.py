@@ -1,4 +1,4 @@
-"""A project that shows tables under keys of its own: all reports go there, by runs, looks and commands."""
+"""A project that shows tables under keys of its own: all reports go there, of runs, commands, looks and rebuilds."""
 
 from collections import Counter
 from collections.abc import Callable
