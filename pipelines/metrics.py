@@ -28,7 +28,7 @@ from tidemark.resources.delta.versions import Version
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.reader import Found
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.reasons import OF_WINDOWS
 from tidemark.timeops.utc import us_of
 
@@ -167,6 +167,9 @@ class Look:
     error: Exception | None = None
 
 
+_NAMESAKES = SpecError("Two specs have the same name", expected="one spec per name")
+
+
 def look(spec: Path, warehouse: Place) -> Look:
     """Look at a pipeline. What is wrong with it is not raised: a broken pipeline hides no other."""
     begun, name = time.monotonic(), None
@@ -182,15 +185,18 @@ def look(spec: Path, warehouse: Place) -> Look:
 
 def families(looks: Sequence[Look]) -> Iterator[Metric]:
     """Return the metrics of pipelines; of two with one name none is up."""
-    looks = [*{one.pipeline: one for one in sorted(looks, key=lambda one: one.error is not None)}.values()]
-    up, seconds = _UP.family(), _LOOK.family()
+    by_name: dict[str, Look] = {}
     for one in looks:
+        is_second = one.pipeline in by_name
+        by_name[one.pipeline] = Look(one.pipeline, one.seconds, error=_NAMESAKES) if is_second else one
+    up, seconds = _UP.family(), _LOOK.family()
+    for one in by_name.values():
         up.add_metric([one.pipeline], int(one.error is None))
         seconds.add_metric([one.pipeline], one.seconds)
     yield from (up, seconds)
     for measure in MEASURES:
         family = measure.family()
-        for one in looks:
+        for one in by_name.values():
             for labels, value in one.values.get(measure.name, ()):
                 family.add_metric([one.pipeline, *labels], value)
         yield family

@@ -18,7 +18,7 @@ import tidemark as tm
 from tests import ROOT
 from tests.pure.report.shop import PER_MINUTE, SPEC, WINDOWS, Shop, window_row
 from tidemark.pipelines.cli import main
-from tidemark.pipelines.metrics import ADDRESS, MEASURES, Look, endpoint, look
+from tidemark.pipelines.metrics import ADDRESS, MEASURES, Look, endpoint, look, text_of
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
@@ -118,6 +118,13 @@ def test_a_broken_pipeline_hides_no_other_and_the_exit_code_tells(shop: Shop) ->
     assert (lost.exit_code, 'tidemark_up{pipeline="shop"} 0.0' in lost.stdout) == (1, True)
     twice = call("shop.yaml", "shop.yaml")
     assert (twice.exit_code, twice.stdout) == (2, "")
+
+
+def test_two_specs_of_one_name_are_down_as_their_numbers_would_be_mixed(shop: Shop) -> None:
+    found = look(shop.folder / "shop.yaml", shop.folder / "warehouse")
+    text = text_of([found, found])
+    assert values(text).keys() == {"up", "look_seconds"}
+    assert 'tidemark_up{pipeline="shop"} 0.0' in text
 
 
 def test_a_file_for_node_exporter_is_replaced_whole_and_may_be_read_by_others(shop: Shop, tmp_path: Path) -> None:
