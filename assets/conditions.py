@@ -10,10 +10,9 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from tidemark.assets.corrections import due
-from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.spec_changes import check_spec
-from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.undoing import foreign_error
 from tidemark.resources.places.place import Place

@@ -11,10 +11,10 @@ import dagster as dg
 
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import key
+from tidemark.assets.waiting_input import HELD_BACK
 from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile
 
-NAME = "nothing_held_back"
 _HOLDS = "all input that has come can be read"
 _REMEDY = (
     "mend, replace or remove what is named; the next run takes what can be read. `tidemark status` names all of it"
@@ -23,7 +23,7 @@ _REMEDY = (
 
 def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
     """Return the check of a pipeline."""
-    return dg.AssetCheckSpec(NAME, asset=key(file, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
+    return dg.AssetCheckSpec(HELD_BACK, asset=key(file, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
 
 
 def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:
@@ -32,7 +32,7 @@ def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckR
     said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
     return dg.AssetCheckResult(
         asset_key=key(file, tables.RAW_EVENTS),
-        check_name=NAME,
+        check_name=HELD_BACK,
         passed=not sentences,
         severity=dg.AssetCheckSeverity.ERROR,
         description=said,
@@ -46,7 +46,7 @@ def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckR
 def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequence[str]) -> None:
     """Report what a look has found, unless the last result of the check says the same."""
     found = held_back_result(file, sentences)
-    check = dg.AssetCheckKey(key(file, tables.RAW_EVENTS), NAME)
+    check = dg.AssetCheckKey(key(file, tables.RAW_EVENTS), HELD_BACK)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
     done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
@@ -55,7 +55,7 @@ def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequen
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=check.asset_key,
-                check_name=NAME,
+                check_name=HELD_BACK,
                 passed=found.passed,
                 severity=found.severity,
                 description=found.description,

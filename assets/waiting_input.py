@@ -40,6 +40,9 @@ from tidemark.timeops.watermark.alignment import (
 
 T = TypeVar("T")
 
+HELD_BACK = "nothing_held_back"
+"""The check that names input which cannot be taken (held_back.py)."""
+
 
 @dataclass(frozen=True)
 class Waiting:

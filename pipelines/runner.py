@@ -30,7 +30,6 @@ from dagster import (
 from tidemark.assets.backfill.days import days_of_zone
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.day_partitions import days_held, show_days, show_days_first, show_days_held
-from tidemark.assets.held_back import NAME as HELD_BACK
 from tidemark.assets.held_back import tell_dagster
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.live import BATCH
@@ -41,7 +40,7 @@ from tidemark.assets.runs import ATTENDED_TAG, key
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
 from tidemark.assets.unknown_columns import first_met
-from tidemark.assets.waiting_input import Waiting, waiting_input
+from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.lineage_watch import lineage_watch

@@ -11,7 +11,7 @@ import pytest
 import tidemark as tm
 from tests import ROOT
 from tests.wheels import STOREYS, build_wheel, copy_checkout
-from tidemark.assets import checks, held_back
+from tidemark.assets import checks, waiting_input
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables
 from tidemark.timeops import columns
@@ -146,7 +146,7 @@ def test_the_reference_names_every_check_and_whether_it_blocks() -> None:
     rows = [row for row in read("docs/reference/checks.md").splitlines() if row.startswith("| `")]
     written = {row.split("`")[1]: row.rstrip(" |").endswith("yes") for row in rows if row.endswith(("yes |", "no |"))}
     known = {one.name: one.blocking for every in checks.CHECKS.values() for one in every}
-    assert written == known | {held_back.NAME: False}
+    assert written == known | {waiting_input.HELD_BACK: False}
 
 
 def test_the_keys_of_a_spec_stand_on_their_page_as_they_are_generated() -> None:
