@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 from tidemark.assets.day_partitions import days_of
+from tidemark.assets.day_versions import versions_of
 from tidemark.assets.runs import key
 from tidemark.assets.table_columns import Column, columns_of_tables
 from tidemark.assets.upstream import upstream_of
@@ -69,6 +70,28 @@ def asset_key(pipeline: str, table: str, *, key_prefix: str | Sequence[str] = ()
 
 
 _LINEAGE = "dagster/column_lineage"
+
+_Condition = dg.AutomationCondition[Any]
+
+
+def _once(happened: _Condition, label: str) -> _Condition:
+    """Return the condition that something has happened since the last request, and no run is at work.
+
+    What happens while a run is at work is requested when it has ended. So is what happens in the evaluation of a
+    request, which `eager()` and `on_missing()` of Dagster forget.
+    """
+    asked_before = dg.AutomationCondition.newly_requested() & ~happened
+    is_due = happened.since(asked_before) & ~dg.AutomationCondition.in_progress()
+    return is_due.with_label(label)
+
+
+_ON_UPDATE = _once(dg.AutomationCondition.any_deps_updated(), "an asset upstream was updated")
+_CONDITIONS: Mapping[str, _Condition] = MappingProxyType(
+    {
+        "code_version_changed": _once(dg.AutomationCondition.code_version_changed(), "the spec changed"),
+        "on_missing": _once(dg.AutomationCondition.missing().newly_true(), "the day was never computed"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -180,14 +203,23 @@ def _asset_specs(
     columns = columns_of_tables(spec)
     return {
         name: one.replace_attributes(
+            code_version=_code_version(spec, name),
             metadata={
                 **_about_table(file, name, warehouse),
                 **_about_columns(file, name, columns.get(name, ()), upstream),
                 **_code(file, name),
-            }
+            },
         )
         for name, one in (stages | windows).items()
     }
+
+
+def _code_version(spec: Spec, name: str) -> str:
+    """Return the version of the part of the spec that the rows of an asset depend on."""
+    versions = versions_of(spec)
+    by_table = {tables.RAW_EVENTS: versions.log, tables.ORDERED_EVENTS: versions.events}
+    by_table |= {tables.window_table(window): version for window, version in versions.windows.items()}
+    return by_table.get(name, versions.results)
 
 
 def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
@@ -253,6 +285,7 @@ def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:
         owners=list(spec.owners),
         tags=dict(spec.tags),
         skippable=True,
+        automation_condition=_ON_UPDATE if spec.automation_condition == "eager" else None,
         freshness_policy=_freshness(spec) if name == tables.BATCHES else None,
     )
 
@@ -283,5 +316,7 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         kinds={"pyspark", "delta"},
         owners=list(spec.owners),
         tags=dict(spec.tags),
+        skippable=True,  # its days are reported one by one
+        automation_condition=_CONDITIONS.get(window.automation_condition or ""),
         partitions_def=days_of(spec, window.name),
     )

@@ -31,6 +31,7 @@ from sqlalchemy.exc import IntegrityError
 
 from tidemark.assets import day_checks
 from tidemark.assets.day_checks import DayView, view_of
+from tidemark.assets.day_versions import day_tags
 from tidemark.assets.display import metadata as show
 from tidemark.assets.runs import Report, key
 from tidemark.assets.windows import DayCounts, counts_of_days, days_of_batches, is_plain_day, rows_by_day
@@ -81,11 +82,12 @@ def tell_days(
 ) -> None:
     """Report days that were written to Dagster, with the rows written, all rows that the day has, and its checks."""
     asset, counts = _asset(workspace, window), counts_of_days(workspace, window, days)
-    view, newest = view_of(workspace, window), max(days, default="")
+    view, newest, tags = view_of(workspace, window), max(days, default=""), day_tags(workspace, window, days)
     for day, rows in sorted(days.items()):
         of_table = show.table_rows(workspace.lake, tables.window_table(window.name)) if day == newest else {}
         of_day = {**show.rows_written(rows), **of_day_in_all(view, day, counts[day])}
-        report(AssetMaterialization(asset, partition=day, metadata={**of_table, **about, **of_day}))
+        about_day = {**of_table, **about, **of_day}
+        report(AssetMaterialization(asset, partition=day, metadata=about_day, tags=tags.get(day)))
     tell_checks(instance, report, view, counts)
 
 

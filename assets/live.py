@@ -18,6 +18,7 @@ from pydantic import Field
 from tidemark.assets.batch import Batch
 from tidemark.assets.corrections import due
 from tidemark.assets.day_partitions import show_days_first, tell_changes
+from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
@@ -79,7 +80,11 @@ def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
     """Return what materializes the tables of a pipeline's live run, in order; `assets` has them by their names."""
     stage = partial(_stage, file.spec, assets)
     window_results = (
-        [_of_batch(stage("window_results"), file, run, doing="closing windows", work=_close_windows)]
+        [
+            _of_batch(
+                stage("window_results"), file, run, "window_results", doing="closing windows", work=_close_windows
+            )
+        ]
         if file.spec.windows
         else []
     )
@@ -87,8 +92,10 @@ def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
         _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
         *window_results,
-        _of_batch(stage(tables.DEAD_LETTERS), file, run, doing="writing dead letters", work=_refuse),
-        _of_batch(stage(tables.BATCHES), file, run, doing="committing", work=partial(_commit, run)),
+        _of_batch(
+            stage(tables.DEAD_LETTERS), file, run, tables.DEAD_LETTERS, doing="writing dead letters", work=_refuse
+        ),
+        _of_batch(stage(tables.BATCHES), file, run, tables.BATCHES, doing="committing", work=partial(_commit, run)),
     ]
 
 
@@ -178,12 +185,13 @@ def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefin
             "new_columns": (read.first_met, "source"),
         }
         yield dg.MaterializeResult(
+            data_version=dg.DataVersion(context.run.run_id),  # what is new of the log is never what it was
             metadata={
                 **show.rows_written(read.records),
                 **show.table_rows(workspace.lake, tables.RAW_EVENTS),
                 **show.numbers(numbers),
                 **{name: show.sentences(each, of=of) for name, (each, of) in said.items() if each},
-            }
+            },
         )
 
     return raw_events
@@ -247,7 +255,7 @@ def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsD
         workspace.tell(f"batch {plan.batch_id}: judging {segment.end_seq - segment.first_seq:,} records")
         with batch.stage():
             about = show.of_time_adjustment(batch, adjust_time(batch))
-        yield dg.MaterializeResult(metadata=about)
+        yield dg.MaterializeResult(metadata=about, data_version=dg.DataVersion(str(plan.batch_id)))
 
     return ordered_events
 
@@ -256,6 +264,7 @@ def _of_batch(
     stage: Decorate,
     file: SpecFile,
     run: LiveRun,
+    name: str,
     *,
     doing: str,
     work: Callable[[dg.AssetExecutionContext, Batch], show.Metadata],
@@ -271,7 +280,10 @@ def _of_batch(
         if batch is None:
             raise _not_whole(file.spec, "This run has no batch: it was begun in the midst of another one.")
         batch.workspace.tell(f"batch {batch.plan.batch_id}: {doing}")
-        yield dg.MaterializeResult(metadata={**work(context, batch), "batch": show.number_of(batch.plan)})
+        yield dg.MaterializeResult(
+            metadata={**work(context, batch), "batch": show.number_of(batch.plan)},
+            data_version=dg.DataVersion(stage_version(file.spec, name, batch.plan)),
+        )
 
     return of_batch
 

@@ -158,7 +158,7 @@ def counts_of_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]
             ("window_start", ">=", begin_of(first, zone)),
             ("window_start", "<", begin_of(last + timedelta(days=1), zone)),
         ]
-        for first, last in _together(plain)
+        for first, last in together(plain)
     ]
     if len(plain) < len(asked):  # days of years that Python's dates do not have
         parts = [[]]
@@ -200,7 +200,7 @@ def doubled_by_day(keys: pa.Table, zone: str) -> dict[str, int] | None:
     return found
 
 
-def _together(days: Sequence[date]) -> list[tuple[date, date]]:
+def together(days: Sequence[date]) -> list[tuple[date, date]]:
     """Return ranges that hold days, none longer than a month, so that what is read at once has a bound.
 
     Only consecutive days are read together, unless that makes many ranges.

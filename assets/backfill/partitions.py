@@ -15,7 +15,7 @@ from dagster_pyspark import LazyPySparkResource
 from tidemark.assets.backfill.days import days_of_zone, rebuild_days
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.day_checks import check_freshness, day_check_specs, view_of
-from tidemark.assets.day_partitions import ensure_day, of_day_in_all, show_days, shown_days, tell_checks, tell_days
+from tidemark.assets.day_partitions import ensure_day, show_days, shown_days, tell_checks, tell_days
 from tidemark.assets.display import metadata as show
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
@@ -81,23 +81,18 @@ def _window(
         chosen = days_of_zone(first, last, zone)
         plan, written = _compute(context, workspace, window, asked, chosen)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
-        rows, counts = written.get(window.name, {}), counts_of_days(workspace, window, asked)
-        about = {"batch": show.number_of(plan)}
-        view = view_of(workspace, window)
-        for day in asked:  # each has its own metadata
-            of_day = {**show.rows_written(rows.get(day, 0)), **of_day_in_all(view, day, counts[day])}
-            context.add_asset_metadata(of_day, partition_key=day)
+        # Reported day by day, as of live runs: a result of the step has one data version for all of its days.
         named = dg.MetadataValue.text("{} to {}".format(*chosen))
-        context.add_asset_metadata(show.table_rows(workspace.lake, table), partition_key=max(asked))
-        between = {day: n for day, n in rows.items() if day not in asked}  # and without results until now
+        of_window = {**dict.fromkeys(asked, 0), **written.get(window.name, {})}
         for other in spec.windows:
-            days = between if other == window else written.get(other.name, {})
+            days = of_window if other == window else written.get(other.name, {})
             if days:
+                about = {"batch": show.number_of(plan), **({"days": named} if other == window else {})}
                 tell_days(context.instance, report, workspace, other, days, about=about)
                 show_days(context.instance, spec, other.name, days)
-        show_days(context.instance, spec, window.name, rows)
-        yield dg.MaterializeResult(metadata={**about, "days": named})
-        tell_checks(context.instance, report, view, counts, fresh=check_freshness(view, workspace))
+        view = view_of(workspace, window)
+        tell_checks(context.instance, report, view, {}, fresh=check_freshness(view, workspace))
+        yield from ()
 
     return window_days
 

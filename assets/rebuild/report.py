@@ -15,6 +15,7 @@ from tidemark.assets.alerts import check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import CHECKS, expectations
 from tidemark.assets.day_partitions import show_days_held, tell_days
+from tidemark.assets.day_versions import data_version, stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of, page_of
 from tidemark.assets.rebuild.shadow import Shadow
@@ -59,7 +60,8 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
-        telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}))
+        tags = data_version(stage_version(workspace.spec, name, commit.plan))
+        telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}, tags=tags))
         if name != tables.BATCHES:
             _tell_checks(telling, shadow, name)
 

@@ -164,7 +164,8 @@ _OF_TIME: Mapping[str, Decision] = {
 }
 """The meanings of changes of `time`; changes of keys that are not named here hold for the records from here on."""
 
-_OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
+"""The keys of a source that say how its records are judged, next to `split`."""
 _OF_SOURCE: Mapping[str, Decision] = {
     **dict.fromkeys(("arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
     **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite", "skip_lines"), _NEW_INPUT),
@@ -174,7 +175,7 @@ _OF_SOURCE: Mapping[str, Decision] = {
     **dict.fromkeys(("rename", "metadata"), _NEW_INPUT),
     "was": _NOTHING,
     "start": (Meaning.NOTHING, "it says where a first reading begins"),
-    **dict.fromkeys(_OF_RECORDS, _NEW_RECORDS),
+    **dict.fromkeys(OF_RECORDS, _NEW_RECORDS),
 }
 """The meanings of changes of a source, but of its place; others are refused."""
 
@@ -199,6 +200,9 @@ _OF_WINDOW: Mapping[str, Decision] = {
     "change_feed": (_FROM_HERE_ON, "the feed begins, or ends, with the next batch"),
 }
 """The meanings of changes of a window; changes of keys that are not named here need its past."""
+
+OF_WINDOW_ALONE = tuple(key for key, decision in _OF_WINDOW.items() if decision != _WHEN_CLOSED)
+"""The keys of a window that change none of its rows."""
 
 
 def changes_between(
@@ -308,7 +312,7 @@ def _judges(path: str, *, windows_close: bool) -> bool:
     first, _, rest = path.partition(".")
     key = rest.partition(".")[0]
     if first.startswith("sources["):
-        return key in ("", "split", *_OF_RECORDS)
+        return key in ("", "split", *OF_RECORDS)
     if first.startswith("windows["):
         return windows_close and key not in _OF_WINDOW
     return first in ("sources", "time")

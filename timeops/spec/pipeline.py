@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
@@ -289,8 +289,9 @@ class Partitions(SpecModel):
 
 _NO_RESULT: Mapping[str, Any] = MappingProxyType(
     {
-        **dict.fromkeys(("schedule", "catalog", "alerts", "events", "owners", "tags"), True),
+        **dict.fromkeys(("schedule", "automation_condition", "catalog", "alerts", "events", "owners", "tags"), True),
         "sources": {"__all__": {"upstream"}},
+        "windows": {"__all__": {"automation_condition"}},
     }
 )
 """The keys that change no result, in the form of pydantic's `exclude`."""
@@ -323,6 +324,13 @@ class Spec(SpecModel):
         default=None,
         description="When Dagster runs the pipeline by itself: a cron text (UTC), or {on_new_input: 15 seconds}; "
         "default: never.",
+    )
+
+    automation_condition: Literal["eager"] | None = Field(
+        default=None,
+        description="eager: Dagster's automation runs the pipeline when an asset upstream is updated; default: "
+        "never.",
+        json_schema_extra={"since": "0.2.0"},
     )
 
     catalog: Catalog | None = Field(
@@ -423,7 +431,7 @@ class Spec(SpecModel):
 
         Lengths of time and sizes are in one spelling, keys and windows in one order. What has its default
         value is left out, so a key that a later version adds changes nothing for specs without it. So are the
-        schedule, the catalog, alerts, events, owners, tags and what is upstream: they change no result.
+        schedule, conditions, the catalog, alerts, events, owners, tags and what is upstream: they change no result.
         """
         data: dict[str, Any] = self.model_dump(
             mode="json", by_alias=True, exclude_defaults=True, exclude=dict(_NO_RESULT)

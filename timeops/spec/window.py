@@ -420,6 +420,12 @@ class WindowSpec(WindowEmission):
     having: Aggregate | None = Field(
         default=None, description="Only results for which this is true; over aggregates and group columns."
     )
+    automation_condition: Literal["code_version_changed", "on_missing"] | None = Field(
+        default=None,
+        description="code_version_changed: Dagster's automation computes all days again after a change of the spec "
+        "that would change their rows; on_missing: it computes a day that was added in Dagster; default: never.",
+        json_schema_extra={"since": "0.2.0"},
+    )
 
     @property
     def group_expressions(self) -> tuple[tuple[str, str], ...]:
