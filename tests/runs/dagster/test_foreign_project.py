@@ -158,7 +158,7 @@ def test_definitions_of_several_places_merge_although_specs_of_each_are_wrong(tm
     }
     assert {sensor.name for sensor in merged.sensors or []} == {"shop_wrong_wrong_spec", "bank_wrong_wrong_spec"}
     assert {key.path[0] for key in merged.resolve_asset_graph().get_all_asset_keys()} == {
-        *("shop", "bank", "quakes", "shop_wrong", "bank_wrong")
+        *("shop", "bank", "quakes", "shop_wrong", "bank_wrong", "file")
     }
     assert set(merged.resources or {}) == {"spark", "tidemark_batch", "tidemark_spark"}
 
