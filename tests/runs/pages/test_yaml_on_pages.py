@@ -172,6 +172,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "arrival_time": is_an_arrival_time,
     "schedule": is_part_of_a_spec,
     "catalog": is_part_of_a_spec,
+    "events": is_part_of_a_spec,
     "version": is_a_source_of_dbt,
     "cases": hold_for_the_readme,
     "ops": configures_a_run,
