@@ -112,7 +112,7 @@ def tell_all(file: SpecFile, settings: Settings, days: int, postgres: str | None
 def main(days: int, postgres: str | None) -> None:
     """Measure what Dagster's storage takes for many days."""
     click.echo(json.dumps(described()))
-    day_partitions._LONGEST_S = 1_000_000  # type: ignore[misc]
+    day_partitions._LONGEST_S = 1_000_000
     with tempfile.TemporaryDirectory(prefix="tidemark-events-") as name:
         root = Path(name)
         windows = "".join(WINDOW.format(n=n, size=size) for n, size in enumerate(SIZES))
