@@ -109,6 +109,13 @@ def _warehouse(context: dg.ResolutionContext, given: str | None) -> str | None:
     return given if not given or is_url(given) else str(context.resolve_source_relative_path(given))
 
 
+_TRANSLATION = TranslationFnResolver[Mapping[str, str]](lambda names: names)
+_TRANSLATION.description = (  # as Dagster shows it, without Markdown; its initializer takes none
+    "What the catalog shows of each table, also its key; templates know pipeline, table and spec."
+)
+_TRANSLATION.examples = [{"key_prefix": "lake", "group_name": "{{ pipeline }}"}]
+
+
 @dg.scaffold_with(PipelinesScaffolder)
 @dataclass
 class TidemarkPipelines(dg.Component, dg.Resolvable):
@@ -128,7 +135,7 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
         dg.Resolver(
             _places,
             model_field_type=str | list[str],
-            description="A folder whose `*.yaml` are specs, a spec file, or a list of these; relative to this file.",
+            description="A folder whose *.yaml are specs, a spec file, or a list of these; relative to this file.",
             examples=["specs", "{{ context.project_root }}/specs"],
             inject_before_resolve=False,  # Dagster would take a variable that is not set for the whole attribute
         ),
@@ -139,7 +146,7 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
             _warehouse,
             model_field_type=str | None,
             description="The folder of all tables, relative to this file, or its URL in a store. By default "
-            "`TIDEMARK_WAREHOUSE`, else `warehouse` in the working directory.",
+            "TIDEMARK_WAREHOUSE, else ./warehouse.",
             examples=["{{ context.project_root }}/warehouse", "{{ env.TIDEMARK_WAREHOUSE }}"],
         ),
     ] = None
@@ -147,7 +154,7 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
         str | None,
         dg.Resolver.default(
             description="The Spark that computes: the URL of a Spark Connect server, or what Spark calls a master. "
-            "By default `TIDEMARK_SPARK`, else the process of the run.",
+            "By default TIDEMARK_SPARK, else the process of the run.",
             examples=["local[4]", "sc://spark.example.com:15002"],
         ),
     ] = None
@@ -155,13 +162,13 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
         str | None,
         dg.Resolver.default(
             description="The address at which the pages of the checks are served, to link them. By default "
-            "`TIDEMARK_DATA_DOCS`.",
+            "TIDEMARK_DATA_DOCS.",
             examples=["https://checks.example.com"],
         ),
     ] = None
     translation: Annotated[
         TranslationFn[Mapping[str, str]] | None,
-        TranslationFnResolver[Mapping[str, str]](lambda names: names),
+        _TRANSLATION,
     ] = None
 
     @classmethod
