@@ -27,7 +27,7 @@ from tidemark.pipelines.runner import (
     chosen_days,
     run_pipeline,
 )
-from tidemark.pipelines.spec_files import read_spec
+from tidemark.pipelines.spec_files import as_shown, read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment
 from tidemark.resources.spark.choice import spark_as_found
@@ -87,8 +87,9 @@ def run(
     if live:
         check_live(file, end_of_input, tell)
     settings = _settings(warehouse, spark)
+    shown = as_shown(file, settings.dagster_home)
     with _as_guest(), _instance(instance, settings, file.spec.name) as used:
-        return run_pipeline(file, settings, options, instance=used, tell=tell)
+        return run_pipeline(shown, settings, options, instance=used, tell=tell)
 
 
 def backfill(
@@ -127,8 +128,9 @@ def backfill(
     names = chosen_windows(file.spec, windows)
     days = chosen_days(file.spec, _day(first), _day(last), now=Clock().now())
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
+    shown = as_shown(file, settings.dagster_home)
     with _as_guest(), _instance(instance, settings, file.spec.name) as used:
-        return backfill_days(file, settings, names, days, instance=used, tell=tell)
+        return backfill_days(shown, settings, names, days, instance=used, tell=tell)
 
 
 def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:

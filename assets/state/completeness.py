@@ -74,7 +74,7 @@ def reached_by(workspace: Workspace, window: WindowSpec) -> Reached:
     last = workspace.batches.last_commit("process") if workspace.exists else None
     if last is None:
         return Reached(window, zone)
-    position = workspace.progress.position_after(last.batch_id)
+    position = workspace.progress.position()
     if position.final:
         return Reached(window, zone, position.watermark_us, final=True)
     lowest_us, timeline = _lowest(workspace, position, last.batch_id)

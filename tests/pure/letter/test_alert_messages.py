@@ -15,14 +15,13 @@ from click.testing import CliRunner, Result
 from dagster import DagsterInstance, SkipReason, build_sensor_context
 
 from tests.pure.batch.batches import START, planned
-from tests.pure.report.shop import SPEC, Shop, at
+from tests.pure.report.shop import SPEC, Shop
 from tests.receiver import Receiver, receiving
 from tidemark.assets import alert_messages
 from tidemark.assets.pending_work import signature
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.launching import live_sensor
-from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.quality.checks import Expectation, Measured, check
@@ -73,15 +72,9 @@ def call(shop: Shop, *words: str) -> Result:
     return CliRunner().invoke(main, given, catch_exceptions=False)
 
 
-def leave_watermark(shop: Shop, batch: int) -> None:
-    """Write the pipeline's row of a batch into `watermarks`."""
-    row = {"_batch_id": batch, "clock": at(9), "released": 0, "counts": {"records": 0}, "watermark": at(10)}
-    shop.add(tables.WATERMARKS, [row | {"max_timestamp": at(10), "final": False}])
-
-
 def next_batch(shop: Shop, batch: int, *, lost: int, is_error: bool = False) -> None:
     """Make a batch without records, one of whose checks found so many to be lost."""
-    leave_watermark(shop, batch)
+    shop.leave_watermark(batch)
     shop.commit("process", 10, {"records": 0})
     checked(shop, batch, lost=lost, is_error=is_error)
 
@@ -135,7 +128,7 @@ def test_a_batch_that_a_blocking_check_holds_back_is_an_error_until_it_is_commit
     again = planned(watched.batches, now=START + timedelta(seconds=4), owner=this_process("again"), **of_spec)
     look(shop)
     assert len(hook.got) == 2, "while it is tried again, nothing is well yet"
-    leave_watermark(shop, 2)
+    shop.leave_watermark(2)
     versions = {table: shop.lake.version(table) for table in watched.tables}
     watched.batches.commit(again, {"records": 0}, versions, START + timedelta(seconds=5))
     assert titles(hook)[2:] == ["shop: resolved, order", "shop: resolved, batch"]
@@ -149,7 +142,7 @@ def test_a_commit_is_looked_at_once_its_records_were_judged(
     checked(shop, 1 if kind == "ingest" else 2, lost=3)
     watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch(""))
     plan = planned(watched.batches, kind, first_seq=10, end_seq=10, fingerprint=shop.file.spec.fingerprint())
-    leave_watermark(shop, 2)
+    shop.leave_watermark(2)
     versions = {table: shop.lake.version(table) for table in watched.tables}
     watched.batches.commit(plan, {"records": 0}, versions, START)
     assert len(hook.got) == due

@@ -68,7 +68,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
     PER_MINUTE: pa.schema(
         [
             *[("window_start", _INSTANT), ("window_end", _INSTANT), ("till", pa.string()), ("events", pa.int64())],
-            ("_batch_id", pa.int64()),
+            *[("_is_final", pa.bool_()), ("_batch_id", pa.int64())],
         ]
     ),
     **tables.CONTROL_SCHEMAS,
@@ -163,6 +163,11 @@ class Shop:
         row = {"_batch_id": 1, "clock": at(records - 1), "released": ordered, "counts": counts, **position}
         self.add(tables.WATERMARKS, [row])
         self.commit("process", records, counts | self.counts, input={"flush": flush})
+
+    def leave_watermark(self, batch: int) -> None:
+        """Write the pipeline's row of a batch without records into `watermarks`."""
+        row = {"_batch_id": batch, "clock": at(9), "released": 0, "counts": {"records": 0}, "watermark": at(10)}
+        self.add(tables.WATERMARKS, [row | {"max_timestamp": at(10), "final": False}])
 
 
 def at(second: int) -> datetime:
