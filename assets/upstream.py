@@ -38,7 +38,7 @@ _ASSET_OF: Mapping[str, str] = MappingProxyType(
 _STORES: Mapping[str, str] = MappingProxyType({"s3": "s3", "gs": "googlecloud", "abfss": "azure", "hdfs": "hadoop"})
 """The kind that Dagster has an icon for, by the scheme of a URL."""
 
-_NOT_IN_KEYS = re.compile(r"[^\w.:@=+,~-]")
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9_.-]")  # of these Dagster makes names of inputs
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _places(source: Source, file: SpecFile) -> Iterator[dg.AssetSpec]:
         servers = sorted(source.bootstrap_servers.split(","))
         for topic in source.topics or (source.topic_pattern or "",):
             yield dg.AssetSpec(
-                _key("kafka", servers[0], topic),
+                _key("kafka", *servers[0].rsplit(":", 1), topic),
                 group_name=GROUP,
                 description=f"The topic `{topic}` of Kafka." if source.topics else f"Topics of Kafka like `{topic}`.",
                 kinds={"kafka", source.format} - {"raw"},
@@ -207,7 +207,7 @@ def _key(*parts: str) -> dg.AssetKey:
 
 
 def _in_keys(parts: Iterable[str]) -> Iterator[str]:
-    """Yield parts of a place as parts of a key: one with letters that Dagster's pages misread gets another name."""
+    """Yield parts of a place as parts of a key: one with letters that Dagster does not take gets another name."""
     for part in parts:
         plain = _NOT_IN_KEYS.sub("_", part)
         yield plain if plain == part else f"{plain}_{digest(part)[:6]}"

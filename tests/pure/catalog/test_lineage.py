@@ -59,13 +59,13 @@ def topics(servers: str, more: str) -> str:
         (
             topics("two:9092,one:9092", "topics: [a, b]"),
             {
-                "kafka/one:9092/a": ("kafka://one:9092/a", {"kafka", "json"}),
-                "kafka/one:9092/b": ("kafka://one:9092/b", {"kafka", "json"}),
+                "kafka/one/9092/a": ("kafka://one:9092/a", {"kafka", "json"}),
+                "kafka/one/9092/b": ("kafka://one:9092/b", {"kafka", "json"}),
             },
         ),
         (
             topics("one:9092", "topic_pattern: 'a.*'"),
-            {"kafka/one:9092/a.__9919aa": ("kafka://one:9092/a.*", {"kafka", "json"})},
+            {"kafka/one/9092/a.__9919aa": ("kafka://one:9092/a.*", {"kafka", "json"})},
         ),
     ],
 )  # fmt: skip
