@@ -1,5 +1,6 @@
 """The catalog of Dagster before a run: assets upstream, columns, places, lines of specs."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def test_each_place_is_an_asset_with_its_uri_and_kinds(
     seen = {one.key.to_user_string(): (one.metadata["dagster/uri"], one.kinds) for one in found.places}
     assert seen == expected
     assert deps_of(found, "p") == [*expected]
+    names = [place.key.to_python_identifier() for place in found.places]
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+", name) for name in names), "Dagster names inputs of steps by them"
 
 
 def test_a_place_that_several_read_over_links_and_in_several_formats_is_one_asset(tmp_path: Path) -> None:
