@@ -70,7 +70,7 @@ def is_run(text: str, folder: Path) -> None:
 
 
 def reads_a_source(text: str, folder: Path) -> None:
-    """Source and time of a spec: it gets the rows of a table with the columns of the source, or of a topic."""
+    """Source and time of a spec: it gets the rows of a table or file with the columns of the source, or a topic."""
     [source] = yaml.safe_load(text)["sources"]
     fields = dict(field.split() for field in source["schema"].split(", "))
     some = {"STRING": "a", "DOUBLE": 1.5, "BIGINT": 3, "TIMESTAMP": datetime(2026, 1, 1, tzinfo=UTC)}
@@ -80,6 +80,12 @@ def reads_a_source(text: str, folder: Path) -> None:
     if source["kind"] == "delta":
         rows = pa.table({name: [some[kind]] * 2 for name, kind in fields.items()})
         write_deltalake(spec.parent / source["path"], rows)
+    if source["kind"] == "files":
+        landed = spec.parent / source["path"].replace("*", "new")
+        landed.parent.mkdir(parents=True)
+        landed.write_text(json.dumps({name: str(some[kind]) for name, kind in fields.items()}) + "\n", "utf-8")
+        landed.write_text(landed.read_text("utf-8") * 2, "utf-8")
+        os.utime(landed, (1_767_300_000, 1_767_300_000))
     tidemark("run", str(spec))
     workspace = Workspace(read_spec(spec), folder / "warehouse")
     assert workspace.lake.rows("raw_events").num_rows == 2
@@ -105,6 +111,20 @@ def is_of_a_source(text: str, folder: Path) -> None:
 def is_part_of_a_spec(text: str, folder: Path) -> None:
     (folder / "quakes.yaml").write_text(README + text)
     read_spec(folder / "quakes.yaml")
+
+
+def takes_the_place_of_keys(text: str, folder: Path) -> None:
+    """Put the keys into the spec of the README, in place of its own."""
+    (folder / "quakes.yaml").write_text(yaml.safe_dump({**yaml.safe_load(README), **yaml.safe_load(text)}))
+    read_spec(folder / "quakes.yaml")
+
+
+def is_the_port_of_a_server(text: str, folder: Path) -> None:
+    """Compare it with the command of the page; a real Prometheus asks in test_prometheus.py."""
+    [job] = yaml.safe_load(text)["scrape_configs"]
+    [target] = job["static_configs"][0]["targets"]
+    page = (ROOT / "docs" / "how-to" / "watch-with-prometheus.md").read_text()
+    assert f"--metrics-port {target.partition(':')[2]}" in page
 
 
 def is_an_arrival_time(text: str, folder: Path) -> None:
@@ -173,6 +193,9 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "schedule": is_part_of_a_spec,
     "catalog": is_part_of_a_spec,
     "events": is_part_of_a_spec,
+    "alerts": takes_the_place_of_keys,
+    "windows": takes_the_place_of_keys,
+    "scrape_configs": is_the_port_of_a_server,
     "version": is_a_source_of_dbt,
     "cases": hold_for_the_readme,
     "ops": configures_a_run,
