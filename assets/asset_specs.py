@@ -242,13 +242,11 @@ def _about_columns(
     schema, lineage = list[dg.TableColumn](), dict[str, list[dg.TableColumnDep]]()
     for one in columns:
         schema.append(dg.TableColumn(one.name, one.kind, description=one.about))
-        origins = [
-            dg.TableColumnDep(asset, name)
-            for of, name in one.origins
-            for asset in (upstream[of] if is_log else (key(file, of),))
-        ]
+        origins = dict.fromkeys(  # two sources may read one place
+            (asset, name) for of, name in one.origins for asset in (upstream[of] if is_log else (key(file, of),))
+        )
         if origins:
-            lineage[one.name] = origins
+            lineage[one.name] = [dg.TableColumnDep(asset, name) for asset, name in origins]
     if not schema:
         return {}
     return {"dagster/column_schema": dg.TableSchema(columns=schema), _LINEAGE: dg.TableColumnLineage(lineage)}
