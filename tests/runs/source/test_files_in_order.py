@@ -84,7 +84,8 @@ def test_a_clock_that_came_further_before_stays(spark: SparkSession, tmp_path: P
     (tmp_path / "rows.yaml").write_text(SPEC.format(order="arrival_time", start=""))
     for number, seconds in enumerate([[50, 60], [10, 70]]):
         land(tmp_path, f"a/{number}.parquet", seconds)
-        (tmp_path / "b").mkdir(exist_ok=True)
+        for folder in ("b", "c"):
+            (tmp_path / folder).mkdir(exist_ok=True)
         ran = CliRunner().invoke(main, ["run", str(tmp_path / "rows.yaml"), "--warehouse", str(tmp_path / "lake")])
         assert ran.exit_code == 0, ran.output
     rows = DeltaTable(str(tmp_path / "lake/rows/raw_events")).to_pyarrow_table().sort_by("_arrival_seq")
