@@ -267,12 +267,12 @@ def _run_once(
     run_id = str(uuid4())
     try:
         result = execute(definitions.resolve_job_def(job_name(file)), instance, run_id, resources={BATCH: given})
-    except KeyboardInterrupt:
+        plan = None if result.success else _begun_by(workspace, run_id)
+        error = None if result.success else failure_of(result, plan.batch_id if plan else None)
+    except KeyboardInterrupt:  # between two stages, or as the failure of one
         _give_up(workspace, run_id)
         raise
-    if not result.success:
-        plan = _begun_by(workspace, run_id)
-        error = failure_of(result, plan.batch_id if plan else None)
+    if error is not None:
         _give_up(workspace, run_id, str(error))
         raise error
     # What a rebuild within the run told is told again by the batch after it.

@@ -60,6 +60,6 @@ def test_a_program_runs_a_pipeline_again_and_again_each_time_with_a_spark_of_the
         check=False,
     )
     lines = done.stdout.split("\n")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert lines == ["stopped", "0", "1 40", "1 10 True", "no Spark", ""]
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
