@@ -75,25 +75,21 @@ def tell_days(
     instance: DagsterInstance,
     report: Report,
     workspace: Workspace,
-    window: WindowSpec,
+    view: DayView,
     days: Mapping[str, int],
     *,
     about: show.Metadata,
 ) -> None:
     """Report days that were written to Dagster, with the rows written, all rows that the day has, and its checks."""
+    window, newest = view.window, max(days, default="")
     asset, counts = _asset(workspace, window), counts_of_days(workspace, window, days)
-    view, newest, tags = view_of(workspace, window), max(days, default=""), day_tags(workspace, window, days)
+    tags = day_tags(workspace, window, days)
     for day, rows in sorted(days.items()):
         of_table = show.table_rows(workspace.lake, tables.window_table(window.name)) if day == newest else {}
-        of_day = {**show.rows_written(rows), **of_day_in_all(view, day, counts[day])}
-        about_day = {**of_table, **about, **of_day}
+        in_all = {**show.partition_rows(counts[day].rows), **show.is_complete(done=view.is_complete(day))}
+        about_day = {**of_table, **about, **show.rows_written(rows), **in_all}
         report(AssetMaterialization(asset, partition=day, metadata=about_day, tags=tags.get(day)))
     tell_checks(instance, report, view, counts)
-
-
-def of_day_in_all(view: DayView, day: str, counts: DayCounts) -> show.Metadata:
-    """Show how many rows a day has, and whether live batches may change it."""
-    return {**show.partition_rows(counts.rows), **show.is_complete(done=view.is_complete(day))}
 
 
 def tell_checks(
@@ -161,9 +157,9 @@ def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace
     for window in workspace.spec.windows:
         days = written.get(window.name, {})
         show_days(instance, workspace.spec, window.name, days)
-        if days:
-            tell_days(instance, report, workspace, window, days, about=about)
         view = view_of(workspace, window)
+        if days:
+            tell_days(instance, report, workspace, view, days, about=about)
         seen = instance.get_materialized_partitions(_asset(workspace, window))
         shown = [day for day in shown_days(instance, workspace.spec, window.name) if day in seen and _is_day(day)]
         known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
@@ -276,13 +272,15 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
         unseen = {
             day for day in shown_days(instance, workspace.spec, window.name) if day not in seen and _is_day(day)
         }
-        left = sorted(unseen, reverse=True)
+        if not unseen:
+            continue
+        left, view = sorted(unseen, reverse=True), view_of(workspace, window)
         for at in range(0, len(left), _FEW):
             counts = counts_of_days(workspace, window, left[at : at + _FEW])
             some = [day for day, of_day in counts.items() if of_day.rows]  # one that a person has added has none yet
             if some and time.monotonic() > end:
                 return True
-            tell_days(instance, report, workspace, window, dict.fromkeys(some, 0), about={})
+            tell_days(instance, report, workspace, view, dict.fromkeys(some, 0), about={})
     last = workspace.batches.last_commit("process") if workspace.exists else None
     return last is not None and tell_changes(instance, report, workspace, first=last.batch_id + 1)
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from dagster import DagsterInstance
 
+from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import show_days_held, tell_days, without_run
 from tidemark.assets.display import metadata as show
 from tidemark.assets.planning import at_work, begin
@@ -64,7 +65,8 @@ def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: M
     for window in (one for one in workspace.spec.windows if one.name in before):
         now, rows = rows_by_day(workspace, workspace.window_tables[window.name]), before[window.name]
         days = {day: max(now[day] - rows[day], 0) for day in now.keys() | rows if now[day] != rows[day]}
-        tell_days(instance, report, workspace, window, days, about={"batch": show.number_of(plan)})
+        about = {"batch": show.number_of(plan)}
+        tell_days(instance, report, workspace, view_of(workspace, window), days, about=about)
 
 
 def _as_json(change: Change) -> dict[str, object]:

@@ -84,13 +84,14 @@ def _window(
         # Reported day by day, as of live runs: a result of the step has one data version for all of its days.
         named = dg.MetadataValue.text("{} to {}".format(*chosen))
         of_window = {**dict.fromkeys(asked, 0), **written.get(window.name, {})}
+        view = view_of(workspace, window)
         for other in spec.windows:
             days = of_window if other == window else written.get(other.name, {})
             if days:
                 about = {"batch": show.number_of(plan), **({"days": named} if other == window else {})}
-                tell_days(context.instance, report, workspace, other, days, about=about)
+                of_days = view if other == window else view_of(workspace, other)
+                tell_days(context.instance, report, workspace, of_days, days, about=about)
                 show_days(context.instance, spec, other.name, days)
-        view = view_of(workspace, window)
         tell_checks(context.instance, report, view, {}, fresh=check_freshness(view, workspace))
         yield from ()
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from tidemark.assets.alerts import check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import CHECKS, expectations
+from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import show_days_held, tell_days
 from tidemark.assets.day_versions import data_version, stage_version
 from tidemark.assets.display import metadata as show
@@ -56,7 +57,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     show_days_held(telling.instance, workspace, days_before)
     for window in shadow.chosen:
         days = _written_days(workspace, window, before, days_before[window.name])
-        tell_days(telling.instance, telling.report, workspace, window, days, about=about)
+        tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
