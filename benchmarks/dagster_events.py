@@ -1,7 +1,8 @@
 """Rows and seconds in Dagster's storage for many days of many windows: `python -m benchmarks.dagster_events`.
 
-One batch makes the tables, and a new instance is told of all their days and checks, as by a backfill of all of them.
-With `--postgres URL` of an empty database, which `dagster-postgres` needs, the same for an instance there.
+One batch makes the tables, a new instance is told of all their days and checks, and a backfill then computes all days
+again, by Spark. With `--postgres URL` of an empty database, which `dagster-postgres` needs, the same for an instance
+there.
 """
 
 import json
@@ -21,7 +22,8 @@ from sqlalchemy import create_engine, inspect, text
 from benchmarks.machine import described
 from tidemark.assets import day_partitions
 from tidemark.assets.day_partitions import Told, show_days, show_days_first
-from tidemark.pipelines.runner import RunOptions, run_pipeline
+from tidemark.pipelines.rebuilding import chosen_windows
+from tidemark.pipelines.runner import RunOptions, backfill_days, chosen_days, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import forget_runs
 from tidemark.resources.settings import Settings, use_dagster_home
@@ -104,6 +106,11 @@ def tell_all(file: SpecFile, settings: Settings, days: int, postgres: str | None
             show_days(instance, file.spec, "w0", [(FIRST - timedelta(days=9)).isoformat()])
         with storage.measured("look for runs that may be deleted"):
             forget_runs(file, instance, ["many_days_live"], workspace.clock.now(), home)
+        session = local_session(session_config("local[*]", ui=False))
+        chosen = chosen_days(file.spec, FIRST, FIRST + timedelta(days=days - 1), now=workspace.clock.now())
+        with storage.measured(f"backfill {days:,} days x {len(SIZES)}, with Spark"):
+            backfill_days(file, settings, chosen_windows(file.spec, ()), chosen, instance=instance)
+        session.stop()
 
 
 @click.command()
