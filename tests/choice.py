@@ -1,18 +1,17 @@
 """Which tests a run takes, and in what order: the short ones, all of them, or a sample of the long ones beside them.
 
-Here: options, what is left out, how long tests took (seconds.json). Not here: what a test does.
+Here: options, what is left out, the order. Not here: how long tests took (durations.py), what a test does.
 """
 
 import json
 import os
 import random
-from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
-SECONDS = Path(__file__).with_name("seconds.json")
+from tests.durations import SECONDS, by_file, file_of
+
 UNKNOWN_SECONDS = 20.0  # of a long test that was never measured
 
 
@@ -22,12 +21,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--sample", type=float, metavar="MINUTES", help="run a sample of them that takes so long, by seed"
     )
-    group.addoption("--write-seconds", action="store_true", help=f"write how long tests took to {SECONDS.name}")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.option.write_seconds and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(_Stopwatch())
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,14 +39,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         gone = {item.nodeid for item in left_out}
         items[:] = [item for item in items if item.nodeid not in gone]
-    by_file: defaultdict[str, float] = defaultdict(float)
-    for item in items:
-        by_file[_file(item)] += known.get(item.nodeid, 0.0)
-    items.sort(key=lambda item: (-by_file[_file(item)], _file(item)))
-
-
-def _file(item: pytest.Item) -> str:
-    return item.nodeid.partition("::")[0]
+    files = {file_of(item.nodeid) for item in items}
+    seconds_of = by_file({name: known.get(name, 0.0) for name in (*(item.nodeid for item in items), *files)})
+    items.sort(key=lambda item: (-seconds_of[file_of(item.nodeid)], file_of(item.nodeid)))
 
 
 def sample(tests: Mapping[str, float], seconds: float, seed: int) -> set[str]:
@@ -66,19 +54,3 @@ def sample(tests: Mapping[str, float], seconds: float, seed: int) -> set[str]:
             seconds -= tests[name]
             kept.add(name)
     return kept
-
-
-class _Stopwatch:
-    """Adds up the seconds of each test, with those of its fixtures, and writes them after the last test."""
-
-    def __init__(self) -> None:
-        self._seconds: defaultdict[str, float] = defaultdict(float)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
-
-    def pytest_sessionfinish(self) -> None:
-        known = json.loads(SECONDS.read_text(encoding="utf-8"))
-        known |= self._seconds
-        lasting = {name: round(seconds, 1) for name, seconds in sorted(known.items()) if seconds >= 1}
-        SECONDS.write_text(json.dumps(lasting, indent=0) + "\n", encoding="utf-8")

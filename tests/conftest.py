@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.resources.spark.session import JAVA_OPTIONS, local_session, session_config
 
-pytest_plugins = ["tests.choice", "tests.kafka", "tests.seeds"]
+pytest_plugins = ["tests.durations", "tests.choice", "tests.kafka", "tests.seeds"]
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import pytest
 
 from tests.choice import sample
 from tests.chromium import chromium
+from tests.durations import merged, table
 from tests.seeds import Dice
 
 VALUES = range(1000)
@@ -36,6 +37,29 @@ def test_a_sample_fits_into_its_time_and_changes_with_the_seed() -> None:
         assert 290 <= sum(tests[name] for name in one) <= 300
     assert set().union(*samples) == set(tests), "each has its turn"
     assert sample(tests, 0, 1) == set()
+
+
+def test_seconds_are_kept_for_each_test_that_takes_one_and_for_the_others_of_a_file_together() -> None:
+    known = {"a.py::gone": 7.0, "a.py::slow": 9.0, "a.py::was_slow": 3.0, "a.py": 1.0, "b.py::rest": 2.0}
+    measured = {"a.py::slow": 4.04, "a.py::was_slow": 0.5, "a.py::x": 0.25, "c.py::fast": 0.01}
+    assert merged(known, measured) == {"a.py": 0.8, "a.py::gone": 7.0, "a.py::slow": 4.0, "b.py::rest": 2.0}
+
+
+def test_a_run_says_at_its_end_which_rooms_and_files_took_its_time() -> None:
+    seconds = {
+        "tests/pure/x/test_a.py::one": 10.0,
+        "tests/pure/x/test_a.py::two": 5.0,
+        "tests/runs/test_b.py::three": 40.0,
+    }
+    lines = [line.split() for line in table(seconds, {"tests/runs/test_b.py::three": 30.0})]
+    assert lines == [
+        ["tests", "seconds", "fixtures"],
+        ["tests/runs", "1", "40", "30"],
+        ["tests/pure", "2", "15", "0"],
+        [],
+        ["tests/runs/test_b.py", "1", "40", "30"],
+        ["tests/pure/x/test_a.py", "2", "15", "0"],
+    ]
 
 
 def test_without_a_browser_a_test_is_skipped_and_fails_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
