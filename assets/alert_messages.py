@@ -3,7 +3,7 @@
 Here: which messages are due, their words, and what was delivered. Not here: the conditions (conditions.py), delivery
 (resources/notifying.py), when a pipeline is looked at (pipelines/alert_watch.py).
 
-What is wrong is read from the tables, the sources and the pages of checks, so a process that dies between a commit
+What is wrong is read from the tables, the sources and the failed checks, so a process that dies between a commit
 and its message loses nothing: the next look finds the same condition, and that its message was not delivered. The
 file `_quality/notified.json` has the level of each check, how often it has changed, and the level that each channel
 knows. It is written before a message leaves, so that one that is sent again has the same id.
@@ -13,7 +13,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from tidemark.assets.conditions import OF_NO_BATCH, Condition, look_at
 from tidemark.resources.places.place import Place, write_whole
-from tidemark.resources.quality.data_docs import FOLDER, address_of
+from tidemark.resources.quality.failures import FOLDER
 from tidemark.resources.settings import variable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.printable import printable
@@ -50,14 +50,12 @@ class _State:
         level: `ok`, `warn` or `error`.
         changes: How often the level has changed.
         sentence: What was wrong when it last was.
-        page: The page of its batch, or where it lies; empty for none.
         delivered: The level that each channel knows, by its variable; without one `ok`.
     """
 
     level: str = _OK
     changes: int = 0
     sentence: str = ""
-    page: str = ""
     delivered: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,7 +65,7 @@ class Message:
 
     Attributes:
         title: Pipeline, severity and check.
-        text: What was found, what to do, the page and the id, each on a line of its own.
+        text: What was found, what to do, and the id, each on a line of its own.
         level: `warn`, `error`, or `ok`.
     """
 
@@ -76,14 +74,13 @@ class Message:
     level: str
 
 
-def notify(workspace: Workspace, docs: str, deliver: Deliver) -> list[str]:
+def notify(workspace: Workspace, deliver: Deliver) -> list[str]:
     """Look at a pipeline and send what has changed since each channel last took a message.
 
     One process at a time does so. Messages that are not taken are due again at the next look.
 
     Args:
         workspace: The pipeline.
-        docs: The address at which the pages of checks are served; empty if they are not.
         deliver: Sends a message.
 
     Returns:
@@ -94,7 +91,7 @@ def notify(workspace: Workspace, docs: str, deliver: Deliver) -> list[str]:
         return []
     with _one_at_a_time(workspace.folder):
         look = look_at(workspace)
-        now = _worst(workspace, look.conditions, docs)
+        now = _worst(look.conditions)
         states = _after(_read(workspace.folder), now, is_at_work=look.at_work is not None)
         _write(workspace.folder, states)
         return [failed for channel in channels for failed in _deliver_to(channel, workspace, states, deliver)]
@@ -125,18 +122,17 @@ def say_once(workspace: Workspace, failed: list[str]) -> None:
 _said: set[str] = set()
 
 
-def _worst(workspace: Workspace, conditions: tuple[Condition, ...], docs: str) -> dict[str, _State]:
+def _worst(conditions: tuple[Condition, ...]) -> dict[str, _State]:
     """Return the conditions by their names: of several the worst level, and some of the sentences."""
     found: dict[str, _State] = {}
     for name in dict.fromkeys(condition.name for condition in conditions):
         found_so = [condition for condition in conditions if condition.name == name]
         # A look knows more than the check of the last batch: how old results are now.
-        same = [condition for condition in found_so if condition.page is None] or found_so
+        same = [condition for condition in found_so if not condition.is_checked] or found_so
         level = max((condition.level for condition in same), key=lambda level: _RANK[level])
         some = [condition.sentence for condition in same if condition.level == level]
         more = [f"And {len(some) - _MOST_SENTENCES} more."] if len(some) > _MOST_SENTENCES else []
-        pages = [address_of(one.page, workspace.folder, docs) for one in same if one.page is not None]
-        found[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *more]), pages[0] if pages else "")
+        found[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *more]))
     return found
 
 
@@ -177,8 +173,7 @@ def _message(workspace: Workspace, name: str, state: _State, level: str) -> Mess
     if level == _OK:
         is_warning = state.level == "warn"
         sentence = f"{'It is a warning now' if is_warning else 'It was'}: {sentence}"
-    page = [f"Page: {state.page}"] if state.page else []
-    text = [sentence, "", f"Check: {name}", f"Pipeline: {pipeline}, {workspace.folder}", *page, f"Message: {number}"]
+    text = [sentence, "", f"Check: {name}", f"Pipeline: {pipeline}, {workspace.folder}", f"Message: {number}"]
     return Message(f"{pipeline}: {_IN_WORDS[level]}, {name}", "\n".join(text), level)
 
 
@@ -210,7 +205,8 @@ def _read(folder: Place) -> dict[str, _State]:
         noted: Mapping[str, Mapping[str, Any]] = json.loads((folder / FOLDER / FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return {name: _State(**state) for name, state in noted.items()}
+    names = [field.name for field in fields(_State)]  # earlier versions noted a page as well
+    return {name: _State(**{key: state[key] for key in names if key in state}) for name, state in noted.items()}
 
 
 def _write(folder: Place, states: Mapping[str, _State]) -> None:

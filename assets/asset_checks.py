@@ -9,22 +9,20 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.checks import expectations, run_checks
-from tidemark.assets.display.evaluations import evaluation_of, page_of
+from tidemark.assets.display.evaluations import evaluation_of, noted
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.quality.checks import Expectation
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.printable import printable
 
 
-def live_checks(file: SpecFile, run: LiveRun, data_docs: str) -> list[dg.AssetChecksDefinition]:
-    """Return the checks of a pipeline's live assets; `data_docs` is the address of all checks' pages, or empty."""
+def live_checks(file: SpecFile, run: LiveRun) -> list[dg.AssetChecksDefinition]:
+    """Return the checks of a pipeline's live assets."""
     asked = [(name, all_of) for name, all_of in expectations(file.spec).items() if all_of]
-    return [_checks_of(file, run, data_docs, name, all_of) for name, all_of in asked]
+    return [_checks_of(file, run, name, all_of) for name, all_of in asked]
 
 
-def _checks_of(
-    file: SpecFile, run: LiveRun, data_docs: str, name: str, all_of: Sequence[Expectation]
-) -> dg.AssetChecksDefinition:
+def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expectation]) -> dg.AssetChecksDefinition:
     spec, asset = file.spec, key(file, name)
     specs = [dg.AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
 
@@ -43,7 +41,7 @@ def _checks_of(
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
             done = run_checks(batch, name)
-        about = page_of(workspace, name, plan, done, data_docs)
+        about = noted(workspace, name, plan, done)
         stopping = [one for one in done if one.expectation.blocking and not one.passed]
         # No stage of this run commits it: programs that watch batches see its end now.
         if stopping and batch.accepted_because is None:

@@ -15,8 +15,7 @@ from tidemark.assets.spec_changes import check_spec
 from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.resources.batches.plans import Plan, RebuildInput
 from tidemark.resources.delta.undoing import foreign_error
-from tidemark.resources.places.place import Place
-from tidemark.resources.quality.data_docs import failed_results
+from tidemark.resources.quality.failures import failed_results
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.errors import TidemarkError
@@ -36,13 +35,13 @@ class Condition:
         name: The check, or what else it is about; several conditions may have one name.
         level: How bad it is.
         sentence: What was found, what was expected, what to do.
-        page: The page of the check's batch; None if it has none.
+        is_checked: Whether a check of a batch found it, rather than the look itself.
     """
 
     name: str
     level: Level
     sentence: str
-    page: Place | None = None
+    is_checked: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,14 +106,14 @@ def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
         for failed in failed_results(workspace.folder, last.batch_id, since=last.plan.planned_at):
             how = "warns" if failed.level == "warn" else "fails"
             said = f"batch {last.batch_id} is committed, and a check of it {how}: check {failed.sentence}"
-            yield Condition(failed.name, failed.level, said, failed.page)
+            yield Condition(failed.name, failed.level, said, is_checked=True)
 
 
 def _of_left_over(workspace: Workspace, left: Plan) -> Iterator[Condition]:
     batch = f"batch {left.batch_id} ({left.kind}) is not committed"
     failed = failed_results(workspace.folder, left.batch_id, since=left.planned_at)
     for one in failed:
-        yield Condition(one.name, "error", f"{batch}: check {one.sentence}", one.page)
+        yield Condition(one.name, "error", f"{batch}: check {one.sentence}", is_checked=True)
     if failed:
         again = f"`tidemark run` retries batch {left.batch_id}"
         accept = f"`tidemark accept SPEC {left.batch_id} --reason …` takes it as it is."

@@ -45,7 +45,7 @@ from tidemark.resources.batches.plans import BatchEvent, Commit, IngestInput, Pl
 from tidemark.resources.batches.position import records_in
 from tidemark.resources.delta.log import own_commit
 from tidemark.resources.places.place import Place, RemotePath, folder_of_glob
-from tidemark.resources.quality.data_docs import failed_checks
+from tidemark.resources.quality.failures import failed_checks
 from tidemark.resources.settings import lineage_namespace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named

@@ -14,30 +14,25 @@ from tidemark.resources.workspace import Watch, Workspace
 _LOG = logging.getLogger("tidemark.notify")
 
 
-def alert_watch(docs: str, then: Watch | None = None) -> Watch:
-    """Return what looks at a pipeline after each batch that wrote results, or failed to.
-
-    Args:
-        docs: The address at which the pages of checks are served; empty if they are not.
-        then: Is told of each batch before.
-    """
+def alert_watch(then: Watch | None = None) -> Watch:
+    """Return what looks at a pipeline after each batch that wrote results, or failed to; `then` comes before it."""
 
     def watch(workspace: Workspace, happened: BatchEvent) -> None:
         if then is not None:
             then(workspace, happened)
         is_over = happened.commit is not None or happened.ended
         if is_over and (happened.ended or happened.plan.kind != "ingest"):  # what was read is judged next
-            alert_look(workspace, docs)
+            alert_look(workspace)
 
     return watch
 
 
-def alert_look(workspace: Workspace, docs: str) -> None:
+def alert_look(workspace: Workspace) -> None:
     """Look at a pipeline, and send the messages that are due."""
     if not workspace.spec.alerts.notify:
         return
     try:
-        say_once(workspace, notify(workspace, docs, deliver))
+        say_once(workspace, notify(workspace, deliver))
     except Exception as error:
         _LOG.debug("notify", exc_info=True)
         say_once(workspace, [f"messages about alerts could not be sent: {type(error).__name__}"])

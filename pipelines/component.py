@@ -158,14 +158,6 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
             examples=["local[4]", "sc://spark.example.com:15002"],
         ),
     ] = None
-    data_docs: Annotated[
-        str | None,
-        dg.Resolver.default(
-            description="The address at which the pages of the checks are served, to link them. By default "
-            "TIDEMARK_DATA_DOCS.",
-            examples=["https://checks.example.com"],
-        ),
-    ] = None
     translation: Annotated[
         TranslationFn[Mapping[str, str]] | None,
         _TRANSLATION,
@@ -183,7 +175,6 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
             self.specs,
             self.warehouse or None,
             spark=self.spark,
-            data_docs=self.data_docs,
             translate=self._translated,
         )
 

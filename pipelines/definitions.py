@@ -173,7 +173,6 @@ def definitions(
     warehouse: Named | None = None,
     *,
     spark: str | None = None,
-    data_docs: str | None = None,
     translate: Translate | None = None,
 ) -> Definitions:
     """Make Dagster definitions of pipelines, to merge into those of a project.
@@ -190,8 +189,6 @@ def definitions(
             `TIDEMARK_WAREHOUSE`, else `./warehouse`.
         spark: The Spark that computes, such as `local[4]` or `sc://host:15002`; by default `TIDEMARK_SPARK`, else a
             server of `tidemark serve` that answers, else the process of the run.
-        data_docs: The address at which the pages of the checks are served, to link them; by default
-            `TIDEMARK_DATA_DOCS`.
         translate: Returns what the catalog shows of an asset, from what it would show: an `AssetSpec` with another
             key, group, owners, tags, kinds, description, metadata or automation condition. Upstream assets are added
             to those it has. Commands in the same `DAGSTER_HOME` report under these keys, too.
@@ -209,9 +206,7 @@ def definitions(
         raise SpecError("`specs` names no place", expected="a folder of specs, a spec file, or several of these")
     paths = [Path(place).absolute() for place in places]
     known = from_environment(paths[0], warehouse=place_of(warehouse) if warehouse is not None else None)
-    settings = replace(
-        known, spark=spark or known.spark, data_docs=known.data_docs if data_docs is None else data_docs.rstrip("/")
-    )
+    settings = replace(known, spark=spark or known.spark)
 
     if not any(isinstance(handler, _ToLogOfRun) for handler in TELLER.handlers):
         TELLER.addHandler(_ToLogOfRun(logging.WARNING))
@@ -275,7 +270,7 @@ def _definitions_of_all(
     each = [Definitions(assets=shown.places)]
     for file, assets in shown.pipelines:
         look = Workspace(file, settings.warehouse, memory=memory or Memory())  # without Spark
-        run = LiveRun(_opener(look, choice, accepted, tell, settings.data_docs))
+        run = LiveRun(_opener(look, choice, accepted, tell))
         each.append(_definitions_of(look, assets, settings, choice, run))
     resources = {SPARK: _spark_resource(tuple(sorted(choice.config.items()))), BATCH: NOTHING_ASKED}
     return Definitions.merge(*each, Definitions(resources=resources))
@@ -296,14 +291,14 @@ def _definitions_of(
     given = spec.schedule
     return Definitions(
         assets=[*live, *window_assets(file, assets, run.workspace)],
-        asset_checks=live_checks(file, run, settings.data_docs),
+        asset_checks=live_checks(file, run),
         jobs=[
             job,
             upkeep_job(file, settings),
             *rebuild_jobs(file, settings, choice),
         ],
-        schedules=[live_schedule(looks, job.name, settings.data_docs)] if isinstance(given, str) else [],
-        sensors=[live_sensor(looks, job.name, given, settings.data_docs)] if isinstance(given, OnNewInput) else [],
+        schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
+        sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],
     )
 
 
@@ -323,7 +318,6 @@ def _opener(
     choice: SparkChoice,
     accepted: Acceptance | None,
     tell: Callable[[str], None],
-    docs: str,
 ) -> OpenWorkspace:
     given: list[tuple[StageContext, LazyPySparkResource]] = []
     sessions: list[SparkSession] = []
@@ -337,7 +331,7 @@ def _opener(
     def process() -> int:
         return process_of_run(given[0][0]).pid
 
-    watch = alert_watch(docs, lineage_watch(lambda: given[0][0].run.job_name))
+    watch = alert_watch(lineage_watch(lambda: given[0][0].run.job_name))
     workspace = replace(looks, session=session, process=process, accepted=accepted, tell=tell, watch=watch)
 
     def opened(context: StageContext, spark: LazyPySparkResource) -> Workspace:

@@ -51,11 +51,8 @@ _AT_WORK = [
 _NOT_ENDED = [DagsterRunStatus.QUEUED, *_AT_WORK]
 
 
-def live_schedule(workspace: Workspace, job: str, docs: str = "") -> ScheduleDefinition:
-    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do.
-
-    `docs` is the address at which the pages of checks are served, for messages about alerts.
-    """
+def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
+    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do."""
     name, cron = workspace.spec.name, str(workspace.spec.schedule)
 
     @schedule(
@@ -68,13 +65,13 @@ def live_schedule(workspace: Workspace, job: str, docs: str = "") -> ScheduleDef
     )
     def at_its_times(context: ScheduleEvaluationContext) -> RunRequest | SkipReason:
         show_days_first(context.instance, workspace)
-        alert_look(workspace, docs)
+        alert_look(workspace)
         return _decided(look(workspace), workspace, job, context)
 
     return at_its_times
 
 
-def live_sensor(workspace: Workspace, job: str, given: OnNewInput, docs: str = "") -> SensorDefinition:
+def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefinition:
     """Build the sensor of a pipeline with `on_new_input`: a run as soon as there is something to do."""
     name, every = workspace.spec.name, given.on_new_input
 
@@ -87,7 +84,7 @@ def live_sensor(workspace: Workspace, job: str, given: OnNewInput, docs: str = "
         description=f"Looks for input of {name} every {format_duration(every)}, without Spark, and runs it.",
     )
     def on_new_input(context: SensorEvaluationContext) -> RunRequest | SkipReason:
-        alert_look(workspace, docs)  # results get old also where nothing comes
+        alert_look(workspace)  # results get old also where nothing comes
         seen = signature(workspace)
         if workspace.spec.alerts.freshness is not None:  # days become late by the clock alone
             seen = f"{seen} {workspace.clock.now():%Y-%m-%dT%H}"

@@ -117,11 +117,11 @@ def rebuild_jobs(
     def stage(context: dg.OpExecutionContext, config: RebuildSettings | RejudgeSettings) -> Iterator[dg.Output[None]]:
         say_who_runs(context)
         session = partial(open_session, choice, tell or context.log.info)
-        watch = alert_watch(settings.data_docs, lineage_watch(lambda: context.job_name))
+        watch = alert_watch(lineage_watch(lambda: context.job_name))
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
-        telling = Telling(context.instance, under_run(context), settings.data_docs)
+        telling = Telling(context.instance, under_run(context))
         done = _rebuilt(workspace, context.run_id, config, telling)
-        alert_look(workspace, settings.data_docs)  # the checks of what it made come after its commit
+        alert_look(workspace)  # the checks of what it made come after its commit
         if done is None:
             context.log.info("nothing needs the past")
             yield dg.Output(None)

@@ -131,7 +131,7 @@ def run_pipeline(
     Raises:
         TidemarkError: Anything prevents it, see its subclasses.
     """
-    watch = alert_watch(settings.data_docs, lineage_watch(lambda: job_name(file)))
+    watch = alert_watch(lineage_watch(lambda: job_name(file)))
     workspace = Workspace(file, settings.warehouse, watch=watch)
     report = RunReport()
     workspace.ensure_whole()
@@ -155,7 +155,7 @@ def run_pipeline(
         if not _has_work(workspace, found, options, ends):
             tell_dagster(instance, file, found.held_back)
             show_days_first(instance, workspace)
-            alert_look(workspace, settings.data_docs)
+            alert_look(workspace)
             return report
         import_ahead()  # while Spark starts, which leaves a core free
         open_session(choice.for_short_run() if _is_short(workspace, found, options) else choice, tell)

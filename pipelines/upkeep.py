@@ -1,4 +1,4 @@
-"""Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old pages of checks, no old runs.
+"""Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old checks, no old runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
 the job. Not here: a table (resources/delta/files.py), the command's words (commands/operating.py).
@@ -19,7 +19,7 @@ from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
 from tidemark.resources.delta.files import Size, compact, keep_readable, mend_bounds, size_of, vacuum
 from tidemark.resources.delta.undoing import same_rows
-from tidemark.resources.quality.data_docs import forget_pages
+from tidemark.resources.quality.failures import forget_failures
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.columns import TIMESTAMP
@@ -55,10 +55,10 @@ class Kept:
 
 @dataclass(frozen=True)
 class Upkeep:
-    """The result of the upkeep of a pipeline: of each table, and how many pages of checks and runs were deleted."""
+    """The result of the upkeep of a pipeline: of each table, and how many files of failed checks and runs went."""
 
     tables: tuple[Kept, ...]
-    pages: int
+    failures: int
     runs: int
 
     @property
@@ -85,7 +85,7 @@ def maintain(
     instance: dg.DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Upkeep:
-    """Join small files; delete obsolete ones, and pages of checks and runs that are old.
+    """Join small files; delete obsolete ones, and failed checks and runs that are old.
 
     The last commit stays readable, so does every commit that is younger than `retain`, and the state from which
     backfills begin.
@@ -97,12 +97,12 @@ def maintain(
     workspace, spec = Workspace(file, settings.warehouse, tell=tell), file.spec
     kept = keep_up(workspace, retain)
     before = workspace.clock.now() - retain
-    pages = forget_pages(workspace.folder, before) if workspace.exists else 0
+    failures = forget_failures(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
     jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "maintain")), BY_HAND)
-    return Upkeep(kept, pages, forget_runs(file, instance, jobs, before, settings.dagster_home))
+    return Upkeep(kept, failures, forget_runs(file, instance, jobs, before, settings.dagster_home))
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
@@ -155,22 +155,24 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
 class UpkeepSettings(dg.Config):
     """Run config of the job."""
 
-    retain: str = Field("7 days", description="For how long commits stay readable, and runs and pages are kept.")
+    retain: str = Field(
+        "7 days", description="For how long commits stay readable, and runs and failed checks are kept."
+    )
 
 
 def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
     """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
     name = file.spec.name
 
-    @dg.op(name=f"{name}__maintain", description="Looks after the tables, the pages of checks and the runs.")
+    @dg.op(name=f"{name}__maintain", description="Looks after the tables, the failed checks and the runs.")
     def look_after(context: dg.OpExecutionContext, config: UpkeepSettings) -> None:
         retain = parse_duration(config.retain)
         done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
         before, after = done.files
         numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
-        context.add_output_metadata({**numbers, "pages_deleted": done.pages, "runs_deleted": done.runs})
+        context.add_output_metadata({**numbers, "failures_deleted": done.failures, "runs_deleted": done.runs})
 
-    about = f"Looks after {name}: joins small files, deletes old files, pages and runs. Beside its runs."
+    about = f"Looks after {name}: joins small files, deletes old files, failed checks and runs. Beside its runs."
     return job_of(look_after, f"{name}_maintain", about)
 
 

@@ -56,8 +56,6 @@ class Settings:
         dagster_home: Folder of Dagster's runs and events (`DAGSTER_HOME`).
         spark: The Spark that computes (`TIDEMARK_SPARK`): the URL of a Spark Connect server, `sc://…`, or what Spark
             calls a master; None if it is not set.
-        data_docs: Address at which the pages of Great Expectations are served, so that they can be linked
-            (`TIDEMARK_DATA_DOCS`); empty if they are not served.
         spark_ui: Whether the operator asked for Spark's UI.
     """
 
@@ -65,7 +63,6 @@ class Settings:
     specs: Path
     dagster_home: Path
     spark: str | None = None
-    data_docs: str = ""
     spark_ui: bool = False
 
 
@@ -87,7 +84,6 @@ def from_environment(
         specs=Path(os.environ.get("TIDEMARK_SPECS") or default_specs).absolute(),
         dagster_home=Path(os.environ.get("DAGSTER_HOME") or ".dagster").resolve(),
         spark=spark or os.environ.get(SPARK_VARIABLE) or None,
-        data_docs=os.environ.get("TIDEMARK_DATA_DOCS", "").rstrip("/"),
         spark_ui=spark_ui,
     )
 

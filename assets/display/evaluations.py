@@ -1,6 +1,6 @@
-"""The results of checks as Dagster shows them: a verdict, its severity, what was counted, a link to the page.
+"""The results of checks as Dagster shows them: a verdict, its severity, what was counted.
 
-Not here: the checks (../checks.py), the pages (resources/quality/data_docs.py).
+Not here: the checks (../checks.py), what is kept of failed ones for messages (resources/quality/failures.py).
 """
 
 from collections.abc import Sequence
@@ -9,22 +9,15 @@ import dagster as dg
 
 from tidemark.assets.display import metadata as show
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.places.place import Place
 from tidemark.resources.quality.checks import Checked
-from tidemark.resources.quality.data_docs import address_of, write_page
+from tidemark.resources.quality.failures import write_failures
 from tidemark.resources.workspace import Workspace
 
 
-def page_of(workspace: Workspace, name: str, plan: Plan, done: Sequence[Checked], docs: str) -> show.Metadata:
-    """Write the page of an asset's checks; return what leads from their results to the batch and the page.
-
-    `docs` is the address at which the pages are served, or empty.
-    """
-    page = write_page(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
-    found: show.Metadata = {"batch": show.number_of(plan)}
-    if page is not None:
-        found["data_docs"] = _link(page, workspace.folder, docs)
-    return found
+def noted(workspace: Workspace, name: str, plan: Plan, done: Sequence[Checked]) -> show.Metadata:
+    """Keep the checks of an asset that failed, for messages; return what leads from their results to the batch."""
+    write_failures(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
+    return {"batch": show.number_of(plan)}
 
 
 def evaluation_of(
@@ -52,9 +45,3 @@ def _details(checked: Checked) -> show.Metadata:
     if checked.sample:
         found["sample"] = show.rows_as_table(checked.sample)
     return found
-
-
-def _link(page: Place, pipeline: Place, address: str) -> dg.MetadataValue[str]:
-    """Return the place where the page of the checks can be read; a browser opens no file from Dagster's pages."""
-    found = address_of(page, pipeline, address)
-    return dg.MetadataValue.url(found) if address else dg.MetadataValue.path(found)

@@ -18,7 +18,7 @@ from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import show_days_held, tell_days
 from tidemark.assets.day_versions import data_version, stage_version
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.evaluations import evaluation_of, page_of
+from tidemark.assets.display.evaluations import evaluation_of, noted
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.runs import Report, key
 from tidemark.assets.windows import rows_by_day
@@ -38,12 +38,10 @@ class Telling:
     Attributes:
         instance: Its instance.
         report: Reports under the run that rebuilds.
-        docs: The address at which the pages of checks are served; empty if they are not.
     """
 
     instance: dg.DagsterInstance
     report: Report
-    docs: str = ""
 
 
 def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mapping[str, int]) -> None:
@@ -105,7 +103,7 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str) -> None:
     last = workspace.batches.last_commit("process")
     assert last is not None  # there is nothing to rebuild otherwise
     done = list(_checked(shadow, name, last))
-    about = page_of(workspace, name, last.plan, done, telling.docs)
+    about = noted(workspace, name, last.plan, done)
     for checked in done:
         telling.report(evaluation_of(asset, checked, about, blocks=checked.expectation.blocking))
     repeated = {checked.expectation for checked in done}

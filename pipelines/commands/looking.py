@@ -104,7 +104,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
             failed.extend(why for why in answers.values() if why)
             return
         workspace.ensure_whole()
-        found = alert_messages.notify(workspace, settings.data_docs, deliver)
+        found = alert_messages.notify(workspace, deliver)
         for sentence in found:
             say(f"{name}: {sentence}")
         if not found:

@@ -338,7 +338,7 @@ def changes(
 
     [file] = read_specs([spec], overrides)
     settings, name = known_settings(warehouse) if reason is None else settings_of(warehouse), file.spec.name
-    watch = alert_watch(settings.data_docs, lineage_watch(lambda: None))
+    watch = alert_watch(lineage_watch(lambda: None))
     workspace = Workspace(file, settings.warehouse, watch=watch)
     if reason is None:
         found = workspace.changes_by_others
@@ -366,14 +366,14 @@ def changes(
     metavar="DURATION",
     default="7 days",
     show_default=True,
-    help="For how long commits stay readable, and Dagster's runs and pages of checks are kept; at least 1 hour.",
+    help="For how long commits stay readable, and Dagster's runs and failed checks are kept; at least 1 hour.",
 )
 @overrides_option
 @says_errors
 def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str, overrides: tuple[str, ...]) -> None:
     """Join small files, delete old ones, also while pipelines run.
 
-    It changes no rows and needs no Spark. Deleted are files of old versions of tables, pages of checks, and Dagster's
+    It changes no rows and needs no Spark. Deleted are files of old versions of tables, failed checks, and Dagster's
     runs. The last commit stays readable, and each that is younger than --retain.
 
     Exit status: 0 done; 1 a failure; 2 bad spec or usage.
@@ -411,8 +411,8 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
             freed = f"{one.freed:>14,} bytes freed" if one.freed else ""
             put(f"  {one.table:<{width}}  {one.before.files:>7,} -> {one.after.files:<7,}{freed}".rstrip())
     put(
-        f"older than {format_duration(retain)}: {done.freed:,} bytes of files, {done.pages} page(s) of checks and "
-        f"{done.runs} run(s) of Dagster deleted"
+        f"older than {format_duration(retain)}: {done.freed:,} bytes of files, {done.failures} file(s) of failed "
+        f"checks and {done.runs} run(s) of Dagster deleted"
     )
     put(f"tables: {done.bytes[0]:,} bytes, {done.bytes[1]:,} now")
     # Backfills begin with the old versions of this one.

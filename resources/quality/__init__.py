@@ -1,4 +1,4 @@
-"""Great Expectations over measured counts, and its pages.
+"""Great Expectations over measured counts, and what stays of failed checks.
 
 Here: all that knows Great Expectations. Not here: the measurements (assets/).
 """

@@ -75,7 +75,6 @@ class Checked:
         note: The comparison, in words; may be empty.
         measured: All compared counts.
         numbers: The numbers that Dagster plots over runs, by name.
-        result: The result of Great Expectations, for its Data Docs; None if there was nothing to compare.
     """
 
     expectation: Expectation
@@ -85,7 +84,6 @@ class Checked:
     note: str = ""
     measured: tuple[Measured, ...] = ()
     numbers: Mapping[str, float] = field(default_factory=dict)
-    result: Any = field(default=None, repr=False, compare=False)
 
     @property
     def passed(self) -> bool:
@@ -132,7 +130,7 @@ def check(
     counts = _counts().get_batch({"dataframe": frame})
     result = counts.validate(wanted, result_format="BASIC")
     if result.success:
-        return Checked(expectation, (), note=note, measured=tuple(measured), result=result)
+        return Checked(expectation, (), note=note, measured=tuple(measured))
     result = counts.validate(  # which of them differ: it takes half as long again
         wanted, result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]}
     )
@@ -140,7 +138,7 @@ def check(
         raise RuntimeError(f"check {expectation.name} could not run: {result.exception_info}")
     differing = {row["subject"] for row in result.result["unexpected_index_list"]}
     broken = tuple(one for one in measured if one.subject in differing)
-    return Checked(expectation, broken, tuple(sample()), note=note, measured=tuple(measured), result=result)
+    return Checked(expectation, broken, tuple(sample()), note=note, measured=tuple(measured))
 
 
 @cache

@@ -25,7 +25,7 @@ from tidemark.pipelines.launching import live_sensor
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
 from tidemark.resources.quality.checks import Expectation, Measured, check
-from tidemark.resources.quality.data_docs import write_page
+from tidemark.resources.quality.failures import write_failures
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec.automation import OnNewInput
 
@@ -53,14 +53,14 @@ def shop_in(folder: Path, alerts: str = NOTIFY) -> Shop:
 
 
 def checked(shop: Shop, batch: int, expectation: Expectation = RATE, *, lost: int, is_error: bool = False) -> None:
-    """Write the page of a batch's checks: one that counts what was lost."""
+    """Write the checks of a batch that failed: one counts what was lost."""
     done = check(expectation, [Measured("records lost", 0, lost)])
     done = type(done)(**{**vars(done), "is_error": is_error})
-    write_page(shop.folder / "warehouse" / "shop", "dead_letters", batch, [done], START + timedelta(seconds=2))
+    write_failures(shop.folder / "warehouse" / "shop", "dead_letters", batch, [done], START + timedelta(seconds=2))
 
 
-def look(shop: Shop, docs: str = "") -> None:
-    alert_look(shop.workspace, docs)
+def look(shop: Shop) -> None:
+    alert_look(shop.workspace)
 
 
 def titles(hook: Receiver) -> list[str]:
@@ -98,10 +98,10 @@ def test_each_change_of_state_is_one_message(tmp_path: Path, hook: Receiver) -> 
     assert [message["type"] for message in hook.got] == ["warning", "failure", "warning", "success"]
 
 
-def test_a_message_says_what_was_found_what_to_do_and_where_the_page_is(tmp_path: Path, hook: Receiver) -> None:
+def test_a_message_says_what_was_found_and_what_to_do(tmp_path: Path, hook: Receiver) -> None:
     shop = shop_in(tmp_path)
     checked(shop, 1, lost=3)
-    look(shop, "https://docs.example.org")
+    look(shop)
     [message] = hook.got
     sentence, _, *rest = message["message"].splitlines()
     assert sentence == (
@@ -109,15 +109,14 @@ def test_a_message_says_what_was_found_what_to_do_and_where_the_page_is(tmp_path
         "Found records lost: 3; expected none. To do: look at `dead_letters`."
     )
     assert rest[:2] == ["Check: rate", f"Pipeline: shop, {tmp_path / 'warehouse' / 'shop'}"]
-    assert rest[2].startswith("Page: https://docs.example.org/shop/validations/shop/dead_letters/batch-1/")
-    assert rest[3].startswith("Message: ")
+    assert rest[2].startswith("Message: ")
 
 
 def test_a_batch_that_a_blocking_check_holds_back_is_an_error_until_it_is_committed(
     tmp_path: Path, hook: Receiver
 ) -> None:
     shop = shop_in(tmp_path)
-    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch(""))
+    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch())
     of_spec: dict[str, Any] = {"first_seq": 10, "end_seq": 10, "fingerprint": shop.file.spec.fingerprint()}
     plan = planned(watched.batches, now=START, **of_spec)
     checked(shop, 2, ORDER, lost=1)
@@ -140,7 +139,7 @@ def test_a_commit_is_looked_at_once_its_records_were_judged(
 ) -> None:
     shop = shop_in(tmp_path)
     checked(shop, 1 if kind == "ingest" else 2, lost=3)
-    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch(""))
+    watched = Workspace(shop.file, tmp_path / "warehouse", watch=alert_watch())
     plan = planned(watched.batches, kind, first_seq=10, end_seq=10, fingerprint=shop.file.spec.fingerprint())
     shop.leave_watermark(2)
     versions = {table: shop.lake.version(table) for table in watched.tables}
@@ -201,7 +200,7 @@ def test_a_process_that_dies_between_a_commit_and_its_message_loses_nothing(tmp_
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        alert_messages.notify(shop.workspace, "", dies)
+        alert_messages.notify(shop.workspace, dies)
     look(shop)
     assert titles(hook) == ["shop: warning, rate"]
 
@@ -285,7 +284,7 @@ def test_a_mail_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "few records are lost" in mail.replace("=\r\n", "")
 
 
-def test_states_are_kept_beside_the_pages_of_checks_and_hold_no_url(tmp_path: Path, hook: Receiver) -> None:
+def test_states_are_kept_next_to_failed_checks_and_hold_no_url(tmp_path: Path, hook: Receiver) -> None:
     shop = shop_in(tmp_path)
     checked(shop, 1, lost=3)
     look(shop)
@@ -294,6 +293,22 @@ def test_states_are_kept_beside_the_pages_of_checks_and_hold_no_url(tmp_path: Pa
     assert SECRET not in text
     assert hook.url.rpartition(":")[2] not in text
     assert BatchLog(shop.lake).pending() is None
+
+
+def test_states_that_an_earlier_version_noted_with_pages_are_read(tmp_path: Path, hook: Receiver) -> None:
+    shop = shop_in(tmp_path)
+    noted = tmp_path / "warehouse" / "shop" / "_quality" / "notified.json"
+    noted.parent.mkdir()
+    state = {
+        "level": "warn",
+        "changes": 1,
+        "sentence": "old",
+        "page": "/p.html",
+        "delivered": {"ALERTS_HOOK": "warn"},
+    }
+    noted.write_text(json.dumps({"rate": state}))
+    look(shop)
+    assert titles(hook) == ["shop: resolved, rate"]
 
 
 def test_dagsters_sensor_looks_also_where_nothing_has_come(tmp_path: Path, hook: Receiver) -> None:

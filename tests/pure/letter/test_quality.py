@@ -1,111 +1,96 @@
-"""Great Expectations: one check after the other, in a process that Dagster started, and its pages, the Data Docs."""
+"""Great Expectations: one check after the other, in a process that Dagster started; what stays of failed checks."""
 
-import re
+import json
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from markupsafe import escape
 
 from tests import ROOT
-from tidemark.resources.places.place import relative
-from tidemark.resources.quality import data_docs
-from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
-from tidemark.resources.quality.data_docs import FOLDER, docs_folder, failed_checks, forget_pages, write_page
+from tidemark.resources.quality import failures
+from tidemark.resources.quality.checks import Expectation, Measured, check
+from tidemark.resources.quality.failures import (
+    FOLDER,
+    FailedCheck,
+    failed_checks,
+    failed_results,
+    forget_failures,
+    write_failures,
+)
 
 EVEN = Expectation("even", holds="every number is even", remedy="add one")
 HOSTILE = '<script>alert("$x ${y}")</script>'
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def write(pipeline: Path, batch: int, *, found: int = 0, asset: str = "dead_letters", minutes: int = 0) -> Path:
-    done = check(EVEN, [Measured("odd numbers", 0, found)], lambda: [{"text": HOSTILE}])
-    page = write_page(pipeline, asset, batch, [done], START + timedelta(minutes=minutes))
-    assert isinstance(page, Path)
-    return page
+def write(pipeline: Path, batch: int, *, lost: int = 1, asset: str = "dead_letters", minutes: int = 0) -> None:
+    done = check(EVEN, [Measured("odd numbers", 0, lost)], lambda: [{"text": HOSTILE}])
+    write_failures(pipeline, asset, batch, [done], START + timedelta(minutes=minutes))
 
 
-def pages(pipeline: Path) -> list[str]:
-    return sorted(page.stem for page in docs_folder(pipeline).glob("validations/**/*.html"))
-
-
-def index(pipeline: Path) -> str:
-    return (docs_folder(pipeline) / "index.html").read_text()
-
-
-def test_a_page_tells_what_was_expected_what_was_found_and_what_to_do(tmp_path: Path) -> None:
-    page = write(tmp_path / "shop", 7, found=3).read_text()
-    for said in ("Expected: every number is even.", "Found odd numbers: 3; expected none", "To do: add one."):
-        assert said in page
-    for said in ("shop/dead_letters", "batch-7", "Failed"):
-        assert said in page
-    assert HOSTILE not in page
-    assert escape(HOSTILE) in page
-    assert "Succeeded" in write(tmp_path / "shop", 8, minutes=1).read_text()
-
-
-def test_the_pages_need_no_network(tmp_path: Path) -> None:
-    page = write(tmp_path / "shop", 7, found=3)
-    for file in (page, docs_folder(tmp_path / "shop") / "index.html"):
-        text = file.read_text()
-        assert "//" not in text.replace(HOSTILE, "")
-        assert "default-src 'none'" in text
-    [up] = re.findall('href="([^"]*index.html)"', page.read_text())
-    assert (page.parent / up).resolve() == docs_folder(tmp_path / "shop") / "index.html"
+def batches(pipeline: Path) -> list[str]:
+    return sorted(file.stem for file in (pipeline / FOLDER).glob("**/*.json"))
 
 
 def test_what_failed_of_an_attempt_can_be_read_back(tmp_path: Path) -> None:
-    write(tmp_path, 7, found=3)
-    [said] = failed_checks(tmp_path, 7, since=START)
-    assert said.startswith("check even: Expected: every number is even. Found odd numbers: 3; expected none")
-    assert HOSTILE in said
+    write(tmp_path, 7, lost=3)
+    [sentence] = failed_checks(tmp_path, 7, since=START)
+    assert sentence.startswith("check even: Expected: every number is even. Found odd numbers: 3; expected none")
+    assert HOSTILE in sentence
     assert failed_checks(tmp_path, 7, since=START + timedelta(seconds=1)) == []
     assert failed_checks(tmp_path, 8, since=START) == []
 
 
-def test_the_index_leads_to_every_page_and_a_batch_that_is_checked_again_has_two(tmp_path: Path) -> None:
-    found = [write(tmp_path, 1, found=1), write(tmp_path, 1, minutes=1), write(tmp_path, 2, asset="ordered_events")]
-    assert [page for page in found if relative(page, docs_folder(tmp_path)) not in index(tmp_path)] == []
-    assert pages(tmp_path) == ["batch-1", "batch-1", "batch-2"]
+def test_checks_that_pass_leave_no_file(tmp_path: Path) -> None:
+    write(tmp_path, 1, lost=0)
+    assert not (tmp_path / FOLDER).exists()
 
 
-def test_what_a_killed_process_has_left_half_written_spoils_no_other_page(tmp_path: Path) -> None:
+def test_what_an_earlier_version_wrote_of_a_batch_is_read(tmp_path: Path) -> None:
+    """Great Expectations wrote the result of each check, with more keys."""
+    passed = {"success": True, "expectation_config": {"description": "odd: all is well", "meta": {"level": "error"}}}
+    failed = {"success": False, "expectation_config": {"description": "even: 3 are odd", "meta": {"level": "warn"}}}
+    run = {"run_id": {"run_name": "batch-7", "run_time": START.isoformat()}, "great_expectations_version": "1.24.1"}
+    file = tmp_path / FOLDER / "results/shop/dead_letters/batch-7/20260101T000000.000000Z/batch-7.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps({"meta": run, "results": [passed, failed], "success": False}))
+    assert failed_results(tmp_path, 7, since=START) == [FailedCheck("even", "warn", "even: 3 are odd")]
+
+
+def test_what_a_killed_process_has_left_half_written_spoils_no_other_result(tmp_path: Path) -> None:
     write(tmp_path, 1)
     write(tmp_path, 2, minutes=1)
-    for file in [*(tmp_path / FOLDER).glob("results/**/batch-1.json"), *docs_folder(tmp_path).glob("**/*.html")]:
-        file.write_text(file.read_text()[:100])
-    assert "even" in write(tmp_path, 3, minutes=2).read_text()
-    assert "batch-2" in index(tmp_path)
-    assert "batch-3" in index(tmp_path)
+    [file] = (tmp_path / FOLDER).glob("results/**/batch-1.json")
+    file.write_text(file.read_text()[:100])
+    write(tmp_path, 3, minutes=2)
+    assert [len(failed_checks(tmp_path, batch, since=START)) for batch in (1, 2, 3)] == [0, 1, 1]
 
 
-def test_the_newest_pages_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_docs, "KEPT", 2)
+def test_the_newest_failures_of_an_asset_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failures, "KEPT", 2)
     write(tmp_path, 0, asset="ordered_events")
     for batch in range(4):
         write(tmp_path, batch, minutes=batch)
-    assert pages(tmp_path) == ["batch-0", "batch-2", "batch-3"]
-    assert len(list((tmp_path / FOLDER / "results").glob("**/*.json"))) == 3
-    assert "batch-1" not in index(tmp_path)
+    assert batches(tmp_path) == ["batch-0", "batch-2", "batch-3"]
 
 
-def test_old_pages_are_forgotten_but_for_the_newest_of_each_asset(tmp_path: Path) -> None:
-    assert forget_pages(tmp_path / "no_such", START) == 0
+def test_old_failures_are_forgotten_but_for_the_newest_of_each_asset_and_so_are_pages_of_earlier_versions(
+    tmp_path: Path,
+) -> None:
+    assert forget_failures(tmp_path / "no_such", START) == 0
     write(tmp_path, 0, asset="ordered_events")
+    page = tmp_path / FOLDER / "data_docs" / "index.html"
+    page.parent.mkdir()
+    page.write_text("a page")
     for batch in range(3):
         write(tmp_path, batch, minutes=batch)
-    assert forget_pages(tmp_path, START + timedelta(minutes=1)) == 1
-    assert pages(tmp_path) == ["batch-0", "batch-1", "batch-2"]
-    assert forget_pages(tmp_path, START + timedelta(days=1)) == 1
-    assert pages(tmp_path) == ["batch-0", "batch-2"]
-    assert "batch-1" not in index(tmp_path)
-
-
-def test_what_measured_nothing_has_no_page(tmp_path: Path) -> None:
-    assert write_page(tmp_path, "dead_letters", 1, [Checked(EVEN, ())], START) is None
-    assert not (tmp_path / FOLDER).exists()
+    assert forget_failures(tmp_path, START + timedelta(minutes=1)) == 1
+    assert batches(tmp_path) == ["batch-0", "batch-1", "batch-2"]
+    assert forget_failures(tmp_path, START + timedelta(days=1)) == 1
+    assert batches(tmp_path) == ["batch-0", "batch-2"]
+    assert not page.parent.exists()
 
 
 PROGRAM = """

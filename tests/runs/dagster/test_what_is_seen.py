@@ -107,9 +107,6 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     assert isinstance(check["counts"], TableMetadataValue)
     counts = {row.data["subject"]: row.data for row in check["counts"].records}
     assert counts["records of the log"] == {"subject": "records of the log", "expected": "100", "found": "100"}
-    page = Path(str(check["data_docs"].value))
-    assert page.is_relative_to(Path(str(settings.warehouse), "shown", "_quality", "data_docs"))
-    assert "records = ordered + held + dead letters" in page.read_text()
     numbers = [metadata[f"lateness_{name}_seconds"].value for name in ("p50", "p90", "p99", "max")]
     assert numbers == sorted(numbers)
     for picture in ("watermark_against_arrival", "lateness"):
