@@ -23,7 +23,6 @@ from tidemark.assets.recount.window_checks import (
     HAVING,
     ONE_FINAL_ROW,
     SUM_OVERFLOW,
-    WINDOW_RECOUNT,
     asked_of,
     check_windows,
     some_rows,
@@ -80,7 +79,7 @@ CONSISTENT_DEAD_LETTERS = Expectation(
 
 CHECKS: Mapping[str, tuple[Expectation, ...]] = {
     tables.ORDERED_EVENTS: (ORDER, BEHIND_WATERMARK),
-    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, WINDOW_RECOUNT, SUM_OVERFLOW, HAVING),
+    "window_results": (ONE_FINAL_ROW, DENSE_REVISIONS, SUM_OVERFLOW, HAVING),
     tables.DEAD_LETTERS: (RECOUNT, CONSERVATION, CONSISTENT_DEAD_LETTERS),
 }
 """The checks of each asset, in the order in which they run."""

@@ -1,33 +1,32 @@
 """An independent recount of late drops, from the arrival log alone, without code of the pipeline's rules.
 
-Here: the rules in numbers; event times and duplicates in SQL; watermarks in SQL, with silences and periods of
-emission, or of one timeline by its largest time so far, or by a walk through its splits. Not here: what the recount
-is compared with (assets/recount/), and any code of `timeops` (an import contract forbids it): its mistakes must not
-be repeated here.
+Here: the rules in numbers; in SQL event times, what each record says by itself, and duplicates; one loop over the
+records of each timeline, which keeps its watermark. Not here: what the recount is compared with (assets/recount/),
+and any code of `timeops` (an import contract forbids it): its mistakes must not be repeated here.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush, heapreplace
+from datetime import date, datetime, timedelta
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
 _FIRST_US = -62135596800000000  # the year 0001
-_EARLIER = "ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-_EARLIER_BLOCKS = "ORDER BY block ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-_OF_SPLITS = ("line", "seq", "source", "part", "clock_now", "t")
-_ROWS_AT_ONCE = 100_000
+_NONE, _MOST = -(2**63), 2**63 - 1
 _PIECE = 2_000_000  # records that Spark is asked for at once: the process has the rest of a batch in memory too
-_NONE = np.iinfo(np.int64).min
+_COMPILED_FROM = 200_000  # records: to load the compiler takes as long as the loop over these does without it
 _Split = tuple[str, str | None]  # source and split
+_Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -105,10 +104,9 @@ class RecountRules:
     waited_us: int
 
     @property
-    def publishes_silences(self) -> bool:
-        """Return whether periods of emission publish watermarks that the clock sets."""
-        moves = self.idle is not None or self.clock_tolerance_us is not None
-        return moves and self.emit_every_us is not None
+    def follows_clock(self) -> bool:
+        """Return whether the clock of a record decides what it meets."""
+        return any(us is not None for us in (self.idle, self.clock_tolerance_us, self.emit_every_us))
 
 
 def recount(
@@ -117,7 +115,6 @@ def recount(
     rules: RecountRules,
     timelines: pa.Table,
     *,
-    frame: Callable[[pa.Table], DataFrame],
     compute: Callable[[DataFrame], DataFrame],
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
@@ -131,8 +128,7 @@ def recount(
         timelines: `_timeline`, and before the first record of the range `watermark` (as seen last), `computed` (as
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
             them.
-        frame: Returns rows that the driver has as a frame.
-        compute: Computes a frame that a query reads several times, and returns the same rows.
+        compute: Computes a frame that several queries read, and returns the same rows.
         told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
             they are near the records of the range.
@@ -142,10 +138,54 @@ def recount(
         (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
         `out_of_order` (dropped), `below` (met by rule 3 under any policy).
     """
-    times = log.select(
+    frames = {"log": _times(log, rules)}
+    if told is not None and first_times is not None:
+        frames |= {"told": told, "first_times": first_times}
+    outcomes = _outcomes(rules)
+    records = log.sparkSession.sql(_records(rules, outcomes), None, **frames)
+    # What a timeline keeps besides its watermark goes through no piece: then all records are asked for at once.
+    keeps_more = rules.follows_clock or rules.uses_splits or bool(rules.over)
+    bounds: list[int | None] = [None, *([] if keeps_more else seqs[_PIECE::_PIECE]), None]
+    if rules.deduplicate_by and len(bounds) > 2:
+        records = compute(records)  # else each piece would look for duplicates among all
+    found = dict.fromkeys(["records", *outcomes, "below"], 0)
+    for first, end in pairwise(bounds):
+        low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
+        rows = _in_order(records.where(f"{low} AND {high}").toArrow())
+        below = below_watermark(rows, timelines, rules)
+        found["records"] += len(rows)
+        found["below"] += int(np.count_nonzero(below))
+        for place, name in enumerate(outcomes):
+            found[name] += int(np.count_nonzero(rows["flags"].to_numpy() & (1 << place)))
+        if len(bounds) > 2:
+            timelines = _risen(rows, timelines, rules)
+    return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
+
+
+def _in_order(rows: pa.Table) -> pa.Table:
+    return rows.sort_by("seq") if (np.diff(rows["seq"].to_numpy()) < 0).any() else rows
+
+
+def _risen(rows: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table:
+    """Return the one timeline that has nothing but a watermark after some records."""
+    [source] = rules.sources
+    highest, before = pc.max(rows["t"]).as_py(), timelines["computed"].to_pylist()
+    risen = [us for us in before if us is not None]
+    risen += [] if highest is None else [max(highest - source.out_of_orderness_us, _FIRST_US)]
+    after = [max(risen, default=None)]
+    return pa.table(
+        {"_timeline": ["[]"], "watermark": pa.array(after, pa.int64()), "computed": pa.array(after, pa.int64())}
+    )
+
+
+# What a record says by itself, in SQL.
+
+
+def _times(log: DataFrame, rules: RecountRules) -> DataFrame:
+    return log.select(
         F.col("_arrival_seq").alias("seq"),
         F.unix_micros("_arrival_time").alias("a"),
-        F.unix_micros("_clock").alias("clock_now"),
+        F.unix_micros("_clock").alias("clock"),
         F.col("_malformed").isNotNull().alias("malformed"),
         F.col("_source").alias("source"),
         F.col("_split").alias("part"),
@@ -153,62 +193,6 @@ def recount(
         F.expr(_timeline(rules)).alias("line"),
         F.expr(_key_of(rules.deduplicate_by)).alias("key"),
     )
-    frames = {"log": times}
-    if told is not None and first_times is not None:
-        frames |= {"told": told, "first_times": first_times}
-    follows_clock = rules.emit_every_us is not None or rules.idle is not None
-    if follows_clock or rules.uses_splits or rules.over:
-        frames["timelines"] = frame(timelines)
-    if follows_clock or rules.uses_splits:
-        # Spark plans a named part of a query anew wherever it is used: the records would be, a dozen times.
-        frames["records"] = compute(_query(f"{_watched(rules)} SELECT * FROM {_records_of(rules)}", frames))
-        records = f"WITH {_records_of(rules)} AS (SELECT * FROM {{records}})"
-        if rules.publishes_silences:
-            records += f", {_watched_with_watchers(rules)}"
-        if rules.uses_splits:
-            asked = _query(f"{records} SELECT {', '.join(_OF_SPLITS)} FROM watched WHERE active", frames)
-            frames["of_splits"] = frame(_lowest_of_splits(asked.toArrow(), timelines, rules))
-        found = _one_row(f"{records}, {_below(rules)}, {_with_outcomes(rules)}", frames)
-    elif rules.over:  # many timelines share the work among the cores
-        found = _one_row(f"{_watched(rules)}, {_in_order(rules)}", frames)
-    else:
-        found = _of_one_timeline(rules, frames, seqs, timelines, compute)
-    return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
-
-
-def _query(text: str, frames: Mapping[str, DataFrame]) -> DataFrame:
-    return frames["log"].sparkSession.sql(text, None, **frames)
-
-
-def _one_row(text: str, frames: Mapping[str, DataFrame]) -> dict[str, int]:
-    return _query(text, frames).collect()[0].asDict()
-
-
-def _records_of(rules: RecountRules) -> str:
-    """Return the name that records have in SQL; `watched` may be records with watchers between them."""
-    return "events" if rules.publishes_silences else "watched"
-
-
-def _watched(rules: RecountRules) -> str:
-    """Return SQL that begins a query: records, see `_records_of`, in which `t` is null unless it moves W."""
-    unit = rules.unit_us
-    early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
-    return f"""
-WITH timed AS (
-  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
-  FROM {{log}}
-), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
-  SELECT line, seq, source, part, clock_now, untimed, duplicate, mistaken,
-    NOT malformed AND a IS NOT NULL AS active,
-    NOT untimed AND NOT duplicate AND {early} AS is_early,
-    NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
-    CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
-  FROM marked
-), {_records_of(rules)} AS (
-  SELECT *, clock_now AS own_clock, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
-    OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {unit}L)) AS t
-  FROM judged
-)"""
 
 
 def _outcomes(rules: RecountRules) -> dict[str, str]:
@@ -222,106 +206,35 @@ def _outcomes(rules: RecountRules) -> dict[str, str]:
     }
 
 
-def _counted(rules: RecountRules) -> str:
-    return ", ".join(["count(*) AS records", *(f"count_if({sql}) AS {n}" for n, sql in _outcomes(rules).items())])
+def _records(rules: RecountRules, outcomes: Mapping[str, str]) -> str:
+    """Return SQL of the records: `seq`, `flags` of their outcomes, `t`, which is null unless it moves W.
 
-
-def _with_outcomes(rules: RecountRules) -> str:
-    """Return SQL that ends a query with `below`: its number beside those of the outcomes."""
-    return f"""outcomes AS (
-  SELECT {_counted(rules)} FROM {_records_of(rules)}
-)
-SELECT outcomes.*, n AS below FROM outcomes CROSS JOIN below"""
-
-
-def _in_order(rules: RecountRules) -> str:
-    """Return SQL that ends a query: outcomes, and `below` by a running maximum over all records of a timeline."""
-    return f"""seen AS (
-  SELECT *, {_tolerance_of(rules)} AS tolerance, max(t) OVER (PARTITION BY line {_EARLIER}) AS largest FROM watched
-)
-SELECT {_counted(rules)}, count_if({_is_below("largest", "computed", rules)}) AS below
-FROM seen LEFT JOIN {{timelines}} ON line = _timeline"""
-
-
-def _of_one_timeline(
-    rules: RecountRules,
-    frames: Mapping[str, DataFrame],
-    seqs: range,
-    timelines: pa.Table,
-    compute: Callable[[DataFrame], DataFrame],
-) -> dict[str, int]:
-    """Count records of one timeline: SQL says what each is, and Python which of them comes below the largest t."""
-    computed_us = timelines["computed"][0].as_py() if len(timelines) else None
-    is_below = f"coalesce(t < greatest({_literal(computed_us)}, {_by_clock(rules)}), false)"
-    flags = {**_outcomes(rules), "below": is_below}
+    A record that is `active` belongs to a timeline. What only some rules ask for is there if they do.
+    """
+    early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     # They come as one number: of many rows each column takes seconds.
-    bits = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(flags.values()))
-    tolerances = {source.out_of_orderness_us for source in rules.sources}
-    tolerance = f", {_tolerance_of(rules)} AS tolerance" if len(tolerances) > 1 else ""
-    columns = f"seq, t, CAST({bits} AS TINYINT) AS flags{tolerance}"
-    records = _query(f"{_watched(rules)} SELECT {columns} FROM watched", frames)
-    if rules.deduplicate_by and len(seqs) > _PIECE:
-        records = compute(records)  # else each piece would look for duplicates among all
-    found, highest_us = Counter(dict.fromkeys(["records", *flags], 0)), _NONE
-    for first, end in pairwise([None, *seqs[_PIECE::_PIECE], None]):
-        low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
-        own, highest_us = _of_piece(records.where(f"{low} AND {high}").toArrow(), list(flags), tolerances, highest_us)
-        found.update(own)
-    return dict(found)
-
-
-def _of_piece(
-    rows: pa.Table, flags: Sequence[str], tolerances: set[int], highest_us: int
-) -> tuple[dict[str, int], int]:
-    """Count records that follow others, whose largest t is known, and return the largest t after them as well."""
-    if (np.diff(rows["seq"].to_numpy()) < 0).any():
-        rows = rows.sort_by("seq")
-    t = pc.fill_null(rows["t"], _NONE).to_numpy()
-    tolerance = pc.fill_null(rows["tolerance"], 0).to_numpy() if "tolerance" in rows.column_names else min(tolerances)
-    largest = np.maximum.accumulate(np.concatenate([[highest_us], t]))
-    seen = largest[:-1]
-    are = {name: (rows["flags"].to_numpy() & (1 << place)) != 0 for place, name in enumerate(flags)}
-    are["below"] |= (t != _NONE) & (seen != _NONE) & (t < np.maximum(seen - tolerance, _FIRST_US))
-    return {"records": len(rows), **{n: int(np.count_nonzero(one)) for n, one in are.items()}}, int(largest[-1])
-
-
-def _below(rules: RecountRules) -> str:
-    """Return SQL of `below`: the number of events that were below the watermark that they saw."""
-    if rules.uses_splits or rules.idle is not None:
-        return f"{_before_and_after(rules)}, {_below_asked(rules)}"
-    assert rules.emit_every_us is not None  # a period sees all earlier ones
-    last = _period_of("clock", rules.emit_every_us)
-    before = f"CASE WHEN block > {last} THEN greatest(watermark, computed) ELSE watermark END"
-    return f"""moving AS (
-  SELECT *, {_period_of("clock_now", rules.emit_every_us)} AS block, {_tolerance_of(rules)} AS tolerance
-  FROM watched WHERE t IS NOT NULL
-), periods AS (
-  SELECT line, block, max(max(t)) OVER (PARTITION BY line {_EARLIER_BLOCKS}) AS carried
-  FROM moving GROUP BY line, block
-), below AS (
-  SELECT count_if({_is_below("carried", before, rules)}) AS n
-  FROM moving JOIN periods USING (line, block) LEFT JOIN {{timelines}} ON line = _timeline
-)"""
-
-
-def _is_below(largest: str, before: str, rules: RecountRules) -> str:
-    """Return SQL: is an event below the watermark, by the largest t that it sees and the one before the range?"""
-    by_events = f"greatest({largest} - tolerance, IF({largest} IS NULL, NULL, {_FIRST_US}L))"
-    return f"t < greatest({before}, {by_events}, {_by_clock(rules)})"
-
-
-def _below_asked(rules: RecountRules) -> str:
-    if rules.emit_every_us is None:
-        seen = f"greatest(computed, max(greatest(before, after)) OVER (PARTITION BY line {_EARLIER}), before)"
-    else:
-        own = _period_of("clock_now", rules.emit_every_us)
-        earlier = f"PARTITION BY line ORDER BY {own} RANGE BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-        waiting = f"IF({own} > {_period_of('clock', rules.emit_every_us)}, computed, NULL)"
-        seen = f"greatest(watermark, {waiting}, max(greatest(before, after)) OVER ({earlier}))"
-    return f"""below AS (
-  SELECT count_if(t < seen) AS n
-  FROM (SELECT t, {seen} AS seen FROM asked LEFT JOIN {{timelines}} ON line = _timeline)
-)"""
+    flags = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(outcomes.values()))
+    columns = ["seq", f"CAST({flags} AS TINYINT) AS flags", "t"]
+    columns += ["clock", "active"] if rules.follows_clock else []
+    columns += ["source", "part", "clock", "active"] if rules.uses_splits else []
+    columns += ["line", "active"] if rules.over else []
+    return f"""
+WITH timed AS (
+  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
+  FROM {{log}}
+), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
+  SELECT line, seq, source, part, clock, untimed, duplicate, mistaken,
+    NOT malformed AND a IS NOT NULL AS active,
+    NOT untimed AND NOT duplicate AND {early} AS is_early,
+    NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
+    CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
+  FROM marked
+), records AS (
+  SELECT *, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
+    OR is_late AND {_is(rules.late_policy)}, NULL, chosen - pmod(chosen, {rules.unit_us}L)) AS t
+  FROM judged
+)
+SELECT {", ".join(dict.fromkeys(columns))} FROM records"""
 
 
 def _timeline(rules: RecountRules) -> str:
@@ -337,278 +250,6 @@ def _is(policy: str | None) -> str:
     return "true" if policy == "drop" else "false"
 
 
-def _period_of(clock: str, every_us: int) -> str:
-    """Return SQL of the start of a period of emission."""
-    return f"{clock} - pmod({clock}, {every_us}L)"
-
-
-def _by_clock(rules: RecountRules) -> str:
-    """Return SQL of the watermark that the clock alone sets at an event."""
-    if rules.clock_tolerance_us is None:
-        return "CAST(NULL AS BIGINT)"
-    reached = f"greatest(clock_now - {rules.clock_tolerance_us}L, {_FIRST_US}L)"
-    return f"{reached} - pmod({reached}, {rules.unit_us}L)"
-
-
-def _watched_with_watchers(rules: RecountRules) -> str:
-    """Return SQL of `watched`: the records of `events`, with watchers between them, at most one a period."""
-    every_us = rules.emit_every_us
-    assert every_us is not None
-    period, start_us = _period_of("clock_now", every_us), _literal(rules.start_clock_us)
-    start = f"IF({start_us} < period, {start_us}, {_literal(rules.start_ended_us)})"
-    return f"""ended AS (
-  SELECT period, coalesce(
-    max(max(clock_now)) OVER (ORDER BY period ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), {start}) AS ended
-  FROM (SELECT clock_now, {period} AS period FROM {{log}} WHERE clock_now IS NOT NULL) GROUP BY period
-), watchers AS (
-  SELECT line, period, min(seq) AS first_seq
-  FROM (SELECT line, seq, {period} AS period FROM events WHERE active) GROUP BY line, period
-), watched AS (
-  SELECT line, 2 * seq + 1 AS seq, source, part, clock_now, own_clock, active, t FROM events
-  UNION ALL
-  SELECT line, 2 * first_seq AS seq, NULL, NULL, ended, NULL, true, NULL
-  FROM watchers JOIN ended USING (period) LEFT JOIN {{timelines}} ON line = _timeline
-  WHERE ended IS NOT NULL AND coalesce(last_clock < period, true)
-)"""
-
-
-def _before_and_after(rules: RecountRules) -> str:
-    """Return SQL of `asked`: `line`, `seq`, `clock_now`, `t`, `before` and `after`, the watermarks asked for.
-
-    `before` is from the clock before a record, `after` from its events on.
-    """
-    excludes, by_windows = rules.idle == "exclude_split", rules.idle == "window_close"
-    if rules.uses_splits:
-        found = "of_splits AS (SELECT * FROM {of_splits})"
-    else:
-        found = f"""of_splits AS (
-  SELECT line, seq, CAST(NULL AS BIGINT) AS left_before,
-    greatest(t - {_tolerance_of(rules)}, IF(t IS NOT NULL, {_FIRST_US}L, NULL)) AS lowest_after
-  FROM watched WHERE active
-)"""
-    before = "left_before" if excludes else _by_clock(rules)
-    if by_windows:
-        before = f"closed - pmod(closed, {rules.unit_us}L)"
-        found += ", " + _of_windows(rules)
-    joined = "JOIN of_windows USING (line, seq)" if by_windows else ""
-    return f"""{found}, asked AS (
-  SELECT line, seq, clock_now, t, {before} AS before, IF(t IS NOT NULL, lowest_after, NULL) AS after
-  FROM watched JOIN of_splits USING (line, seq) {joined}
-  WHERE active
-)"""
-
-
-def _lowest_of_splits(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table:
-    """Go through the records in order: in SQL each one would meet each split of its timeline.
-
-    Args:
-        records: _OF_SPLITS of the records, and of watchers, which have no source.
-        timelines: The splits of each as the range begins: LIST<STRUCT<source, split, max_t, last_clock>>.
-        rules: The spec's numbers.
-
-    Returns:
-        `line`, `seq`, and the watermark of the splits BIGINT: `left_before` from the clock before the record,
-        `lowest_after` with its event; see `_Splits.watermark`.
-    """
-    met = timelines.filter(pc.is_in(timelines["_timeline"], records["line"].unique()))
-    carried = dict(zip(met["_timeline"].to_pylist(), met["splits"].to_pylist(), strict=True))
-    of_lines: dict[str, _Splits] = {}
-    for name in ("line", "source", "part"):  # millions of the same few texts
-        at = records.column_names.index(name)
-        records = records.set_column(at, name, records[name].dictionary_encode())
-    records = records.sort_by("seq")
-    before, after = list[pa.Array](), list[pa.Array]()
-    for piece in records.to_batches(max_chunksize=_ROWS_AT_ONCE):
-        left, lowest = list[int | None](), list[int | None]()
-        for line, _, source, part, clock_us, t in zip(*(piece[n].to_pylist() for n in _OF_SPLITS), strict=True):
-            if line not in of_lines:
-                of_lines[line] = _Splits(carried.get(line) or (), rules, clock_us)
-            splits = of_lines[line]
-            left.append(splits.watermark(clock_us))
-            if source is not None:
-                splits.meet((source, part), clock_us, t)
-            lowest.append(splits.watermark(clock_us))
-        before.append(pa.array(left, pa.int64()))
-        after.append(pa.array(lowest, pa.int64()))
-    found = {"left_before": pa.chunked_array(before, pa.int64()), "lowest_after": pa.chunked_array(after, pa.int64())}
-    return pa.table({"line": records["line"].cast(pa.string()), "seq": records["seq"], **found})
-
-
-class _Splits:
-    """The splits of one timeline, record after record; heaps find the slowest and the next idle one of thousands."""
-
-    def __init__(self, carried: Iterable[Mapping[str, Any]], rules: RecountRules, clock_us: int) -> None:
-        self._excludes = rules.idle == "exclude_split"
-        self._of = {source.name: source for source in rules.sources}
-        self._listed = {(source.name, part) for source in rules.sources for part in source.splits}
-        # By split: its largest t less the out-of-orderness, and the clock of its last record.
-        self._values: dict[_Split, int | None] = dict.fromkeys(self._listed)
-        self._last: dict[_Split, int | None] = dict.fromkeys(self._listed, rules.first_clock_us)
-        for one in carried:
-            split = (one["source"], one["split"])
-            self._values[split] = None if one["max_t"] is None else self._value(split, one["max_t"])
-            self._last[split] = one["last_clock"] if one["last_clock"] is not None else self._last.get(split)
-        self._highest = max((value for value in self._values.values() if value is not None), default=None)
-        self._counting: set[_Split] = set()  # active, and listed or with an event
-        self._awaited: set[_Split] = set()  # of these, the ones without an event
-        self._number: dict[_Split, int] = {}
-        # Of each split one entry at most, a value or an end that it had: it may have risen since.
-        self._slowest: list[tuple[int, int, _Split]] = []
-        self._queued: set[_Split] = set()
-        self._idle: list[tuple[int, int, _Split]] = []
-        for split in self._values:
-            self._count(split, clock_us)
-
-    def watermark(self, clock_us: int) -> int | None:
-        """Return the lowest of the active splits, or the highest of idle ones; none while a listed one is awaited.
-
-        The clock does not go back.
-        """
-        while self._idle and self._idle[0][0] <= clock_us:
-            split = heappop(self._idle)[2]
-            self._counting.discard(split)
-            self._awaited.discard(split)
-            self._count(split, clock_us)
-        if not self._counting:
-            return self._highest
-        if self._awaited:
-            return None
-        while True:
-            value, number, split = self._slowest[0]
-            now = self._values[split]
-            if split not in self._counting or now is None:
-                heappop(self._slowest)
-                self._queued.discard(split)
-            elif now > value:
-                heapreplace(self._slowest, (now, number, split))
-            else:
-                return value
-
-    def meet(self, split: _Split, clock_us: int, t: int | None) -> None:
-        """Take a record: a split is active from it on, and its largest t may rise."""
-        last_us, reading_us = self._last.get(split), self._reading(split, clock_us, has_record=True)
-        self._last[split] = reading_us if last_us is None else max(last_us, reading_us)
-        known = self._values.setdefault(split, None)
-        value = None if t is None else self._value(split, t)
-        if value is not None and (known is None or value > known):
-            self._values[split] = value
-            self._highest = value if self._highest is None else max(self._highest, value)
-            self._awaited.discard(split)
-        self._count(split, clock_us)
-
-    def _count(self, split: _Split, clock_us: int) -> None:
-        """Let a split count from now on, if it is active."""
-        value = self._values[split]
-        if value is None and split not in self._listed:
-            return
-        number = self._number.setdefault(split, len(self._number))
-        if split not in self._counting:
-            if not self._is_active(split, clock_us):
-                return
-            self._counting.add(split)
-            if self._excludes and (end := self._idle_from(split)) is not None:
-                heappush(self._idle, (end, number, split))
-        if value is None:
-            self._awaited.add(split)
-        elif split not in self._queued:
-            self._queued.add(split)
-            heappush(self._slowest, (value, number, split))
-
-    def _value(self, split: _Split, t: int) -> int:
-        return max(t - self._of[split[0]].out_of_orderness_us, _FIRST_US)
-
-    def _is_active(self, split: _Split, clock_us: int) -> bool:
-        last_us = self._last.get(split)
-        if not self._excludes:
-            return True
-        return last_us is not None and self._reading(split, clock_us) < last_us + self._timeout_us(split)
-
-    def _idle_from(self, split: _Split) -> int | None:
-        """Return the clock from which on an active split is idle without another record; none while it waits."""
-        since_us, waited_us = self._waits(split)
-        last_us = self._last[split]
-        assert last_us is not None
-        return None if since_us is not None else last_us + self._timeout_us(split) + waited_us
-
-    def _timeout_us(self, split: _Split) -> int:
-        timeout_us = self._of[split[0]].idle_timeout_us
-        assert timeout_us is not None
-        return timeout_us
-
-    def _reading(self, split: _Split, clock_us: int, *, has_record: bool = False) -> int:
-        """Return a clock less the waits of a split, which does not move while it waits; a record ends a wait."""
-        since_us, waited_us = self._waits(split)
-        return (clock_us if has_record or since_us is None else since_us) - waited_us
-
-    def _waits(self, split: _Split) -> tuple[int | None, int]:
-        """Return the clock since which a split waits, with its source or alone, and how long it waited before."""
-        source, part = self._of[split[0]], split[1]
-        waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
-        return source.waits_since_us if since_us is None else since_us, source.waited_us + waited_us
-
-
-def _reading(clock: str, waits_since_us: int | None, waited_us: int) -> str:
-    """Return SQL of a clock less the waits; the reading does not move during a wait."""
-    return f"{clock} - {waited_us}L" if waits_since_us is None else f"{waits_since_us - waited_us}L"
-
-
-def _of_windows(rules: RecountRules) -> str:
-    """Return SQL of `of_windows`: the highest close time that the clock has reached before a record.
-
-    The waits are about any source: no timeline is silent meanwhile.
-    """
-    windows, waits_since_us, waited_us = rules.windows, rules.waits_since_us, rules.waited_us
-    rows = "PARTITION BY line ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
-    now = "clock_now" if waits_since_us is None else f"{waits_since_us}L"
-    reached = f"{now} - 1L - {rules.idle_timeout_us or 0}L"
-    own = _reading("own_clock", waits_since_us, waited_us)
-    latest = [f"greatest(max_close[{i}], max({_close_of(w)}) OVER ({rows}))" for i, w in enumerate(windows)]
-    closed = [
-        f"IF(latest{i} IS NULL, NULL, least(latest{i}, {_last_close(w, reached)}))"
-        if w.after_event_us is None
-        else f"IF(latest{i} <= {reached}, latest{i}, NULL)"
-        for i, w in enumerate(windows)
-    ]
-    columns = "".join(f", {text} AS latest{i}" for i, text in enumerate(latest))
-    return f"""silent AS (
-  SELECT line, seq, clock_now, greatest(last_clock, max({own}) OVER ({rows})) + {waited_us}L AS last_now{columns}
-  FROM watched LEFT JOIN {{timelines}} ON line = _timeline WHERE active
-), of_windows AS (
-  SELECT line, seq, IF(last_now <= {reached}, greatest({", ".join(closed)}, CAST(NULL AS BIGINT)), NULL) AS closed
-  FROM silent
-)"""
-
-
-def _close_of(window: EndsOfWindow) -> str:
-    """Return SQL of the close time of the last window that holds t; null in a gap."""
-    later_us, inside = window.allowed_lateness_us + window.delay_us, f"(t - {window.inside_us}L)"
-    if window.calendar is not None:
-        return f"{_midnight(window.calendar, inside, 1)} + {later_us}L"
-    if window.grid is None:
-        return f"t + {(window.after_event_us or 0) + later_us}L"
-    offset_us, size_us, begins_every_us, _ = window.grid
-    end = f"{inside} - pmod({inside} - {offset_us}L, {begins_every_us}L) + {size_us}L"
-    return f"IF({inside} < {end}, {end} + {later_us}L, NULL)"
-
-
-def _last_close(window: EndsOfWindow, limit: str) -> str:
-    """Return SQL of the latest close time that is at most a limit."""
-    later_us = window.allowed_lateness_us + window.delay_us
-    if window.calendar is not None:
-        return f"{_midnight(window.calendar, f'({limit} - {later_us}L)', 0)} + {later_us}L"
-    if window.grid is None:
-        return limit
-    offset_us, size_us, _, ends_every_us = window.grid
-    return f"({limit}) - pmod({limit} - {offset_us + size_us + later_us}L, {ends_every_us}L)"
-
-
-def _midnight(calendar: tuple[str, str], instant: str, later: int) -> str:
-    """Return SQL of the local midnight at the beginning of an instant's day or month, or of a later one."""
-    unit, zone = calendar
-    first = f"date_trunc('{unit}', from_utc_timestamp(timestamp_micros({instant}), '{zone}'))"
-    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, '{zone}'))"
-
-
 def _by_source(values: Mapping[str, object], source: str = "source") -> str:
     """Return SQL of a text or number that depends on the source."""
     if len(set(values.values())) == 1:
@@ -622,11 +263,6 @@ def _literal(value: object) -> str:
     if value is None:
         return "CAST(NULL AS BIGINT)"
     return f"{value}L" if isinstance(value, int) else str(value)
-
-
-def _tolerance_of(rules: RecountRules) -> str:
-    """Return SQL of the out-of-orderness of an event's source."""
-    return _by_source({one.name: one.out_of_orderness_us for one in rules.sources}, "source")
 
 
 def _event_us(log: DataFrame, sources: tuple[SourceRules, ...]) -> str:
@@ -694,3 +330,365 @@ def _marked(expressions: Sequence[str], within_us: int) -> str:
 ), marked AS (
   SELECT both.*, duplicate <> is_one AS mistaken FROM both JOIN found ON seq = found_seq AND found.is_own
 )"""
+
+
+# The watermark of each timeline, one record after the other.
+
+_SPLIT = ("allows", "last", "timeout", "waited", "since", "listed")
+_ALLOWS, _LAST, _TIMEOUT, _WAITED, _SINCE, _LISTED = range(6)
+"""A split: the watermark that it allows, the clock of its last record less its waits, after how long it is idle, how
+long it had waited, since which clock it waits, and 1 if it counts before its first event."""
+
+
+class _Rules(NamedTuple):
+    """The numbers that the loop asks for, in microseconds; _NONE for what does not hold."""
+
+    every: int
+    unit: int
+    clock_tolerance: int
+    excludes: int
+    timeout: int
+    waited: int
+    waits: int
+
+
+class _Line(NamedTuple):
+    """A timeline before its records, see `recount`; `closes` is `max_close`."""
+
+    seen: int
+    watermark: int
+    period: int
+    last: int
+
+
+class _Records(NamedTuple):
+    """The records of a timeline in order.
+
+    Attributes:
+        t: The time that moves W; _NONE of a record that moves none.
+        allows: The watermark that its split allows by it.
+        clock: The clock at the record.
+        ended: The clock at the end of the period of emission before.
+        split: Its split.
+        closes: For each window the close time that t asks for, _NONE for none.
+        reached: For each window the latest close time that a silence until the clock may bring; _NONE where any may.
+        ended_reached: The same of the clock at the end of the period before.
+    """
+
+    t: _Numbers
+    allows: _Numbers
+    clock: _Numbers
+    ended: _Numbers
+    split: _Numbers
+    closes: _Numbers
+    reached: _Numbers
+    ended_reached: _Numbers
+
+
+def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> NDArray[np.bool_]:
+    """Return whether each record comes below the watermark that it meets.
+
+    Args:
+        records: `seq` and `t`; `line`, `source`, `part`, `clock`, `active` as far as the rules ask; by `seq`.
+        timelines: See `recount`.
+        rules: The spec's numbers.
+    """
+    below = np.zeros(len(records), np.bool_)
+    ended, places = _ended(records, rules), np.arange(len(records))
+    if "active" in records.column_names:
+        places = np.flatnonzero(records["active"].to_numpy())
+        records = records.take(places)
+    if not len(records):
+        return below
+    lines, of_lines = _by_line(records)
+    order = np.concatenate(of_lines)
+    ready = _records_of(records.take(order) if len(lines) > 1 else records, ended[places][order], rules)
+    before = {row["_timeline"]: row for row in timelines.filter(pc.is_in(timelines["_timeline"], lines)).to_pylist()}
+    numbers, loop, begin = _numbers_of(rules), _walk if len(records) < _COMPILED_FROM else _compiled(), 0
+    for line, rows in zip(lines.to_pylist(), of_lines, strict=True):
+        state, end = before.get(line, {}), begin + len(rows)
+        own = _Records(*(column[begin:end] for column in ready.arrays))
+        splits, own = _with_splits(own, ready.pairs, state.get("splits") or (), rules)
+        closes = [_or_none(us) for us in state.get("max_close") or ()]
+        latest = np.array([*closes, *[_NONE] * len(rules.windows)][: len(rules.windows)], np.int64)
+        period = (
+            state["clock"] // rules.emit_every_us if rules.emit_every_us and state.get("clock") is not None else None
+        )
+        start = (state.get("watermark"), state.get("computed"), period, state.get("last_clock"))
+        below[places[rows]] = loop(own, _Line(*map(_or_none, start)), splits, latest, numbers)
+        begin = end
+    return below
+
+
+def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDArray[np.bool_]:
+    """Go through the records of a timeline: W by the clock before each one, whether it is below, W by it.
+
+    Changed are `splits`, rows of _SPLIT, and `latest`, of each window the latest close time that its events ask for.
+    """
+    seen, watermark, period, last = line.seen, line.watermark, line.period, line.last
+    below = np.zeros(len(records.t), np.bool_)
+    lowest, next_idle = _lowest(splits, records.clock[0], rules)
+    if rules.excludes:
+        next_idle = _NONE  # some may have become idle since the timeline's last record
+    for i in range(len(records.t)):
+        now, ended, t = records.clock[i], records.ended[i], records.t[i]
+        if rules.every > 0 and now // rules.every > period:
+            # A period shows W as it was after the last item of the log before it, which may be of another timeline.
+            if ended != _NONE:
+                lowest, next_idle = _left(splits, ended, lowest, next_idle, rules)
+                by_clock = _by_clock(ended, last, lowest, records.ended_reached[i], latest, rules)
+                watermark = max(watermark, by_clock)
+            seen, period = watermark, now // rules.every
+        lowest, next_idle = _left(splits, now, lowest, next_idle, rules)
+        watermark = max(watermark, _by_clock(now, last, lowest, records.reached[i], latest, rules))
+        if rules.every == 0:
+            seen = watermark
+        below[i] = t != _NONE and t < seen
+        last = now - rules.waited
+        allows = records.allows[i]
+        if len(splits) > 0:
+            lowest, next_idle = _met(splits, records.split[i], now, allows, lowest, next_idle, rules)
+            allows = _NONE if t == _NONE else lowest
+        watermark = max(watermark, allows)
+        for w in range(len(latest)):
+            latest[w] = max(latest[w], records.closes[i][w])
+    return below
+
+
+def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules: Any) -> int:
+    """Return how far the clock alone raises W; _NONE if it does not."""
+    if rules.excludes:
+        return lowest
+    if rules.clock_tolerance != _NONE:
+        return int(max(now - rules.clock_tolerance, _FIRST_US) // rules.unit * rules.unit)
+    if rules.timeout == _NONE or rules.waits or last == _NONE:  # while a source waits, no timeline is silent
+        return _NONE
+    limit = now - 1 - rules.timeout  # an event at the very instant of the timeout beats it
+    if limit < last + rules.waited:
+        return _NONE
+    highest = _NONE
+    for w in range(len(latest)):
+        if reached[w] != _NONE:
+            highest = max(highest, min(latest[w], reached[w]))
+        elif latest[w] <= limit:
+            highest = max(highest, latest[w])
+    return highest if highest == _NONE else highest // rules.unit * rules.unit
+
+
+def _left(splits: Any, now: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
+    """Return the same as `_lowest` at a clock before which it was asked."""
+    return _lowest(splits, now, rules) if rules.excludes and now >= next_idle else (lowest, next_idle)
+
+
+def _met(splits: Any, split: int, now: int, allows: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
+    """Let a split have a record; return the same as `_lowest` after it."""
+    own = splits[split]
+    was_idle = rules.excludes and now >= _idle_at(own)
+    holds_back = was_idle or own[_ALLOWS] <= lowest  # one that is ahead of the slowest changes nothing
+    own[_LAST] = max(own[_LAST], now - own[_WAITED])
+    own[_ALLOWS] = max(own[_ALLOWS], allows)
+    return _lowest(splits, now, rules) if holds_back else (lowest, next_idle)
+
+
+def _lowest(splits: Any, now: int, rules: Any) -> tuple[int, int]:
+    """Return what the active splits allow, the highest if all are idle, and the clock at which a next one is idle.
+
+    A listed split without an event allows no watermark.
+    """
+    lowest, highest, next_idle, is_any = _MOST, _NONE, _MOST, False
+    for s in range(len(splits)):
+        own = splits[s]
+        if own[_ALLOWS] == _NONE and own[_LISTED] == 0:
+            continue
+        highest = max(highest, own[_ALLOWS])
+        if rules.excludes:
+            if now >= _idle_at(own):
+                continue
+            next_idle = min(next_idle, _idle_at(own))
+        lowest, is_any = min(lowest, own[_ALLOWS]), True
+    return (lowest if is_any else highest), next_idle
+
+
+def _idle_at(own: Any) -> int:
+    """Return the clock from which on a split is idle."""
+    if own[_LAST] == _NONE:
+        return _NONE
+    at = own[_LAST] + own[_TIMEOUT] + own[_WAITED]
+    # Waiting is not idleness; but a split that was idle before it had to wait stays so.
+    return _MOST if own[_SINCE] != _NONE and at > own[_SINCE] else at
+
+
+@cache
+def _compiled() -> Callable[..., NDArray[np.bool_]]:
+    from numba import njit  # noqa: PLC0415  (only who has many records pays for it)
+    from numba.extending import register_jitable  # noqa: PLC0415
+
+    for part in (_by_clock, _left, _met, _lowest, _idle_at):
+        register_jitable(part)
+    loop: Callable[..., NDArray[np.bool_]] = njit(cache=True)(_walk)
+    return loop
+
+
+# From tables to the arrays of the loop.
+
+
+def _or_none(us: int | None) -> int:
+    return _NONE if us is None else us
+
+
+def _ints(column: pa.ChunkedArray) -> _Numbers:
+    return np.array(pc.fill_null(column, _NONE).to_numpy(), np.int64)
+
+
+def _numbers_of(rules: RecountRules) -> _Rules:
+    return _Rules(
+        every=rules.emit_every_us or 0,
+        unit=rules.unit_us,
+        clock_tolerance=_or_none(rules.clock_tolerance_us),
+        excludes=rules.idle == "exclude_split",
+        timeout=(rules.idle_timeout_us or 0) if rules.idle == "window_close" else _NONE,
+        waited=rules.waited_us,
+        waits=rules.waits_since_us is not None,
+    )
+
+
+def _by_line(records: pa.Table) -> tuple[pa.Array, list[_Numbers]]:
+    """Return the timelines of some records, and of each the places of its records, in their order."""
+    if "line" not in records.column_names:
+        return pa.array(["[]"]), [np.arange(len(records))]
+    lines = records["line"].combine_chunks().dictionary_encode()
+    codes = lines.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    return lines.dictionary, np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
+
+
+def _ended(records: pa.Table, rules: RecountRules) -> _Numbers:
+    """Return of each record the clock of the last item of the log before its period of emission; _NONE for none."""
+    ended, every_us = np.full(len(records), _NONE), rules.emit_every_us
+    if every_us is None or not len(records):
+        return ended
+    clock = _ints(records["clock"])
+    timed = np.flatnonzero(clock != _NONE)  # the clock does not go back
+    begins = clock[timed] // every_us * every_us
+    place = np.searchsorted(clock[timed], begins, "left") - 1
+    start, before = _or_none(rules.start_clock_us), _or_none(rules.start_ended_us)
+    ended[timed] = np.where(place >= 0, clock[timed][place], np.where(start < begins, start, before))
+    return ended
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """The records of all timelines as arrays, and source and split by the number that is in `arrays.split`."""
+
+    arrays: _Records
+    pairs: Sequence[_Split]
+
+
+def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Ready:
+    t = _ints(records["t"])
+    clock = _ints(records["clock"]) if "clock" in records.column_names else np.zeros(len(t), np.int64)
+    split, pairs = np.zeros(len(t), np.int64), list[_Split]()
+    tolerance = np.full(1, rules.sources[0].out_of_orderness_us)
+    if rules.uses_splits:
+        source, part = (records[name].combine_chunks().dictionary_encode("encode") for name in ("source", "part"))
+        parts = len(part.dictionary)
+        pairs = [(name, value) for name in source.dictionary.to_pylist() for value in part.dictionary.to_pylist()]
+        of_source = {one.name: one.out_of_orderness_us for one in rules.sources}
+        tolerance = np.array([of_source[name] for name in source.dictionary.to_pylist()])[source.indices.to_numpy()]
+        split = source.indices.to_numpy().astype(np.int64) * parts + part.indices.to_numpy()
+    silence_us = 1 + (rules.idle_timeout_us or 0)
+    limits = (clock - silence_us, np.where(ended == _NONE, clock, ended) - silence_us)
+    reached, ended_reached = ([_reached(window, limit) for window in rules.windows] for limit in limits)
+    arrays = _Records(
+        t=t,
+        allows=np.where(t == _NONE, _NONE, np.maximum(np.where(t == _NONE, 0, t) - tolerance, _FIRST_US)),
+        clock=clock,
+        ended=ended,
+        split=split,
+        closes=_side_by_side([_closes(window, t) for window in rules.windows], len(t)),
+        reached=_side_by_side(reached, len(t)),
+        ended_reached=_side_by_side(ended_reached, len(t)),
+    )
+    return _Ready(arrays, pairs)
+
+
+def _side_by_side(columns: Sequence[_Numbers], rows: int) -> _Numbers:
+    return np.column_stack(columns) if columns else np.zeros((rows, 0), np.int64)
+
+
+def _with_splits(
+    records: _Records, pairs: Sequence[_Split], carried: Sequence[Mapping[str, Any]], rules: RecountRules
+) -> tuple[_Numbers, _Records]:
+    """Return the splits of a timeline, rows of _SPLIT, and its records with their places among these."""
+    if not rules.uses_splits:
+        return np.zeros((0, len(_SPLIT)), np.int64), records
+    of = {source.name: source for source in rules.sources}
+    listed = {(source.name, part) for source in rules.sources for part in source.splits}
+    before = {(split["source"], split["split"]): (split["max_t"], split["last_clock"]) for split in carried}
+    each, places = np.unique(records.split, return_inverse=True)
+    rows = []
+    for name, part in dict.fromkeys([*(pairs[number] for number in each.tolist()), *sorted(listed), *before]):
+        source, (max_t, last_us) = of[name], before.get((name, part), (None, None))
+        waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
+        is_listed = (name, part) in listed
+        row = (
+            None if max_t is None else max(max_t - source.out_of_orderness_us, _FIRST_US),
+            rules.first_clock_us if last_us is None and is_listed else last_us,
+            source.idle_timeout_us or 0,
+            source.waited_us + waited_us,
+            source.waits_since_us if since_us is None else since_us,
+            int(is_listed),
+        )
+        rows.append([_or_none(value) for value in row])
+    return np.array(rows, np.int64), records._replace(split=places.astype(np.int64))
+
+
+# When windows close.
+
+
+def _closes(window: EndsOfWindow, t: _Numbers) -> _Numbers:
+    """Return the close time of the last window that holds each t; _NONE in a gap, and without t."""
+    is_any = t != _NONE
+    inside, later_us = np.where(is_any, t, 0) - window.inside_us, window.allowed_lateness_us + window.delay_us
+    if window.calendar is not None:
+        begins = _begins(*window.calendar, inside)
+        end = begins[np.searchsorted(begins, inside, "right")]
+    elif window.grid is None:
+        end = inside + window.inside_us + (window.after_event_us or 0)
+    else:
+        offset_us, size_us, begins_every_us, _ = window.grid
+        end = inside - (inside - offset_us) % begins_every_us + size_us
+        is_any &= inside < end
+    return np.where(is_any, end + later_us, _NONE)
+
+
+def _reached(window: EndsOfWindow, limit: _Numbers) -> _Numbers:
+    """Return the latest close time that is at most each limit; _NONE where any instant may be one."""
+    later_us = window.allowed_lateness_us + window.delay_us
+    if window.calendar is not None:
+        begins = _begins(*window.calendar, limit - later_us)
+        return begins[np.searchsorted(begins, limit - later_us, "right") - 1] + later_us
+    if window.grid is None:
+        return np.full(len(limit), _NONE)
+    offset_us, size_us, _, ends_every_us = window.grid
+    return limit - (limit - (offset_us + size_us + later_us)) % ends_every_us
+
+
+def _begins(unit: str, zone: str, instants: _Numbers) -> _Numbers:
+    """Return the local midnights, or those of the first of a month, around some instants, in order."""
+    years = np.unique(instants.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64)) + 1970
+    around = sorted({year + n for year in years.tolist() for n in (-1, 0, 1) if 1 <= year + n <= 9999})
+    return np.unique(np.concatenate([_begins_of_year(unit, zone, year) for year in around]))
+
+
+@cache
+def _begins_of_year(unit: str, zone: str, year: int) -> _Numbers:
+    every = [date(year, month, 1) for month in range(1, 13)]
+    if unit == "day":
+        every = [date(year, 1, 1) + timedelta(n) for n in range((date(year, 12, 31) - date(year, 1, 1)).days + 1)]
+    begins = (datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)) for day in every)
+    epoch = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
+    found = [(begin - epoch) // timedelta(microseconds=1) for begin in begins]
+    length = found[-1] - found[-2]  # a time next to the ends of the calendar has one on either side, too
+    before, after = [found[0] - length] if year == 1 else [], [found[-1] + length] if year == 9999 else []
+    return np.array([*before, *found, *after], np.int64)

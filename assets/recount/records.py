@@ -7,7 +7,6 @@ the order of several timelines (../checks.py).
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +26,7 @@ from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, 
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import guarded_sql
-from tidemark.timeops.materialize import computed, from_driver
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
@@ -47,7 +46,6 @@ def recount_of_batch(batch: Batch, dead_letters: DataFrame) -> Mapping[str, int]
         range(batch.plan.first_seq, plan_end(batch.plan)),
         rules,
         batch.timelines,
-        frame=partial(from_driver, workspace.spark),
         compute=computed,
         told=told,
         first_times=known,
@@ -93,7 +91,7 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
         clock_tolerance_us=time.clock_tolerance_us,
         idle=None if idle == "arrival_clock" else idle,
         idle_timeout_us=time.idle_timeout_us,
-        windows=tuple(_ends_of(window, time.unit_us) for window in rules.windows_to_close),
+        windows=tuple(ends_of(window, time.unit_us) for window in rules.windows_to_close),
         first_clock_us=first_clock_asked_for(workspace),
         start_clock_us=before.clock_us,
         start_ended_us=before.clock_before_period_us,
@@ -114,7 +112,8 @@ def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceR
     )
 
 
-def _ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
+def ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
+    """Return when a window closes, in the numbers of the recount."""
     lateness_us, inside_us = window.allowed_lateness_us, window.ends_inside_us
     delay_us = unit_us * inside_us
     if not window.closes_on_grid:

@@ -1,31 +1,43 @@
-"""Checks of the windows that a batch wrote: one final row each, revisions without gaps, results computed once more.
+"""Checks of the windows that a batch wrote: one final row each, revisions without gaps, sums that fit.
 
-Here: the expectations, and what each counts. Not here: how results are computed once more (windows.py), checks
+Here: the expectations, and what each counts. Not here: recomputing results, which no batch does (windows.py), checks
 of other tables (../checks.py).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.recount.windows import Look, can_recount, compared, group_values, looks_at, stand_once
+from tidemark.assets.recount.windows import END, START, by_window, can_recompute, events_in
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check, some_of
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of
-from tidemark.timeops.expressions.tokens import literal
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of, overflow_in
+from tidemark.timeops.expressions.tokens import calls, literal, quoted, tokenize
+from tidemark.timeops.expressions.try_expression import as_json
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import having_fails
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 
 _MOST_SHOWN = 100  # differing windows are counted up to here
+_MOST_LACKING = 1_000  # windows of a definition whose sums are looked at
+_MOST_ROWS = 4_000_000  # whose keys are held together: some 100 MB
+
+_PASSING_NULL = {*SUMS, *MEANS, "count", "min", "max"}
+"""Functions that a sum may be combined with and still show that it is null."""
 
 ONE_FINAL_ROW = Expectation(
     name="one_final_row",
@@ -38,12 +50,6 @@ DENSE_REVISIONS = Expectation(
     holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
     "(with `having`, those of them that pass)",
     remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
-    blocking=True,
-)
-WINDOW_RECOUNT = Expectation(
-    name="window_recount",
-    holds="final results equal those of the events in the tables, computed once more in another way",
-    remedy="results are wrong, or the events are: report the rows; `tidemark accept` takes the batch as it is",
     blocking=True,
 )
 HAVING = Expectation(
@@ -59,14 +65,30 @@ SUM_OVERFLOW = Expectation(
 )
 
 
+Span = tuple[int, int]
+"""Start and end, microseconds."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """The results that a batch wrote of a window.
+
+    Attributes:
+        first_us: Start of the first of its windows, microseconds.
+        lacking: Final windows that may lack a sum, up to _MOST_LACKING of them.
+    """
+
+    first_us: int
+    lacking: tuple[Span, ...] = ()
+
+
 def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     """Return the checks of a spec's windows whose tables it has."""
     dense = (DENSE_REVISIONS,) if any(window.history for window in spec.windows) else ()
-    recount = (WINDOW_RECOUNT,) if spec.outputs.ordered_events else ()
     adds = any(calls_of(text, (*SUMS, *MEANS)) for window in spec.windows for text in window.aggregates.values())
-    overflow = (SUM_OVERFLOW,) if recount and adds else ()
+    overflow = (SUM_OVERFLOW,) if spec.outputs.ordered_events and adds else ()
     having = (HAVING,) if any(window.having for window in spec.windows) else ()
-    return (ONE_FINAL_ROW, *dense, *recount, *overflow, *having) if spec.windows else ()
+    return (ONE_FINAL_ROW, *dense, *overflow, *having) if spec.windows else ()
 
 
 def check_windows(batch: Batch) -> list[Checked]:
@@ -80,8 +102,8 @@ def check_windows(batch: Batch) -> list[Checked]:
     if DENSE_REVISIONS in asked:
         gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
         found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
-    if WINDOW_RECOUNT in asked:
-        found += _recounted(batch, written, overflow=SUM_OVERFLOW in asked)
+    if SUM_OVERFLOW in asked:
+        found.append(_overflow(workspace, written))
     if HAVING in asked:
         undecided = [_undecided(batch, window) for window, _ in written if window.having]
         rows = [frame for frame in undecided if frame is not None]
@@ -89,31 +111,102 @@ def check_windows(batch: Batch) -> list[Checked]:
     return found
 
 
-def _recounted(batch: Batch, written: Sequence[tuple[WindowSpec, Look]], *, overflow: bool) -> list[Checked]:
-    """Return the recount, and with `overflow` the sums that it found too large."""
-    closed = [one for one in written if one[1].spans]
-    frames = [compared(batch, *one) for one in closed if can_recount(one[0])]
-    rows = reduce(DataFrame.unionByName, [one.counts() for one in frames]).collect() if frames else []
-    in_all = sum(row["compared"] for row in rows)
-    wrong = some_of(in_all, sum(row["wrong"] for row in rows), "results", are="differ from the recount")
-    left_out = [
-        f"`{name}` of {row['window_name']} in {n:,} of {row['compared']:,}"
-        for row in rows
-        for name, n in row["left_out"].items()
-        if n
+def looks_at(batch: Batch) -> dict[str, Look]:
+    """Return what a batch wrote of each window; nothing of a window without a new row."""
+    workspace, batch_id = batch.workspace, batch.plan.batch_id
+    looks = {window.name: look_at(workspace.lake, window, batch_id) for window in workspace.spec.windows}
+    return {name: look for name, look in looks.items() if look is not None}
+
+
+def look_at(lake: Lake, window: WindowSpec, batch_id: int) -> Look | None:
+    """Return what a batch wrote of a window; None if that is nothing. No Spark is needed."""
+    table = tables.window_table(window.name)
+    sums = {name: text for name, text in window.aggregates.items() if calls_of(text, (*SUMS, *MEANS))}
+    hides = any(_may_hide_null(text) for text in sums.values())
+    lacking, first_us = dict[Span, None](), None
+    columns, of_batch = [START, END, "_is_final", *sums], [(c.BATCH, "=", batch_id)]
+    for piece in pieces(lake, table, lake.version(table), columns, of_batch):
+        if not piece.num_rows:
+            continue
+        starts, ends = (piece[name].cast(pa.int64()) for name in (START, END))
+        lowest = pc.min(starts).as_py()
+        first_us = lowest if first_us is None else min(first_us, lowest)
+        lacks = reduce(pc.or_, [piece[name].is_null() for name in sums], pa.repeat(pa.scalar(hides), piece.num_rows))
+        some = pa.table({START: starts, END: ends}).filter(pc.and_(lacks, pc.fill_null(piece["_is_final"], False)))
+        some = some.group_by([START, END]).aggregate([]).slice(0, _MOST_LACKING - len(lacking))
+        lacking |= dict.fromkeys(zip(some[START].to_pylist(), some[END].to_pylist(), strict=True))
+    return None if first_us is None else Look(first_us, tuple(lacking))
+
+
+def _may_hide_null(aggregate: str) -> bool:
+    """Return whether an aggregate may have a value although a sum in it is null, such as `coalesce(sum(n), 0)`."""
+    tokens = tokenize(aggregate)
+    return any(token.lower == "case" for token in tokens) or any(
+        call.name not in _PASSING_NULL for call in calls(tokens)
+    )
+
+
+def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
+    """Return whether every window and group is in a table once, from the first one on that a batch wrote.
+
+    Returns:
+        True only if it is so. False also if there are too many rows, or keys of types that it cannot compare.
+    """
+    table, keys = tables.window_table(window.name), list(window.key_columns)
+    since = [(START, ">=", Instant(look.first_us))]
+    found: list[pa.RecordBatch] = []
+    rows = 0
+    for piece in pieces(lake, table, lake.version(table), keys, since):
+        rows += piece.num_rows
+        if rows > _MOST_ROWS or not all(_is_plain(field.type) for field in piece.schema):
+            return False
+        found.append(piece)
+    if not rows:
+        return True
+    return bool(pa.Table.from_batches(found).group_by(keys).aggregate([]).num_rows == rows)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Return whether equal bytes mean equal values of a type: not for floating point, nor for types that hold it."""
+    kinds = (pa.types.is_integer, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_string, pa.types.is_decimal)
+    return any(is_one(kind) for is_one in kinds)
+
+
+def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Checked:
+    """Look for sums and averages that do not fit, in the windows that lack one."""
+    each = [_too_large(workspace, *one) for one in written if one[1].lacking and can_recompute(one[0])]
+    frames = [frame for frame in each if frame is not None]
+    n = reduce(DataFrame.unionByName, frames).count() if frames else 0
+    too_large = Measured("sums and averages that are null as they do not fit", 0, n)
+    return check(SUM_OVERFLOW, [too_large], lambda: some_rows(frames))
+
+
+def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame | None:
+    """Return window, group and aggregate of the sums that do not fit; None where all do."""
+    lacking = pa.table({name: [span[n] for span in look.lacking] for n, name in enumerate((START, END))})
+    spans = from_driver(workspace.spark, lacking).withColumns({name: c.to_instant(name) for name in (START, END)})
+    events = events_in(workspace, spans, window)
+    overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
+    which = [f"IF({text}\n, {literal(name)}, NULL)" for name, text in overflows.items() if text is not None]
+    if not which:
+        return None
+    found = by_window(events, window).agg(F.expr(f"array_compact(array({', '.join(which)})) AS __tm_which"))
+    shown = [
+        literal(window.name) + " AS window_name",
+        START,
+        END,
+        group_values(window.group_columns),
+        "__tm_aggregate AS aggregate",
     ]
-    never = [window.name for window, _ in closed if not can_recount(window)]
-    said = [
-        f"{in_all:,} {'result was' if in_all == 1 else 'results were'} compared",
-        *([f"left out, as the order of summation may change it: {', '.join(left_out)}"] if left_out else []),
-        *([f"not compared, as `_source` or `_split` is named: {', '.join(never)}"] if never else []),
-    ]
-    recount = check(WINDOW_RECOUNT, [wrong], lambda: some_rows([one.wrong() for one in frames]), note="; ".join(said))
-    if not overflow:
-        return [recount]
-    nulls = sum(row["too_large"] for row in rows)
-    too_large = Measured("sums and averages that are null as they do not fit", 0, nulls)
-    return [recount, check(SUM_OVERFLOW, [too_large], lambda: some_rows([one.too_large() for one in frames]))]
+    return found.selectExpr("*", "explode(__tm_which) AS __tm_aggregate").selectExpr(*shown)
+
+
+def group_values(names: Sequence[str]) -> str:
+    """Return SQL of `group_values`: group columns as JSON, so that definitions with other groups have one shape.
+
+    It is for people to read: other values may have the same text.
+    """
+    return f"{as_json(*map(quoted, names)) if names else literal('{}')} AS group_values"
 
 
 def some_rows(frames: Sequence[DataFrame]) -> Rows:

@@ -2,17 +2,19 @@
 
 Compared are the records that are behind the watermark, with the watermark that each finds and who set it; the
 watermark after every item; and the item that brings a watermark to a value. Rules 0 to 2 are the oracle's here: the
-product judges them in SQL, which the tests with Spark compare.
+product judges them in SQL, which the tests with Spark compare. The recount, whose loop is another one, finds the same
+records.
 """
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from tests import oracle
@@ -31,7 +33,11 @@ from tests.properties.logs import (
     tick_after,
     with_ticks,
 )
+from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
+from tidemark.assets.recount.records import ends_of
+from tidemark.resources import recount
+from tidemark.resources.recount import below_watermark
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark import fold
@@ -166,11 +172,37 @@ def assert_equal(log: Log, one: Setting, parts: Sequence[int | None]) -> None:
         tick, events = tick_after(whole, part), list(arrived(log, part))
         judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
         behind |= behind_in(judged)
+        assert recounted(narrow(log, part, one, policies), state, one, place) == {*behind_in(judged)}
         count = len(events) + (tick is not None)
         assert_watermarks(judged, log.timeline, expected, done, count)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
         place, state, done = place_after(place, clocks, one.time.emit_every_us), judged.state, done + count
     assert_behind(behind, expected)
+
+
+def recounted(items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -> set[int]:
+    """Return the numbers of the items that are behind the watermark by the recount."""
+    names = {"_arrival_seq": "seq", "_timeline": "line", "_source": "source", "_split": "part"}
+    records = items.rename_columns([names.get(name, name) for name in items.column_names])
+    records = records.append_column("active", pc.not_equal(records["role"], fold.OUTSIDE))
+    sources = one.sources or (SourceTime("s", "e", "UTC", one.time.out_of_orderness_us),)
+    idle = one.time.idle_advance
+    rules = replace(
+        RULES,
+        sources=tuple(replace(SOURCE, **asdict(source)) for source in sources),
+        uses_splits=bool(one.sources),
+        over=("case",),
+        emit_every_us=one.time.emit_every_us,
+        unit_us=one.time.unit_us,
+        clock_tolerance_us=one.time.clock_tolerance_us,
+        idle=None if idle == "arrival_clock" else idle,
+        idle_timeout_us=one.time.idle_timeout_us,
+        windows=tuple(ends_of(window, one.time.unit_us) for window in one.rules.windows_to_close),
+        first_clock_us=pc.min(records["clock"]).as_py() if place.first_us is None else place.first_us,
+        start_clock_us=place.before_us,
+        start_ended_us=place.ended_us,
+    )
+    return {*records["seq"].filter(pa.array(below_watermark(records, state, rules))).to_pylist()}
 
 
 def behind_in(judged: JudgedLog) -> dict[int, tuple[int, int | None]]:
@@ -233,6 +265,7 @@ def test_compiled_it_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
             parts = tuple(range(len(log.cuts) + 1))
             with monkeypatch.context() as patched:
                 patched.setattr(fold, "COMPILED_FROM", 0)
+                patched.setattr(recount, "_COMPILED_FROM", 0)
                 assert_equal(log, one, parts)
 
 

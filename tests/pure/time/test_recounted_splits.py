@@ -1,4 +1,4 @@
-"""The recount's watermark of splits, against a look at every split at every record."""
+"""The recount's splits, some listed, silent or waiting, against a look at every split at every record."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,20 @@ from typing import Any
 import pyarrow as pa
 
 from tests.seeds import Dice
-from tidemark.resources.recount import RecountRules, SourceRules, _lowest_of_splits
+from tidemark.resources.recount import RecountRules, SourceRules, below_watermark
 from tidemark.timeops.watermark.timelines import STATE
 
 CASES = 500
 Row = dict[str, Any]
-TIMELINES = pa.schema([STATE.field("_timeline"), STATE.field("splits")])
 RECORDS = pa.schema(
     {
         "line": pa.string(),
         "seq": pa.int64(),
         "source": pa.string(),
         "part": pa.string(),
-        "clock_now": pa.int64(),
+        "clock": pa.int64(),
         "t": pa.int64(),
+        "active": pa.bool_(),
     }
 )
 SOURCE = SourceRules(
@@ -97,36 +97,44 @@ def some_timelines(rng: random.Random) -> list[Row]:
 
 
 def some_records(rng: random.Random, waiting: set[str]) -> list[Row]:
-    """Return records of sources that do not wait, and of watchers, which have none."""
+    """Return records of sources that do not wait."""
     clock, found = 3, []
     for seq in range(rng.randint(0, 25)):
         clock += rng.choice([0, 0, 1, 5])
-        source = rng.choice([None, *sorted({"a", "b"} - waiting)])
-        part = None if source is None else rng.choice(["x", "y", "z", None])
-        t = None if source is None else rng.choice([None, *[rng.randint(0, 30) for _ in range(4)]])
-        found.append(
-            {"line": rng.choice("01"), "seq": seq, "source": source, "part": part, "clock_now": clock, "t": t}
-        )
+        if waiting < {"a", "b"}:
+            source, part = rng.choice(sorted({"a", "b"} - waiting)), rng.choice(["x", "y", "z", None])
+            t = rng.choice([None, *[rng.randint(0, 30) for _ in range(4)]])
+            split = {"source": source, "part": part, "clock": clock, "t": t}
+            found.append({"line": rng.choice("01"), "seq": seq, **split, "active": True})
     return found
 
 
-def looked_at(records: Sequence[Row], timelines: Sequence[Row], rules: RecountRules) -> list[Row]:
-    """Return what the splits say before and after each record, from all that came before it."""
-    found = []
+def looked_at(records: Sequence[Row], timelines: Sequence[Row], rules: RecountRules) -> list[bool]:
+    """Return whether each record is below what the splits allowed so far, from all that came before it."""
+    found, reached = [], dict[str, int | None]()
     for now in records:
-        line, clock = now["line"], now["clock_now"]
+        line, clock, t = now["line"], now["clock"], now["t"]
         earlier = [row for row in records if row["line"] == line and row["seq"] < now["seq"]]
         known = [one for row in timelines if row["_timeline"] == line for one in row["splits"]]
-        both = [lowest(met, known, clock, rules) for met in (earlier, [*earlier, now])]
-        found.append({"line": line, "seq": now["seq"], "left_before": both[0], "lowest_after": both[1]})
+        before, after = (lowest(met, known, clock, rules) for met in (earlier, [*earlier, now]))
+        if rules.idle is not None:
+            reached[line] = highest(reached.get(line), before)
+        watermark = reached.get(line)
+        found.append(t is not None and watermark is not None and t < watermark)
+        if t is not None:
+            reached[line] = highest(watermark, after)
     return found
+
+
+def highest(*watermarks: int | None) -> int | None:
+    return max((us for us in watermarks if us is not None), default=None)
 
 
 def lowest(met: Sequence[Row], known: Sequence[Row], clock: int, rules: RecountRules) -> int | None:
     sources = {source.name: source for source in rules.sources}
     listed = {(source.name, part) for source in rules.sources for part in source.splits}
     of_known = {(one["source"], one["split"]): one for one in known}
-    of_met = {(row["source"], row["part"]) for row in met if row["source"] is not None}
+    of_met = {(row["source"], row["part"]) for row in met}
     counting, every = list[int | None](), list[int | None]()
     for split in listed | {*of_known} | of_met:
         source, own = sources[split[0]], [row for row in met if (row["source"], row["part"]) == split]
@@ -137,7 +145,7 @@ def lowest(met: Sequence[Row], known: Sequence[Row], clock: int, rules: RecountR
         value = max(times) - source.out_of_orderness_us if times else None
         last = before.get("last_clock")
         last = rules.first_clock_us if last is None and split in listed else last
-        lasts = [one for one in (last, *[row["clock_now"] - waited for row in own]) if one is not None]
+        lasts = [one for one in (last, *[row["clock"] - waited for row in own]) if one is not None]
         reading = (clock if since is None else since) - waited
         timeout = source.idle_timeout_us or 0
         is_active = rules.idle is None or (bool(lasts) and reading < max(lasts) + timeout)
@@ -147,7 +155,7 @@ def lowest(met: Sequence[Row], known: Sequence[Row], clock: int, rules: RecountR
     if counting:
         values = [value for value in counting if value is not None]
         return min(values) if len(values) == len(counting) else None
-    return max((value for value in every if value is not None), default=None)
+    return highest(*every)
 
 
 def test_each_record_sees_what_a_look_at_every_split_gives(dice: Dice) -> None:
@@ -156,8 +164,7 @@ def test_each_record_sees_what_a_look_at_every_split_gives(dice: Dice) -> None:
         rules, timelines = some_rules(rng), some_timelines(rng)
         waiting = {source.name for source in rules.sources if source.waits_since_us is not None}
         records = some_records(rng, waiting)
-        shuffled = rng.sample(records, len(records))
-        found = _lowest_of_splits(
-            pa.Table.from_pylist(shuffled, RECORDS), pa.Table.from_pylist(timelines, TIMELINES), rules
-        ).to_pylist()
+        found = below_watermark(
+            pa.Table.from_pylist(records, RECORDS), pa.Table.from_pylist(timelines, STATE), rules
+        ).tolist()
         assert found == looked_at(records, timelines, rules), (rules, timelines, records)

@@ -1,15 +1,16 @@
-"""Windows that a batch wrote, without Spark: whether each is there once, and which are computed again."""
+"""Windows that a batch wrote, without Spark: whether each is there once, and which may lack a sum."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from tidemark.assets.recount import windows as recount
-from tidemark.assets.recount.windows import Look, most_windows, stand_once
+from tidemark.assets.recount import window_checks
+from tidemark.assets.recount.window_checks import Look, look_at, stand_once
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import us_of
 
 _INSTANT = pa.timestamp("us", "UTC")
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,22 +54,41 @@ def test_more_rows_than_may_be_held_together_are_left_to_spark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lake = lake_with(tmp_path, pa.array(["x", "y", "z"]))
-    monkeypatch.setattr(recount, "_MOST_ROWS", 2)
+    monkeypatch.setattr(window_checks, "_MOST_ROWS", 2)
     assert not once(lake)
 
 
-def test_windows_that_lack_a_sum_are_computed_again_before_others() -> None:
-    starts = list(range(0, 6_000, 60))
-    lacks = [start == 300 for start in starts]
-    windows = pa.table({"window_start": starts, "window_end": [start + 60 for start in starts], "lacks": lacks})
-    doubled = pa.concat_tables([windows, windows])
-    chosen = recount._first_of(doubled, 12)
-    assert chosen["window_start"][0].as_py() == 300
-    assert len(set(chosen["window_start"].to_pylist())) == 12
-    # Piece by piece the same windows are chosen as from all at once.
-    first = recount._first_of(windows.slice(0, 40), 12)
-    assert recount._first_of(pa.concat_tables([first, windows.slice(40)]), 12).equals(chosen)
+def results(folder: Path, **sums: list[int | None]) -> Lake:
+    """Return a lake with a result a minute; the first is not final."""
+    lake, n = Lake(folder / "shop"), len(next(iter(sums.values())))
+    starts = pa.array([_START + timedelta(minutes=minute) for minute in range(n)], _INSTANT)
+    is_final = pa.array([minute > 0 for minute in range(n)])
+    rows = pa.table(
+        {"window_start": starts, "window_end": starts, "_is_final": is_final, "_batch_id": [7] * n, **sums}
+    )
+    lake.create("windows/w", rows.schema)
+    lake.append_rows("windows/w", rows, attempt=1, expect=0)
+    return lake
 
 
-def test_of_a_small_batch_all_windows_are_computed_again_and_of_a_large_one_a_sample() -> None:
-    assert (most_windows(1), most_windows(10_000), most_windows(10_000_000)) == (1_000, 200, 12)
+@pytest.mark.parametrize(
+    ("aggregate", "lacking"),
+    [
+        ("sum(n)", [2]),
+        ("sum(n) / count(n)", [2]),
+        ("avg(n)", [2]),
+        ("coalesce(sum(n), 0)", [1, 2, 3]),  # its value does not show that a sum is null
+        ("CASE WHEN sum(n) > 0 THEN 1 END", [1, 2, 3]),
+        ("max(n)", []),
+    ],
+)
+def test_the_final_results_in_which_a_sum_may_be_null_are_looked_at(
+    tmp_path: Path, aggregate: str, lacking: list[int]
+) -> None:
+    window = _WINDOW.model_copy(update={"aggregates": {"x": aggregate}})
+    look = look_at(results(tmp_path, x=[None, 1, None, 2]), window, 7)
+    assert look is not None
+    first_us = us_of(_START)
+    assert look.first_us == first_us
+    assert [(start - first_us) // 60_000_000 for start, _ in look.lacking] == lacking
+    assert look_at(results(tmp_path / "other", x=[1]), window, 8) is None

@@ -137,7 +137,7 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         for check in ("complete", "counts_agree"):  # the last event is of the year 2028, and 400 days are allowed
             assert by_day(instance, check) == dict.fromkeys({**days, **gone}, (run, True)), check
             assert by_day(instance, check, of_daily) == dict.fromkeys(days, (run, True)), check
-        for table, check in (("dead_letters", "conservation"), ("window_results", "window_recount")):
+        for table, check in (("dead_letters", "conservation"), ("window_results", "one_final_row")):
             assert evaluated(instance, table, check) == (run, True), check
         assert evaluated(instance, "dead_letters", "dead_letter_rate") == (run, False), "red stays red"
         made = changed(made, "size: 1 day, ", "size: 2 days, ")

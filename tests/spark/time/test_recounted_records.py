@@ -1,9 +1,8 @@
-"""The recount of late drops: piece by piece in Python, as in one query, and as a walk through the records."""
+"""The recount of late drops: of one timeline piece by piece, and of a timeline among others."""
 
 import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -12,7 +11,7 @@ from pyspark.sql import SparkSession
 from tests.pure.time.test_recounted_splits import RULES, SOURCE
 from tests.seeds import Dice
 from tidemark.resources import recount as recounts
-from tidemark.timeops.materialize import computed, from_driver
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.utc import us_of
 
 CASES = 1  # a log in each run of the test
@@ -23,26 +22,24 @@ SCHEMA = (
 )
 
 
-@pytest.mark.parametrize("tolerances", [(3, 3), (2, 6)])
-def test_late_drops_are_those_of_a_walk_through_the_records_and_of_one_query(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, dice: Dice, tolerances: tuple[int, int]
+def test_late_drops_are_those_of_a_walk_through_the_records(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, dice: Dice
 ) -> None:
     monkeypatch.setattr(recounts, "_PIECE", 25)
     rng = random.Random(dice.seed(1))
-    sources = dict(zip("ab", tolerances, strict=True))
     rows, below, untimed, late, highest = [], 0, 0, 0, None
     before = START + timedelta(seconds=rng.choice([-9, 3]))  # the watermark before the range
     for seq in range(100, 190):
-        arrival, source = START + timedelta(seconds=seq - 100), rng.choice("ab")
+        arrival = START + timedelta(seconds=seq - 100)
         at = rng.choice([None, *[arrival - timedelta(seconds=rng.choice([0, 1, 2, 4, 8, 13]))] * 9])
         malformed = "[]" if rng.random() < 0.1 else None
-        rows.append((seq, arrival, arrival, malformed, source, None, at))
+        rows.append((seq, arrival, arrival, malformed, "a", None, at))
         if malformed or at is None:
             untimed += 1
         elif arrival - at > timedelta(seconds=10):
             late += 1
         else:
-            seen = before if highest is None else max(before, highest - timedelta(seconds=sources[source]))
+            seen = before if highest is None else max(before, highest - timedelta(seconds=3))
             below += at < seen
             highest = at if highest is None else max(highest, at)
     rng.shuffle(rows)
@@ -51,10 +48,7 @@ def test_late_drops_are_those_of_a_walk_through_the_records_and_of_one_query(
         uses_splits=False,
         late_us=10_000_000,
         late_policy="drop",
-        sources=tuple(
-            replace(SOURCE, name=name, timestamp_by="t", out_of_orderness_us=seconds * 1_000_000)
-            for name, seconds in sources.items()
-        ),
+        sources=(replace(SOURCE, name="a", timestamp_by="t", out_of_orderness_us=3_000_000),),
     )
     expected = {"records": 90, "untimed": untimed, "late_arrival": late, "below": below, "out_of_order": below}
     for over, timeline in (((), "[]"), (("'x'",), '["x"]')):
@@ -64,7 +58,6 @@ def test_late_drops_are_those_of_a_walk_through_the_records_and_of_one_query(
             range(100, 190),
             replace(rules, over=over),
             pa.table(timelines),
-            frame=partial(from_driver, spark),
             compute=computed,
         )
         assert {name: found[name] for name in expected} == expected
