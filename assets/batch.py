@@ -28,6 +28,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome
+from tidemark.timeops.spec import Spec
 
 Span = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""
@@ -45,6 +46,11 @@ MATERIALIZED_RECORDS = 1_000_000
 """The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
 kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
 its rows aside. Looking for duplicates is more than a scan, so then every batch is kept."""
+
+
+def keeps_records(spec: Spec, count: int) -> bool:
+    """Return whether so many judged records are kept for all who read them, see MATERIALIZED_RECORDS."""
+    return bool(spec.time.deduplicate_by) or count <= MATERIALIZED_RECORDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,9 +224,8 @@ class Batch(BatchWriter):
 
     @property
     def keeps_records(self) -> bool:
-        """Return whether the judged records are kept for all stages, see MATERIALIZED_RECORDS."""
-        deduplicates = bool(self.workspace.spec.time.deduplicate_by)
-        return deduplicates or records_in(self.plan) <= MATERIALIZED_RECORDS
+        """Return whether the judged records are kept for all stages."""
+        return keeps_records(self.workspace.spec, records_in(self.plan))
 
     def may_reach(self, us: int) -> Column:
         """Return a BOOLEAN, never null: false only for records of the segment with an event time before an instant.

@@ -9,15 +9,15 @@ from functools import partial
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch, Judged
-from tidemark.assets.exclusions import excluded, some_records, stored_columns
-from tidemark.assets.log_control import waits_of
-from tidemark.assets.planning import LogSegment, segment_of
+from tidemark.assets.exclusions import some_records, stored_columns
+from tidemark.assets.log_control import waits_before
+from tidemark.assets.planning import segment_of
+from tidemark.assets.replay import clocks_after, replay
 from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.releases import held_before
-from tidemark.assets.state.timelines import log_place, timelines_before
+from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.resources import tables
@@ -26,14 +26,13 @@ from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.engine import State, advance
-from tidemark.timeops.events.adjustment import Segment
+from tidemark.timeops.engine import State
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks, arrival_watermark
+from tidemark.timeops.watermark.timelines import STATE, Watermarks, arrival_watermark
 
 
 def batch_at_work(workspace: Workspace, plan: Plan) -> Batch:
@@ -43,16 +42,22 @@ def batch_at_work(workspace: Workspace, plan: Plan) -> Batch:
 
 def judge(batch: Batch) -> Judged:
     """Judge the segment of a batch, from the state before it."""
-    workspace, plan, before = batch.workspace, batch.plan, batch.before
-    rules = replace(workspace.rules, waits=waits_of(workspace, plan))
-    segment = segment_of(plan)
-    reached = clocks_after(workspace, segment, batch.items, before, rules)
+    workspace, segment, before = batch.workspace, segment_of(batch.plan), batch.before
     timelines = timelines_before(workspace, before)
     spans = spans_of(workspace, batch.items) if workspace.spec.time.deduplicate_by else ()
     first_times = known_first_times(workspace, spans) if spans else None
     start = State(timelines.select(STATE.names), first_times=first_times)
-    place = place_of(workspace, segment, before)
-    found = advance(Segment(batch.items, place, _execution(batch)), start, rules)
+    [found] = replay(
+        workspace,
+        [segment],
+        lambda _: batch.items,
+        state=start,
+        position=before,
+        waits=waits_before(workspace),
+        execution=lambda _: _execution(batch),
+    )
+    rules = found.judged.rules
+    reached = clocks_after(workspace, segment, batch.items, before, rules)
     after = _position_after(batch, reached, found.judged.watermarks, rules)
     stored = replace(
         start,
@@ -98,57 +103,6 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
         released=batch.before.released,
         final=batch.flushes,
     )
-
-
-def place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:
-    """Return the place of a segment in the log, and its end."""
-    seqs = range(segment.first_seq, segment.end_seq)
-    place = log_place(workspace, before)
-    return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
-
-
-def clocks_after(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
-) -> Position:
-    """Return the clocks of the log after a segment and its tick; None before the first timed record."""
-    reached, tick_us = _after_records(workspace, segment, items, before, rules), segment.tick_us
-    if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
-        return reached
-    every_us = rules.time.emit_every_us
-    begins_period = every_us is not None and tick_us // every_us > reached.clock_us // every_us
-    if begins_period and rules.publishes_silences:
-        return Position(clock_us=tick_us, clock_before_period_us=reached.clock_us)
-    return replace(reached, clock_us=tick_us)
-
-
-def _after_records(
-    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
-) -> Position:
-    as_before = Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
-    if segment.first_seq == segment.end_seq:
-        return as_before
-    if excluded(workspace).concerns(segment.first_seq, segment.end_seq):
-        reached_us = items.agg(F.max(c.to_us(c.CLOCK)).alias("latest")).collect()[0]["latest"]
-        return as_before if reached_us is None else _at_clock(reached_us, items, before, rules)
-    version = workspace.base_of(tables.RAW_EVENTS)
-    last = [(c.SEQ, "=", segment.end_seq - 1)]
-    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
-    clock = rows[c.CLOCK][0].as_py()
-    return Position() if clock is None else _at_clock(us_of(clock), items, before, rules)
-
-
-def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRules) -> Position:
-    """Return the clocks of the log after records that end at one clock."""
-    every_us = rules.time.emit_every_us
-    if every_us is None or not rules.publishes_silences:
-        return Position(clock_us=clock_us)
-    period = clock_us - clock_us % every_us
-    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
-    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
-    if ended_us is None:  # the segment lies in one period
-        begins_it = before.clock_us is None or before.clock_us < period
-        ended_us = before.clock_us if begins_it else before.clock_before_period_us
-    return Position(clock_us=clock_us, clock_before_period_us=ended_us)
 
 
 def why_never(spec: Spec) -> str | None:

@@ -6,35 +6,30 @@ piece after piece, and compared with the tables. Nothing is written. Not here: w
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType, StructType
+from pyspark.sql.types import DoubleType, FloatType
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS
-from tidemark.assets.exclusions import records_between
-from tidemark.assets.judging import clocks_after, place_of
-from tidemark.assets.log_control import recorded
-from tidemark.assets.rebuild.shadow import REPLAYED_KINDS, pieces_left
-from tidemark.assets.schemas import as_declared, payload_of, table_schemas
+from tidemark.assets.replay import replay_all
+from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Commit, IngestInput, Kind
-from tidemark.resources.batches.position import Position, records_in
+from tidemark.resources.batches.position import records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.engine import Outcome, State, advance
-from tidemark.timeops.events.adjustment import Segment, with_end
+from tidemark.timeops.engine import Outcome
+from tidemark.timeops.events.adjustment import with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.grid import open_to
-from tidemark.timeops.materialize import Execution, computed
-from tidemark.timeops.rules import Waits
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.results import last_revisions, passing
@@ -188,7 +183,7 @@ def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, of_all: bool
     payload = payload_of(workspace)
     results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
     reasons: Counter[str] = Counter()
-    for outcome in _outcomes(workspace, payload):
+    for outcome in replay_all(workspace):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
         reasons.update(_by_reason(outcome.dead_letters(payload.names), None if of_all else results))
@@ -205,26 +200,6 @@ def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, i
     """Count dead letters by reason: all of them, or those of some windows."""
     of_these = letters if windows is None else letters.where(F.col("window_name").isin(*windows))
     return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
-
-
-def _outcomes(workspace: Workspace, payload: StructType) -> Iterator[Outcome]:
-    """Judge each piece of the log, from its beginning to what was processed; one piece if nothing cuts it."""
-    controls, waits, position = recorded(workspace, *REPLAYED_KINDS), Waits(), Position()
-    pieces = [one.segment for one in pieces_left(controls, 0, 0, workspace.progress.processed_end())]
-    state = State()
-    for number, piece in enumerate(pieces):
-        count = piece.end_seq - piece.first_seq
-        workspace.tell(f"judging {count:,} records in memory, piece {number + 1} of {len(pieces)}")
-        waits = waits.from_here(position.clock_us, piece.waits)
-        rules = replace(workspace.rules, waits=waits)
-        records = records_between(workspace, piece.first_seq, piece.end_seq)
-        items = as_declared(records, payload, rules.sources[0].time_zone)
-        execution = Execution(computed, keeps_records=count <= MATERIALIZED_RECORDS)
-        outcome = advance(Segment(items, place_of(workspace, piece, position), execution), state, rules)
-        yield outcome
-        if number + 1 < len(pieces):
-            position = clocks_after(workspace, piece, items, position, rules)
-            state = outcome.state(outcome.windows).materialized(computed)
 
 
 def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome) -> WindowRows:

@@ -1,10 +1,10 @@
-"""The engine: a segment of the log, from the state before it to its results and the state after it.
+"""The engine: segments of the log, each from the state before it to its results and the state after it.
 
 Here: in which order the rules of time and of windows apply. Every run of a pipeline uses it: micro-batches,
 backfills, `tidemark test`, the library. Not here: the rules (events/, windows/), where a state is stored.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 
@@ -115,12 +115,6 @@ class Outcome:
     def timelines(self) -> pa.Table:
         """The timelines after the segment, timelines.STATE."""
         return self.judged.state
-
-    def with_timelines(self, state: pa.Table) -> "Outcome":
-        """Return the same outcome with other timelines after the segment, as they are joined."""
-        return replace(
-            self, judged=replace(self.judged, state=state, ends=None), _segments={}, _results={}, _placed={}
-        )
 
     @property
     def windows(self) -> tuple[WindowSpec, ...]:
@@ -320,3 +314,20 @@ def advance(segment: Segment, state: State, rules: TimeRules) -> Outcome:
     """
     judged = time_adjustment(segment, state.timelines, rules, first_times=state.first_times)
     return Outcome(judged, state, segment.place.flushed, segment.execution)
+
+
+def replay(
+    steps: Iterable[tuple[Segment, TimeRules]], state: State, carry: Callable[[Outcome], State]
+) -> Iterator[Outcome]:
+    """Judge segments of a log in order, each from the state that the one before has left.
+
+    Args:
+        steps: The segments, each with its rules: those of one spec, with the waits of sources in the segment.
+        state: The state before the first of them.
+        carry: Returns the state after a segment. It is called when the next segment is asked for.
+    """
+    outcome: Outcome | None = None
+    for segment, rules in steps:
+        state = state if outcome is None else carry(outcome)
+        outcome = advance(segment, state, rules)
+        yield outcome

@@ -13,22 +13,20 @@ A part is cut at ticks, where other sources begin to wait, and at flushes that m
 piece, as it has cost a batch.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from functools import reduce
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.batch import MATERIALIZED_RECORDS, BatchWriter
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import records_between
-from tidemark.assets.judging import clocks_after, place_of
-from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, recorded, waits_up_to
+from tidemark.assets.log_control import recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
-from tidemark.assets.rebuild.shadow import pieces_left
 from tidemark.assets.rebuild.switch import take_new_names
+from tidemark.assets.replay import REPLAYED_KINDS, pieces_left, replay
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, first_times_at, has_state, state_at
@@ -37,13 +35,12 @@ from tidemark.resources.batches.plans import Commit
 from tidemark.resources.batches.position import Position
 from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Filters, sql_condition
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
-from tidemark.timeops.engine import State, advance
+from tidemark.timeops.engine import State
 from tidemark.timeops.errors import LakeError, SpecError
-from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.grid import closed_from
-from tidemark.timeops.materialize import Execution, as_it_is, computed
+from tidemark.timeops.materialize import as_it_is, computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
@@ -81,14 +78,12 @@ def range_of_windows(workspace: Workspace, window: WindowSpec, from_us: int, to_
     files of the state at a later checkpoint are gone, as VACUUM may have deleted them.
     """
     checkpoints = checkpoints_of(workspace)
-    whole = LogRange(START, checkpoints[-1])
     if not is_made_of_a_part(window):
-        return whole
+        return LogRange(START, checkpoints[-1])
     part = part_of_log(checkpoints, window, from_us, to_us)
     if workspace.spec.time.over:
         part = replace(part, end=_closed_on_all_timelines(workspace, checkpoints, closed_from(to_us, window)))
-    begin = part.begin if has_state(workspace, part.begin) else whole.begin
-    return LogRange(begin, part.end if has_state(workspace, part.end) else whole.end)
+    return part if has_state(workspace, part.begin) else replace(part, begin=START)
 
 
 def is_made_of_a_part(window: WindowSpec) -> bool:
@@ -193,48 +188,32 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     Windows beyond `only` are among the results too, and may lack events. Windows without an event are computed only
     if they are asked for: any time may have many of them.
     """
-    flushed, few = part.end.position.final, part.records <= MATERIALIZED_RECORDS
-    after, upto = part.begin.batch_id, part.end.batch_id
-    items = [one for one in recorded(workspace, TICK, WAIT, END_OF_INPUT) if after < one["_batch_id"] <= upto]
-    if len(items) > int(flushed):  # each cuts the log, except a flush at its end
-        return _results_by_pieces(workspace, window, part, items, only)
-    log, state = records_between(workspace, part.first_seq, part.end_seq), state_at(workspace, part.begin)
-    rules = replace(workspace.rules, waits=waits_up_to(workspace, part.begin.batch_id))
-    times = first_times_at(workspace, part.begin, log) if rules.time.deduplicate_by else None
-    place = place_of(workspace, LogSegment(part.first_seq, part.end_seq, flushed), part.begin.position)
-    segment = Segment(log, place, Execution(computed, keeps_records=few))
-    outcome = advance(segment, State(state, first_times=times), rules)
-    if not flushed:
-        outcome = outcome.with_timelines(state_at(workspace, part.end))
-    # As live runs do: they ask for one frame many times.
-    materialize = computed if few or window.revises else as_it_is
-    return passing(last_revisions(outcome.results(window, only=only, materialize=materialize), window))
-
-
-def _results_by_pieces(
-    workspace: Workspace, window: WindowSpec, part: LogRange, cuts: Sequence[Mapping[str, Any]], only: Span
-) -> DataFrame:
-    """Compute the last revisions of a window from a part of the log, cut at items, and the state before it."""
-    start, waits = part.begin, waits_up_to(workspace, part.begin.batch_id)
     chain = (*inputs_of(window, workspace.spec.windows), window)
-    left = pieces_left(cuts, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
-    pieces = [one.segment for one in left]
+    waits = waits_up_to(workspace, part.begin.batch_id)
+    after, upto = part.begin.batch_id, part.end.batch_id
+    items = [item for item in recorded(workspace, *REPLAYED_KINDS) if after < item["_batch_id"] <= upto]
+    pieces = pieces_left(items, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
+    # Days on which nothing came have a part without a record.
+    segments = [one.segment for one in pieces] or [LogSegment(part.first_seq, part.end_seq, flushes=False)]
     times = None
     if workspace.spec.time.deduplicate_by:
-        times = first_times_at(workspace, start, records_between(workspace, part.first_seq, part.end_seq))
-    state, position = State(state_at(workspace, start), first_times=times), start.position
-    found = []
-    for number, piece in enumerate(pieces):
-        workspace.tell(f"piece {number + 1} of {len(pieces)}, between ticks, waits and flushes")
-        waits = waits.from_here(position.clock_us, piece.waits)
-        rules = replace(workspace.rules, waits=waits)
-        items = records_between(workspace, piece.first_seq, piece.end_seq)
-        reached = clocks_after(workspace, piece, items, position, rules)
-        place = place_of(workspace, piece, position)
-        outcome = advance(Segment(items, place, Execution(computed, keeps_records=True)), state, rules)
-        found.append(computed(outcome.results(window, only=only)))
-        state, position = outcome.state(chain).materialized(computed), reached
-    return passing(last_revisions(reduce(DataFrame.unionByName, found), window))
+        times = first_times_at(workspace, part.begin, records_between(workspace, part.first_seq, part.end_seq))
+    is_cut, results = len(segments) > 1, []
+    for outcome in replay(
+        workspace,
+        segments,
+        lambda segment: records_between(workspace, segment.first_seq, segment.end_seq),
+        state=State(state_at(workspace, part.begin), first_times=times),
+        position=part.begin.position,
+        waits=waits,
+        windows=chain,
+        tell=workspace.tell if is_cut else silent,
+    ):
+        # As live runs do: they ask for one frame many times.
+        materialize = computed if outcome.execution.keeps_records or window.revises else as_it_is
+        rows = outcome.results(window, only=only, materialize=materialize)
+        results.append(computed(rows) if is_cut else rows)  # else Spark computes only the rows of the days
+    return passing(last_revisions(reduce(DataFrame.unionByName, results), window))
 
 
 def days_of_zone(first: date, last: date, zone: str) -> tuple[date, date]:

@@ -1,7 +1,7 @@
 """The pipeline beside a pipeline that judges its log anew: tables of its own, and a log of batches of its own.
 
-Here: beginning it or going on with it, the pieces in which it takes the log, and judging them. Control items end some
-pieces, the others are of a handy size. Not here: the switch (switch.py), the items themselves (../log_control.py).
+Here: beginning it or going on with it, and the batches in which it judges the log. Not here: where the log is cut
+(../replay.py), the switch (switch.py), the control items themselves (../log_control.py).
 
 It is a pipeline like any other, except that it reads another pipeline's log: the stages of live runs write its
 tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one goes on from
@@ -11,7 +11,7 @@ has them: rows lead by them to their batch, and the newest row of state is the o
 
 import json
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version as installed_version
@@ -21,8 +21,8 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, check_rows
 from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.judging import batch_at_work
-from tidemark.assets.log_control import END_OF_INPUT, REOPEN, SPEC, TICK, WAIT, recorded, waiters_of
-from tidemark.assets.planning import LogSegment, at_work, begin, input_of
+from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.planning import at_work, begin, input_of
 from tidemark.assets.rebuild.log_columns import (
     ensure_all_fit,
     fill_all_from_rescued,
@@ -30,6 +30,7 @@ from tidemark.assets.rebuild.log_columns import (
     keeps_unknown,
     with_types_of_log,
 )
+from tidemark.assets.replay import REPLAYED_KINDS, Piece, pieces_left
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
 from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, ensure_windows_rebuildable
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
@@ -46,75 +47,10 @@ from tidemark.resources.places.place import remove_tree
 from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
-from tidemark.timeops.rules import Waiter
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.changes import with_readers
 from tidemark.timeops.spec.pipeline import digest
 from tidemark.timeops.spec.window import inputs_of
-from tidemark.timeops.utc import us_of
-
-REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN)
-"""The control items that a segment of the log begins or ends with."""
-
-MOST_RECORDS = 10_000_000
-"""The most records of one piece: a rebuild that is stopped loses at most the work on one piece."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A segment of the log, and how many items of REPLAYED_KINDS it and the pieces before it have dealt with."""
-
-    segment: LogSegment
-    replayed: int
-
-
-def pieces_left(
-    items: Sequence[Mapping[str, Any]],
-    begin_seq: int,
-    replayed: int,
-    end_seq: int,
-    most: int | None = None,
-    *,
-    waits: frozenset[Waiter] = frozenset(),
-) -> Iterator[Piece]:
-    """Return the pieces of the log that are not done yet, in order.
-
-    Args:
-        items: The control items of REPLAYED_KINDS, in order.
-        begin_seq: The first `_arrival_seq` that is not done.
-        replayed: How many of the items are done.
-        end_seq: End of the log, as far as it is to be judged.
-        most: Records of a piece; by default MOST_RECORDS.
-        waits: The sources and splits that wait before the first item.
-    """
-    first, reopens, most = begin_seq, None, most or MOST_RECORDS
-    for number, item in enumerate(items):
-        if number < replayed:
-            waits = waiters_of(item) if item["kind"] == WAIT else waits
-            continue
-        kind, end = item["kind"], int(item["_after_seq"]) + 1
-        tick_us = us_of(item["clock"]) if kind == TICK else None
-        done = number + 1 if kind in (TICK, END_OF_INPUT) else number
-        last = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, reopens=reopens, waits=waits)
-        for segment in _cut(last, most):
-            yield Piece(segment, done if segment.end_seq == end else number)
-            first, reopens = segment.end_seq, None
-        waits = waiters_of(item) if kind == WAIT else waits
-        reopens = str(item["reason"]) if kind == REOPEN else reopens
-    for segment in _cut(LogSegment(first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits), most):
-        yield Piece(segment, len(items))
-
-
-def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
-    """Cut a segment into smaller ones; its tick or flush ends the last one. Empty segments are left out."""
-    first, reopens = segment.first_seq, segment.reopens
-    while segment.end_seq - first > most:
-        yield LogSegment(first, first + most, flushes=False, reopens=reopens, waits=segment.waits)
-        first, reopens = first + most, None
-    last = LogSegment(first, segment.end_seq, segment.flushes, segment.tick_us, reopens, segment.waits)
-    if not last.is_empty:
-        yield last
-
 
 _SPARE = 8
 """How many numbers are reserved beyond the present need of the log: for the live runs until the switch."""

@@ -47,7 +47,7 @@ from tidemark.timeops.cases import (
     read_row,
     text_of,
 )
-from tidemark.timeops.engine import State, advance
+from tidemark.timeops.engine import State, replay
 from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
@@ -98,18 +98,31 @@ class Records:
     arrivals: Sequence[Sequence[int | None]]
     ticks: Sequence[Sequence[tuple[int, int]]]
 
-    def clock_us(self, case: int, end: End) -> int | None:
+    def place(self, log: "Log", segment: int, rules: TimeRules) -> LogPlace:
+        """Return where a segment is in a log."""
+        before, end = log.end(segment - 1), log.end(segment)
+        first = self._clocks(log.case, (len(self.arrivals[log.case]), len(self.ticks[log.case])))
+        return LogPlace(
+            next(iter(first), None) if segment else None,
+            self._clock_us(log.case, before),
+            self._ended_clock_us(log.case, before, rules.time.emit_every_us or 1),
+            self._clock_us(log.case, end) if end[1] > before[1] else None,
+        )
+
+    def seen_us(self, log: "Log", segment: int, rules: TimeRules) -> int | None:
+        """Return the clock that is seen of a log after a segment, microseconds."""
+        if rules.publishes_silences:
+            return self._ended_clock_us(log.case, log.end(segment), rules.time.emit_every_us or 1)
+        return self._clock_us(log.case, log.end(segment))
+
+    def _clock_us(self, case: int, end: End) -> int | None:
         """Return the clock of a case after so many of its items, microseconds."""
         return max(self._clocks(case, end), default=None)
 
-    def ended_clock_us(self, case: int, end: End, every_us: int) -> int | None:
+    def _ended_clock_us(self, case: int, end: End, every_us: int) -> int | None:
         """Return the clock of a case after its last item before the period of such a clock, microseconds."""
         clocks = list(accumulate(self._clocks(case, end), max))
         return max((us for us in clocks if us // every_us < clocks[-1] // every_us), default=None)
-
-    def first_clock_us(self, case: int) -> int | None:
-        """Return the clock of a case at its first timed item, microseconds."""
-        return next(iter(self._clocks(case, (len(self.arrivals[case]), len(self.ticks[case])))), None)
 
     def _clocks(self, case: int, end: End) -> list[int]:
         """Return arrivals of records and clocks of ticks up to a place, in their order."""
@@ -381,12 +394,8 @@ class Log:
         return found
 
     def end(self, segment: int) -> End:
-        """Return the end of a segment; if the log has fewer, the end of its last."""
-        return self.ends[min(segment, len(self.ends) - 1)]
-
-    def ticks_in(self, segment: int) -> bool:
-        """Return whether a segment ends with a tick."""
-        return self.end(segment)[1] > (self.end(segment - 1)[1] if segment else 0)
+        """Return the end of a segment; if the log has fewer, the end of its last; before the first its beginning."""
+        return (0, 0) if segment < 0 else self.ends[min(segment, len(self.ends) - 1)]
 
 
 def run_cases(
@@ -397,9 +406,13 @@ def run_cases(
     flushing = [log.name for log in logs if spec.time.flushes(cases[log.case].segments[-1].end_of_input)]
     rules = rules_for_many_logs(spec)
     with told_in_words():
-        segments = _fold(spark, records, logs, flushing, rules)
-        rows = _collected(segments, schemas, rules.windows)
-    watermarks = [segment.watermarks for segment in segments]
+        outcomes = _outcomes_of(spark, records, logs, flushing, rules)
+        tables = [_tables(outcome, records.payload.names) for outcome in outcomes]
+        rows = _collected(tables, schemas, rules.windows)
+    watermarks = [
+        log_watermarks(outcome, {log.name: records.seen_us(log, number, rules) for log in logs}, rules.time)
+        for number, outcome in enumerate(outcomes)
+    ]
     written = _Written(rows, watermarks, _last(logs), frozenset(flushing))
     return [_outcomes(number, case, logs, written, list(schemas)) for number, case in enumerate(cases)]
 
@@ -427,75 +440,54 @@ def _last(logs: Sequence[Log]) -> int:
     return max(len(log.ends) for log in logs) - 1
 
 
-@dataclass(frozen=True)
-class _Segment:
-    """The result of one segment of the logs: rows by table, and the watermarks of every log after it."""
-
-    tables: Mapping[str, DataFrame]
-    watermarks: Mapping[str, LogWatermarks]
-
-
-def _fold(
+def _outcomes_of(
     spark: SparkSession, records: Records, logs: Sequence[Log], flushing: Sequence[str], rules: TimeRules
-) -> list[_Segment]:
+) -> list[engine.Outcome]:
+    """Judge all logs at once, segment by segment."""
     last = _last(logs)
     ends = [(log.case, log.name, json.dumps([log.end(part)[0] for part in range(last)])) for log in logs]
     cut = small_frame(spark, ends, f"__tm_case INT, {LOG} STRING, __tm_ends STRING")
     items = records.frame.join(F.broadcast(cut), "__tm_case")
     passed = F.filter(F.from_json("__tm_ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
     items = items.withColumn("__tm_part", F.size(passed))
-    parts = last + 1
-    if flushing and (len(flushing) < len(logs) or any(log.ticks for log in logs)):  # these go on to the end of input
-        parts += 1
-    state = State()
-    known: dict[str, int | None] = {}
-    ended: dict[str, int | None] = {}
-    every_us = rules.time.emit_every_us or 1
     execution = Execution(in_one_part, keeps_records=True)
-    segments = []
-    for number in range(parts):
-        flushed = bool(flushing) and number == parts - 1
-        if number:
-            state = (state_of(flushing, state) if number > last else state).materialized(in_one_part)
-        before, ended_before = known, ended
-        known = {log.name: records.clock_us(log.case, log.end(number)) for log in logs}
-        ended = {log.name: records.ended_clock_us(log.case, log.end(number), every_us) for log in logs}
+    # If all logs are flushed and none has ticks, the last segment of each ends with the flush.
+    goes_on = bool(flushing) and (len(flushing) < len(logs) or any(log.ticks for log in logs))
+
+    def step(number: int) -> tuple[Segment, TimeRules]:
         rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
-        places = {
-            log.name: LogPlace(
-                records.first_clock_us(log.case) if log.name in before else None,
-                before.get(log.name),
-                ended_before.get(log.name),
-                known[log.name] if log.ticks_in(number) else None,
-                flushed,
-            )
-            for log in logs
-        }
-        outcome = advance(Segment(rows, LogPlaces(log_of_timeline, places), execution), state, rules)
-        state = outcome.state()
-        seen = ended if rules.publishes_silences else known
-        segments.append(
-            _Segment(
-                tables={
-                    DEAD_LETTERS: dead_letters_of(outcome, records.payload.names),
-                    **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
-                    ORDERED: _released(outcome.released),
-                    HELD: _unnumbered(outcome.released.held),
-                },
-                watermarks=log_watermarks(outcome, seen, rules.time),
-            )
-        )
-    return segments
+        flushed = bool(flushing) and number == last + goes_on
+        places = {log.name: replace(records.place(log, number, rules), flushed=flushed) for log in logs}
+        return Segment(rows, LogPlaces(log_of_timeline, places), execution), rules
+
+    def carry(outcome: engine.Outcome) -> State:
+        return outcome.state().materialized(in_one_part)
+
+    outcomes = [*replay(map(step, range(last + 1)), State(), carry)]
+    if goes_on:
+        state = state_of(flushing, outcomes[-1].state()).materialized(in_one_part)
+        outcomes += replay([step(last + 1)], state, carry)
+    return outcomes
+
+
+def _tables(outcome: engine.Outcome, payload: Sequence[str]) -> dict[str, DataFrame]:
+    """Return the rows that a segment of the logs adds to each table."""
+    return {
+        DEAD_LETTERS: dead_letters_of(outcome, payload),
+        **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
+        ORDERED: _released(outcome.released),
+        HELD: _unnumbered(outcome.released.held),
+    }
 
 
 def _collected(
-    segments: Sequence[_Segment], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
+    segments: Sequence[Mapping[str, DataFrame]], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """Collect all rows by segment, log and table, in one job."""
     revised = {WINDOWS + window.name: window for window in windows if window.revises}
     by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
-        for table, frame in segment.tables.items():
+        for table, frame in segment.items():
             by_table[table].append(frame.withColumn(_SEGMENT, F.lit(number)))
     frames = []
     for table, columns in schemas.items():

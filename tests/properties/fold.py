@@ -17,7 +17,7 @@ from tests.properties.logs import Log, items, judged_by_oracle, places_of
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
-from tidemark.timeops.engine import Outcome, State, advance
+from tidemark.timeops.engine import Outcome, State, replay
 from tidemark.timeops.events.adjustment import Released, Segment
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import Execution, computed
@@ -65,17 +65,21 @@ def run(
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
-    state = State()
-    for part in parts:
+
+    def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
         places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
-        segment = Segment(rows, places, Execution(computed, keeps_records=keeps_records))
-        outcome = advance(segment, state, in_part)
+        return Segment(rows, places, Execution(computed, keeps_records=keeps_records)), in_part
+
+    def carry(outcome: Outcome) -> State:
+        return outcome.state().materialized(computed)
+
+    for outcome in replay(map(step, parts), State(), carry):
         _gather(outcome, out)
-        state = outcome.state().materialized(computed)
+    state = carry(outcome)
     assert state.held is not None
     for row in state.held.withColumn("ts", to_us("_timestamp")).collect():
         out.held[row["case"]].append((row["_arrival_seq"], row["ts"], tuple(row["_adjusted_by"])))

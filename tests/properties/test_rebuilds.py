@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.runs.landing import LINES, START, land
 from tests.runs.running import assert_as_new, assert_same, go, rebuild, written
 from tests.seeds import Dice
-from tidemark.assets.rebuild import shadow
+from tidemark.assets import replay
 from tidemark.pipelines.runner import RunOptions
 
 CASES = 1
@@ -64,7 +64,7 @@ def test_after_any_change_a_rebuild_gives_what_a_new_pipeline_gives(
 ) -> None:
     source = dice.choice(SOURCES)
     before, now = (spec_of(dice, source, turn) for turn in (0, 1))
-    monkeypatch.setattr(shadow, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
+    monkeypatch.setattr(replay, "MOST_RECORDS", dice.choice((40, 17, 1_000)))
     cut = RunOptions(max_events_per_batch=dice.choice((30, 11, None)))
     land(tmp_path / "in", 70, seed=dice.seed(1), start=START, prefix="a")
     with DagsterInstance.ephemeral() as instance:

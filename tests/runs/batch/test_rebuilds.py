@@ -33,8 +33,9 @@ from tests.runs.running import (
     workspace_of,
     written,
 )
+from tidemark.assets import replay
 from tidemark.assets.day_partitions import show_days_held
-from tidemark.assets.rebuild import shadow, switch
+from tidemark.assets.rebuild import switch
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
@@ -118,7 +119,7 @@ def all_of(made: Made) -> dict[str, list[dict[str, Any]]]:
 def test_a_rebuild_under_the_same_spec_changes_no_row_and_live_runs_go_on(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, runs: Sequence[RunOptions]
 ) -> None:
-    monkeypatch.setattr(shadow, "MOST_RECORDS", 50)
+    monkeypatch.setattr(replay, "MOST_RECORDS", 50)
     file, settings = made = written(tmp_path, "spec", text)
     start = START
     with DagsterInstance.ephemeral() as instance:

@@ -1,0 +1,209 @@
+"""The log, judged segment after segment: where control items cut it, and what each segment begins with.
+
+Here: the pieces of the log, the clocks and the waits of sources around each, and judging them in order. Live runs,
+rebuilds, days and previews all judge the log by `replay`. Not here: the rules (timeops/engine.py), a batch that is
+stored (judging.py), what is made of an outcome (preview.py, backfill/, rebuild/).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.batch import keeps_records
+from tidemark.assets.exclusions import excluded, records_between
+from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
+from tidemark.assets.planning import LogSegment
+from tidemark.assets.schemas import as_declared, payload_of
+from tidemark.assets.state.timelines import log_place
+from tidemark.resources import tables
+from tidemark.resources.batches.position import Position
+from tidemark.resources.workspace import Workspace, silent
+from tidemark.timeops import columns as c
+from tidemark.timeops import engine
+from tidemark.timeops.engine import Outcome, State
+from tidemark.timeops.events.adjustment import Segment
+from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.rules import TimeRules, Waiter, Waits
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.timelines import LogPlace
+
+REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN)
+"""The control items that a segment of the log begins or ends with."""
+
+MOST_RECORDS = 10_000_000
+"""The most records of one piece: a rebuild that is stopped loses at most the work on one piece."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A segment of the log, and how many items of REPLAYED_KINDS it and the pieces before it have dealt with."""
+
+    segment: LogSegment
+    replayed: int
+
+
+def pieces_left(
+    items: Sequence[Mapping[str, Any]],
+    begin_seq: int,
+    replayed: int,
+    end_seq: int,
+    most: int | None = None,
+    *,
+    waits: frozenset[Waiter] = frozenset(),
+) -> Iterator[Piece]:
+    """Return the pieces of the log that are not done yet, in order.
+
+    Args:
+        items: The control items of REPLAYED_KINDS, in order.
+        begin_seq: The first `_arrival_seq` that is not done.
+        replayed: How many of the items are done.
+        end_seq: End of the log, as far as it is to be judged.
+        most: Records of a piece; by default MOST_RECORDS.
+        waits: The sources and splits that wait before the first item.
+    """
+    first, reopens, most = begin_seq, None, most or MOST_RECORDS
+    for number, item in enumerate(items):
+        if number < replayed:
+            waits = waiters_of(item) if item["kind"] == WAIT else waits
+            continue
+        kind, end = item["kind"], int(item["_after_seq"]) + 1
+        tick_us = us_of(item["clock"]) if kind == TICK else None
+        done = number + 1 if kind in (TICK, END_OF_INPUT) else number
+        last = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, reopens=reopens, waits=waits)
+        for segment in _cut(last, most):
+            yield Piece(segment, done if segment.end_seq == end else number)
+            first, reopens = segment.end_seq, None
+        waits = waiters_of(item) if kind == WAIT else waits
+        reopens = str(item["reason"]) if kind == REOPEN else reopens
+    for segment in _cut(LogSegment(first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits), most):
+        yield Piece(segment, len(items))
+
+
+def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
+    """Cut a segment into smaller ones; its tick or flush ends the last one. Empty segments are left out."""
+    first, reopens = segment.first_seq, segment.reopens
+    while segment.end_seq - first > most:
+        yield LogSegment(first, first + most, flushes=False, reopens=reopens, waits=segment.waits)
+        first, reopens = first + most, None
+    last = LogSegment(first, segment.end_seq, segment.flushes, segment.tick_us, reopens, segment.waits)
+    if not last.is_empty:
+        yield last
+
+
+def replay(
+    workspace: Workspace,
+    segments: Sequence[LogSegment],
+    read: Callable[[LogSegment], DataFrame],
+    *,
+    state: State | None = None,
+    position: Position | None = None,
+    waits: Waits | None = None,
+    execution: Callable[[LogSegment], Execution] | None = None,
+    windows: Sequence[WindowSpec] | None = None,
+    tell: Callable[[str], None] = silent,
+) -> Iterator[Outcome]:
+    """Judge consecutive segments of the log by the spec; nothing is written.
+
+    Args:
+        workspace: The pipeline; `workspace.under(spec)` to judge its log by another spec.
+        segments: The segments, in order.
+        read: Returns the records of a segment.
+        state: What the records before the segments have left; by default there are none.
+        position: The clocks of the log before them.
+        waits: The sources and splits that wait before them.
+        execution: How a segment is computed; by default in memory, each frame once.
+        windows: The windows whose state is carried from segment to segment; by default all of the spec.
+        tell: Is told which segment is judged.
+    """
+    rules, execution = workspace.rules, execution or partial(_in_memory, workspace)
+
+    def steps() -> Iterator[tuple[Segment, TimeRules]]:
+        waiting, before, reached = waits or Waits(), position or Position(), None
+        for number, segment in enumerate(segments, start=1):
+            count = segment.end_seq - segment.first_seq
+            tell(f"judging {count:,} records in memory, piece {number} of {len(segments)}")
+            before, records = reached() if reached else before, read(segment)
+            if follows_waits(workspace.spec):
+                waiting = waiting.from_here(before.clock_us, segment.waits)
+            yield (
+                Segment(records, _place_of(workspace, segment, before), execution(segment)),
+                replace(rules, waits=waiting),
+            )
+            # Looked up for the next segment alone: after the last one it may need a query of all its records.
+            reached = partial(clocks_after, workspace, segment, records, before, rules)
+
+    def carry(outcome: Outcome) -> State:
+        return outcome.state(windows or outcome.windows).materialized(computed)
+
+    return engine.replay(steps(), state or State(), carry)
+
+
+def replay_all(workspace: Workspace) -> Iterator[Outcome]:
+    """Judge in memory all that was processed of the log, with the columns and types of the spec."""
+    payload, zone = payload_of(workspace), workspace.rules.sources[0].time_zone
+    pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
+
+    def read(segment: LogSegment) -> DataFrame:
+        return as_declared(records_between(workspace, segment.first_seq, segment.end_seq), payload, zone)
+
+    return replay(workspace, [piece.segment for piece in pieces], read, tell=workspace.tell)
+
+
+def _in_memory(workspace: Workspace, segment: LogSegment) -> Execution:
+    return Execution(computed, keeps_records=keeps_records(workspace.spec, segment.end_seq - segment.first_seq))
+
+
+def _place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:
+    """Return the place of a segment in the log, and its end."""
+    seqs = range(segment.first_seq, segment.end_seq)
+    place = log_place(workspace, before)
+    return replace(place, tick_us=segment.tick_us, flushed=segment.flushes, seqs=seqs)
+
+
+def clocks_after(
+    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+) -> Position:
+    """Return the clocks of the log after a segment and its tick; None before the first timed record."""
+    reached, tick_us = _after_records(workspace, segment, items, before, rules), segment.tick_us
+    if tick_us is None or reached.clock_us is None or tick_us <= reached.clock_us:
+        return reached
+    every_us = rules.time.emit_every_us
+    begins_period = every_us is not None and tick_us // every_us > reached.clock_us // every_us
+    if begins_period and rules.publishes_silences:
+        return Position(clock_us=tick_us, clock_before_period_us=reached.clock_us)
+    return replace(reached, clock_us=tick_us)
+
+
+def _after_records(
+    workspace: Workspace, segment: LogSegment, items: DataFrame, before: Position, rules: TimeRules
+) -> Position:
+    as_before = Position(clock_us=before.clock_us, clock_before_period_us=before.clock_before_period_us)
+    if segment.first_seq == segment.end_seq:
+        return as_before
+    if excluded(workspace).concerns(segment.first_seq, segment.end_seq):
+        reached_us = items.agg(F.max(c.to_us(c.CLOCK)).alias("latest")).collect()[0]["latest"]
+        return as_before if reached_us is None else _at_clock(reached_us, items, before, rules)
+    version = workspace.base_of(tables.RAW_EVENTS)
+    last = [(c.SEQ, "=", segment.end_seq - 1)]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, version, columns=[c.CLOCK], filters=last)
+    clock = rows[c.CLOCK][0].as_py()
+    return Position() if clock is None else _at_clock(us_of(clock), items, before, rules)
+
+
+def _at_clock(clock_us: int, items: DataFrame, before: Position, rules: TimeRules) -> Position:
+    """Return the clocks of the log after records that end at one clock."""
+    every_us = rules.time.emit_every_us
+    if every_us is None or not rules.publishes_silences:
+        return Position(clock_us=clock_us)
+    period = clock_us - clock_us % every_us
+    clocks = items.select(c.to_us(c.CLOCK).alias("clock")).where(F.col("clock") < period)
+    ended_us = clocks.agg(F.max("clock").alias("latest")).collect()[0]["latest"]
+    if ended_us is None:  # the segment lies in one period
+        begins_it = before.clock_us is None or before.clock_us < period
+        ended_us = before.clock_us if begins_it else before.clock_before_period_us
+    return Position(clock_us=clock_us, clock_before_period_us=ended_us)
