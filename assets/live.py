@@ -24,6 +24,7 @@ from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
+from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild, take_new_names
 from tidemark.assets.runs import (
@@ -51,6 +52,7 @@ from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.scope import Scope
 
 BATCH = "tidemark_batch"
 """Key of the settings of a run, by which assets name them."""
@@ -229,8 +231,8 @@ def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
     for sentence in corrected.sentences:
         workspace.tell(sentence)
     try:
-        why, telling = "; ".join(corrected.sentences[:_MOST_NAMED]), Telling(context.instance, under_run(context))
-        rebuild(workspace, context.run.run_id, why, telling=telling)
+        plan = plan_rebuild(workspace, Scope.ALL, "; ".join(corrected.sentences[:_MOST_NAMED]))
+        rebuild(workspace, context.run.run_id, plan, telling=Telling(context.instance, under_run(context)))
     except BusyError as error:
         if corrected.moves_clock:  # what is read now would get a wrong one
             raise

@@ -1,8 +1,7 @@
-"""The outcome of a run or a rebuild before it is done: its size, its time, and how the tables would differ.
+"""How the tables would differ if the whole log were judged by the spec as it is now.
 
-Here: counts of what waits and the rates of past batches; the whole log judged in memory by the spec as it is now,
-piece after piece, and compared with the tables. Nothing is written. Not here: what changed in the spec
-(spec_changes.py), making the tables anew (rebuild/).
+Here: the comparison with what comes of the log in memory. Nothing is written. Not here: what changed in the spec
+(spec_changes.py), how large a rebuild is (work.py), the rebuild itself (rebuild/).
 """
 
 from collections import Counter
@@ -18,10 +17,7 @@ from pyspark.sql.types import DoubleType, FloatType
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
-from tidemark.assets.waiting_input import Waiting
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, IngestInput, Kind
-from tidemark.resources.batches.position import records_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome
@@ -31,93 +27,9 @@ from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.grid import open_to
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.results import last_revisions, passing
-
-_MOST_BATCHES = 200
-"""Only so many of the newest batches count for how long one takes: machines and specs change."""
-
-
-@dataclass(frozen=True)
-class Work:
-    """The work to be done.
-
-    Attributes:
-        records: Records to be judged, estimated for input that was not read yet; None if no batch helps to estimate.
-        files: Files to be read: of the input for a run, of the log for a rebuild.
-        size: Their bytes.
-        seconds: About how long it takes; None if no batch helps to estimate.
-    """
-
-    records: int | None
-    files: int
-    size: int
-    seconds: float | None
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long batches take: a part that each has, and one that grows with what is in it.
-
-    Attributes:
-        fixed_s: Seconds that the shortest batch took.
-        each_s: Seconds for each record, or byte, beyond that.
-    """
-
-    fixed_s: float
-    each_s: float
-
-    @classmethod
-    def of(cls, batches: Sequence[tuple[int, float]]) -> "Pace | None":
-        """Return the pace of batches from the size and seconds of each; None without any."""
-        done = [(n, seconds) for n, seconds in batches if n > 0]
-        if not done:
-            return None
-        fixed = min(seconds for _, seconds in done)
-        return cls(fixed, sum(seconds - fixed for _, seconds in done) / sum(n for n, _ in done))
-
-    def seconds(self, n: int) -> float:
-        """Return how long a batch of this size takes; nothing takes no time."""
-        return self.fixed_s + self.each_s * n if n else 0.0
-
-
-def of_run(workspace: Workspace, waiting: Waiting) -> Work:
-    """Estimate the work of a run: input that waits, and records that were read and not processed."""
-    read, size = _newest(workspace, "ingest"), waiting.size
-    # Of each file that an ingestion has read: its path, the lines that were read before, its bytes.
-    files = [IngestInput.of(commit.plan).files.values() for commit in read]
-    sizes = [sum(int(file[2]) for of_source in one for file in of_source) for one in files]
-    records = [commit.counts.records for commit in read]
-    by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
-    fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None
-    left = workspace.progress.log_end() - workspace.progress.processed_end() if workspace.exists else 0
-    reading, judging = Pace.of(by_size), _pace_of_records(workspace)
-    count = None if fresh is None else fresh + left
-    seconds = None
-    if reading is not None and judging is not None and count is not None:
-        seconds = reading.seconds(size) + judging.seconds(count)
-    return Work(count, len(waiting.parts), size, seconds)
-
-
-def of_rebuild(workspace: Workspace) -> Work:
-    """Estimate the work of judging all of the log that was processed."""
-    records, version = workspace.progress.processed_end(), workspace.base_of(tables.RAW_EVENTS)
-    sizes = workspace.lake.opened.seen(tables.RAW_EVENTS, version).sizes
-    pace = _pace_of_records(workspace)
-    return Work(records, len(sizes), sum(sizes.values()), None if pace is None else pace.seconds(records))
-
-
-def _pace_of_records(workspace: Workspace) -> Pace | None:
-    return Pace.of([(records_in(commit.plan), _seconds(commit)) for commit in _newest(workspace, "process")])
-
-
-def _newest(workspace: Workspace, kind: Kind) -> list[Commit]:
-    return workspace.batches.history(kind)[-_MOST_BATCHES:] if workspace.exists else []
-
-
-def _seconds(commit: Commit) -> float:
-    return (commit.committed_at - commit.plan.planned_at).total_seconds()
-
 
 _NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""
@@ -170,26 +82,26 @@ class Preview:
     windows: tuple[WindowRows, ...]
 
 
-def preview(workspace: Workspace, windows: Sequence[WindowSpec], *, of_all: bool) -> Preview:
+def preview(workspace: Workspace, scope: Scope) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    A batch has to be committed before. Dead letters are compared, too: all of them, or without `of_all` those of the
-    windows.
+    A batch has to be committed before. Dead letters are compared, too: all of them, or those of some windows.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
     table_schemas(workspace)  # says what is wrong with an expression
     payload = payload_of(workspace)
+    windows = [window for window in workspace.spec.windows if scope.of_all or window.name in scope.windows]
     results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
     reasons: Counter[str] = Counter()
     for outcome in replay_all(workspace):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
-        reasons.update(_by_reason(outcome.dead_letters(payload.names), None if of_all else results))
+        reasons.update(_by_reason(outcome.dead_letters(payload.names), None if scope.of_all else results))
     compared = [_compared(workspace, window, results[window.name], outcome) for window in windows]
     former = [renamed(workspace).get(window.name, window.name) for window in windows]
-    before = _by_reason(workspace.read_base(tables.DEAD_LETTERS), None if of_all else former)
+    before = _by_reason(workspace.read_base(tables.DEAD_LETTERS), None if scope.of_all else former)
     return Preview(
         {reason: (before.get(reason, 0), reasons[reason]) for reason in sorted({*before, *reasons})},
         tuple(sorted(compared, key=lambda one: (-one.changed, one.name))),

@@ -6,7 +6,7 @@ cannot go on with. Not here: what a change of a key means (timeops/spec/changes.
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from tidemark.timeops.spec.changes import (
     renamed_parts,
     with_new_names,
 )
+from tidemark.timeops.spec.scope import Scope
 
 _HELD = (
     "changes that hold from here on, such as of columns, time settings, aggregates and file paths: others would mix "
@@ -148,28 +149,20 @@ def check_spec(workspace: Workspace) -> bool:
     return True
 
 
-def ensure_rebuildable(workspace: Workspace) -> None:
-    """Check that the tables can be made anew for the spec from the log that is there.
+def ensure_rebuildable(workspace: Workspace, scope: Scope) -> None:
+    """Check that the log goes with the spec, and that a scope is enough, as all else is as the spec says.
 
     Raises:
-        SpecError: They cannot.
-    """
-    changes = changes_of_spec(workspace)
-    refused = [one for one in changes if one.meaning is Meaning.REFUSED]
-    if refused:
-        raise _changed(refused, workspace, "changes that the log goes with", _OTHER_NAME)
-
-
-def ensure_windows_rebuildable(workspace: Workspace, windows: Collection[str]) -> None:
-    """Check that it is enough to make some windows anew, as all else is as the spec says.
-
-    Raises:
-        SpecError: It is not.
+        SpecError: It does not, or it is not.
     """
     undecided = [one for one in changes_of_spec(workspace) if one.needs_decision]
-    others = [one for one in undecided if not one.windows or not set(one.windows) <= set(windows)]
+    if scope.of_all:
+        if refused := [one for one in undecided if one.meaning is Meaning.REFUSED]:
+            raise _changed(refused, workspace, "changes that the log goes with", _OTHER_NAME)
+        return
+    others = [one for one in undecided if not scope.covers(needed_by([one]))]
     if others:
-        expected = f"changes of {', '.join(f'`{name}`' for name in windows)} alone"
+        expected = f"changes of {', '.join(f'`{name}`' for name in scope.windows)} alone"
         raise _changed(others, workspace, expected, way_on(undecided, workspace.file))
     if workspace.spec.closes_by_silence:
         raise SpecError(
@@ -229,7 +222,7 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     """Return the remedy for tables that cannot go on with a changed spec."""
     if any(one.meaning is Meaning.REFUSED for one in changes):
         return _OTHER_NAME
-    name, windows = file.in_command, _windows_alone(changes)
+    name, windows = file.in_command, needed_by(changes).windows
     what, options = "these windows" if windows else "the tables", "".join(f" --window {one}" for one in windows)
     return (
         f"make {what} anew from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
@@ -238,16 +231,17 @@ def way_on(changes: Sequence[Change], file: SpecFile) -> str:
     )
 
 
-def windows_to_make_anew(workspace: Workspace) -> tuple[str, ...]:
-    """Return the windows that are to be made anew before live runs go on; none where that is none, or not enough."""
-    return _windows_alone(changes_of_spec(workspace))
+def needed_by(changes: Sequence[Change]) -> Scope:
+    """Return the tables whose past has to be computed before live runs continue with some changes.
 
-
-def _windows_alone(changes: Sequence[Change]) -> tuple[str, ...]:
-    undecided = [one for one in changes if one.needs_decision]
-    if any(one.judges for one in changes) or not all(one.windows for one in undecided):
-        return ()
-    return tuple(dict.fromkeys(window for one in undecided for window in one.windows))
+    Some windows are enough only where all records are judged as they were.
+    """
+    undecided = [change for change in changes if change.needs_decision]
+    if not undecided:
+        return Scope.NOTHING
+    if any(change.judges or change.meaning is Meaning.REFUSED for change in changes):
+        return Scope.ALL
+    return Scope.together(change.needed for change in undecided)
 
 
 def _changed(changes: Sequence[Change], workspace: Workspace, expected: str, remedy: str) -> SpecError:

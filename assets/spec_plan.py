@@ -6,14 +6,17 @@ Here: the facts. Not here: what a change means (timeops/spec/changes.py), what i
 from dataclasses import dataclass
 from datetime import datetime
 
-from tidemark.assets.preview import Preview, Work, of_rebuild, of_run, preview
+from tidemark.assets.preview import Preview, preview
+from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
 from tidemark.assets.unknown_columns import never_taken
 from tidemark.assets.waiting_input import waiting_input
+from tidemark.assets.work import Work, work_of_rebuild, work_of_run
 from tidemark.resources.places.place import Place
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec.changes import Change, Meaning
+from tidemark.timeops.spec.scope import Scope
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,9 @@ class SpecPlan:
         changes: The differences between the spec and the one that last processed the log.
         run: The work of a run; None if the input cannot be looked at.
         input_fault: Why it cannot; empty if it can.
-        rebuild: The work to compute the past anew; None if no change requires it.
+        past: The work to compute the past anew; None if no change requires it.
+        rebuild: What `tidemark rebuild --to-spec` carries out, for all changes since all tables were made anew last;
+            None if nothing was processed, or a change is refused.
         differs: The differences if the whole log had been judged by the spec; None if no change of time or windows
             requires them.
         never_taken: A sentence for each source that has columns which `schema` does not name.
@@ -41,7 +46,8 @@ class SpecPlan:
     changes: tuple[Change, ...]
     run: Work | None
     input_fault: str
-    rebuild: Work | None
+    past: Work | None
+    rebuild: RebuildPlan | None
     differs: Preview | None
     never_taken: tuple[str, ...]
 
@@ -52,12 +58,9 @@ class SpecPlan:
         return max((change.meaning for change in self.changes), key=order.index, default=Meaning.NOTHING)
 
     @property
-    def windows(self) -> tuple[str, ...]:
-        """The windows whose past is needed; none if the past of all tables is needed, or of no table."""
-        asked = [change for change in self.changes if change.meaning is Meaning.NEEDS_THE_PAST]
-        if not all(change.windows for change in asked):
-            return ()
-        return tuple(dict.fromkeys(name for change in asked for name in change.windows))
+    def earlier(self) -> tuple[Change, ...]:
+        """The changes that the rebuild makes up for and that were taken before the last commit."""
+        return tuple(change for change in self.rebuild.changes if change not in self.changes) if self.rebuild else ()
 
 
 def plan_of(workspace: Workspace) -> SpecPlan:
@@ -79,23 +82,19 @@ def plan_of(workspace: Workspace) -> SpecPlan:
     except TidemarkError as error:
         fault = str(error)
     has_past = last is not None and workspace.progress.processed_end() > 0
-    asked = [change for change in changes if change.asks_for_the_past] if has_past else []
+    past = Scope.together(change.past for change in changes) if has_past else Scope.NOTHING
     refused = any(change.meaning is Meaning.REFUSED for change in changes)
-    differs = None
-    if asked and not refused:
-        names = {name for change in asked for name in change.of_windows}
-        of_all = not all(change.of_windows for change in asked)  # then dead letters may change too
-        windows = [window for window in workspace.spec.windows if of_all or window.name in names]
-        differs = preview(workspace, windows, of_all=of_all)
+    rebuild = plan_to_spec(workspace) if has_past and not refused else None
     return SpecPlan(
         name=workspace.spec.name,
         folder=workspace.folder,
         batch=last.batch_id if last else None,
         since=last.committed_at if last else None,
         changes=changes,
-        run=None if found is None else of_run(workspace, found),
+        run=None if found is None else work_of_run(workspace, found),
         input_fault=fault,
-        rebuild=of_rebuild(workspace) if asked else None,
-        differs=differs,
+        past=work_of_rebuild(workspace) if past else None,
+        rebuild=rebuild,
+        differs=preview(workspace, past) if past and not refused else None,
         never_taken=tuple(never_taken(workspace)),
     )

@@ -15,6 +15,7 @@ from benchmarks.logs import land_busy_keys
 from benchmarks.machine import family
 from benchmarks.micro_batches import SPEC
 from benchmarks.timing import INTO, Figure, Report
+from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings
@@ -50,8 +51,8 @@ def pieces(root: Path, events: int, instance: DagsterInstance) -> tuple[list[Use
     file, settings = read_spec(root / "micro.yaml"), Settings(root / "warehouse", root, root / "home")
     used = [
         used_by(lambda: run_pipeline(file, settings, RunOptions(), instance=instance)),
-        used_by(lambda: rebuild_pipeline(file, settings, instance=instance)),
-        used_by(lambda: rebuild_pipeline(file, settings, None, ["by_minute"], instance=instance)),
+        used_by(lambda: rebuild_pipeline(file, settings, RebuildSettings(), instance=instance)),
+        used_by(lambda: rebuild_pipeline(file, settings, RebuildSettings(windows=["by_minute"]), instance=instance)),
     ]
     return used, _bytes_of_log(file, settings)
 

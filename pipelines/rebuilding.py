@@ -11,22 +11,21 @@ from functools import partial
 import dagster as dg
 from pydantic import Field
 
-from tidemark.assets.rebuild.rejudging import Decision, rejudge
+from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
+from tidemark.assets.rebuild.rejudging import plan_rejudging
 from tidemark.assets.rebuild.report import Telling
-from tidemark.assets.rebuild.shadow import ensure_can_begin
 from tidemark.assets.rebuild.switch import rebuild
-from tidemark.assets.rebuild.windows import asked_by_spec
 from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.lineage_watch import lineage_watch
-from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit, RebuildInput
+from tidemark.resources.batches.plans import Commit
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import SparkChoice, open_session
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.scope import Scope
 
 Tell = Callable[[str], None]
 
@@ -36,14 +35,14 @@ class Rebuilt:
     """The result of a rebuild.
 
     Attributes:
+        plan: What was carried out.
         commit: The batch that switched the tables.
         rows: Rows that each table has now.
-        taken: Records that were taken out of the log, or back into it.
     """
 
+    plan: RebuildPlan
     commit: Commit
     rows: Mapping[str, int]
-    taken: int = 0
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
@@ -65,24 +64,45 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
 class RebuildSettings(dg.Config):
     """Run config of the job."""
 
-    reason: str | None = Field(None, description="Why; kept in `batches` and `log_control`.")
-    windows: list[str] = Field([], description="These windows alone, and those over them; by default all tables.")
-    to_spec: bool = Field(False, description="Only what the spec asks for: some windows, all tables, or nothing.")
+    reason: str | None = Field(default=None, description="Why; kept in `batches` and `log_control`.")
+    windows: list[str] = Field(
+        default=[], description="These windows alone, and those over them; by default all tables."
+    )
+    to_spec: bool = Field(
+        default=False, description="Only what the spec asks for: some windows, all tables, or nothing."
+    )
+
+    def plan(self, workspace: Workspace) -> RebuildPlan:
+        """Return the plan that is asked for.
+
+        Raises:
+            TidemarkError: It cannot be carried out, see `plan_rebuild`.
+        """
+        names = chosen_windows(workspace.spec, self.windows) if self.windows else ()
+        if not self.to_spec:
+            return plan_rebuild(workspace, Scope(names) if names else Scope.ALL, self.reason)
+        plan = plan_to_spec(workspace, self.reason)
+        if plan.scope:
+            workspace.tell(f"the spec asks for the past of {plan.scope}")
+        return plan
 
 
 class RejudgeSettings(dg.Config):
     """Run config of the job that takes records out of the log, or back into it: one of three."""
 
-    exclude: list[int] = Field([], description="Take out the records with these `_arrival_seq`.")
-    where: str | None = Field(None, description="Take out the records that meet a condition, as of `tidemark show`.")
-    include: list[int] = Field([], description="Take records back that were taken out.")
+    exclude: list[int] = Field(default=[], description="Take out the records with these `_arrival_seq`.")
+    where: str | None = Field(
+        default=None, description="Take out the records that meet a condition, as of `tidemark show`."
+    )
+    include: list[int] = Field(default=[], description="Take records back that were taken out.")
     reason: str = Field(description="Why; kept in `log_control` and `batches`.")
 
-    def decision(self) -> Decision:
-        """Return what is asked for.
+    def plan(self, workspace: Workspace) -> RebuildPlan:
+        """Return the plan that is asked for.
 
         Raises:
-            SpecError: None of the three, or several.
+            SpecError: None of the three is, or several.
+            TidemarkError: See `plan_rejudging`.
         """
         if sum(map(bool, (self.exclude, self.where, self.include))) != 1 or not self.reason.strip():
             raise SpecError(
@@ -90,7 +110,9 @@ class RejudgeSettings(dg.Config):
                 expected="one of the three, and why",
                 remedy='write `{exclude: [4711], reason: "its clock lied"}`',
             )
-        return Decision(self.reason.strip(), self.exclude, self.where, self.include)
+        return plan_rejudging(
+            workspace, self.reason.strip(), exclude=self.exclude, where=self.where, include=self.include
+        )
 
 
 def rebuild_jobs(
@@ -120,16 +142,18 @@ def rebuild_jobs(
         watch = alert_watch(lineage_watch(lambda: context.job_name))
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
         telling = Telling(context.instance, under_run(context))
-        done = _rebuilt(workspace, context.run_id, config, telling)
+        plan = config.plan(workspace)
+        commit = rebuild(workspace, context.run_id, plan, telling=telling) if plan.scope else None
         alert_look(workspace)  # the checks of what it made come after its commit
-        if done is None:
+        if commit is None:
             context.log.info("nothing needs the past")
             yield dg.Output(None)
             return
-        keep(done)
-        rows = {f"rows of {table}": n for table, n in done.rows.items()}
-        taken = {"records taken out or back": done.taken} if done.taken else {}
-        about = {"batch": done.commit.batch_id, "records": done.commit.plan.end_seq or 0}
+        counts = {table: workspace.lake.row_count(table, commit.table_versions[table]) for table in plan.tables}
+        keep(Rebuilt(plan, commit, counts))
+        rows = {f"rows of {table}": n for table, n in counts.items()}
+        taken = {"records taken out or back": plan.records} if plan.records else {}
+        about = {"batch": commit.batch_id, "records": commit.plan.end_seq or 0}
         yield dg.Output(None, metadata={**about, **taken, **rows})
 
     @dg.op(
@@ -155,33 +179,3 @@ def rebuild_jobs(
     rebuilt = f"Makes the derived tables of {name} anew from its log, under the spec as it is now."
     rejudged = f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why."
     return [job_of(make_anew, f"{name}_rebuild", rebuilt), job_of(judge_anew, f"{name}_rejudge", rejudged)]
-
-
-def _rebuilt(
-    workspace: Workspace, run_id: str, config: RebuildSettings | RejudgeSettings, telling: Telling
-) -> Rebuilt | None:
-    """Rebuild as a run config asks for; return None if there was nothing to do.
-
-    Raises:
-        TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
-    """
-    spec, names, taken = workspace.spec, tuple[str, ...](), 0
-    if isinstance(config, RejudgeSettings):
-        decision = config.decision()
-        commit, taken = rejudge(workspace, run_id, decision, telling=telling)
-    else:
-        names = chosen_windows(spec, config.windows) if config.windows else ()
-        if config.to_spec:
-            ensure_can_begin(workspace)
-            asked = asked_by_spec(workspace)
-            if asked is None:
-                return None
-            names = asked
-            workspace.tell(f"the spec asks for the past of {' and '.join(asked) or 'all tables'}")
-        commit = rebuild(workspace, run_id, config.reason, names, telling=telling)
-    anew = RebuildInput.of(commit.plan).windows
-    ordered = [tables.ORDERED_EVENTS] if spec.outputs.ordered_events and not names else []
-    results = [name for name in workspace.result_tables if not names or name.partition("/")[2] in anew]
-    made = (*ordered, tables.DEAD_LETTERS, *results)
-    rows = {name: workspace.lake.row_count(name, commit.table_versions[name]) for name in made}
-    return Rebuilt(commit, rows, taken)

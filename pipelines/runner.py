@@ -35,7 +35,6 @@ from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.live import BATCH
 from tidemark.assets.pending_work import has_unprocessed
 from tidemark.assets.planning import batch_of, not_flushed
-from tidemark.assets.rebuild.rejudging import Decision
 from tidemark.assets.runs import ATTENDED_TAG, key
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.assets.state.files import copies_after
@@ -44,7 +43,7 @@ from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.lineage_watch import lineage_watch
-from tidemark.pipelines.rebuilding import Rebuilt, chosen_windows, rebuild_jobs
+from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, chosen_windows, rebuild_jobs
 from tidemark.resources.batches.plans import BatchInput, Counts, Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -504,31 +503,23 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
 def rebuild_pipeline(
     file: SpecFile,
     settings: Settings,
-    reason: str | None = None,
-    windows: Sequence[str] = (),
-    decision: Decision | None = None,
+    asked: RebuildSettings | RejudgeSettings,
     *,
-    to_spec: bool = False,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Rebuilt | None:
-    """Make all derived tables of a pipeline anew from its log, in one run; return None if there was nothing to do.
-
-    With `windows`, only these and the windows over them are made anew. With `to_spec`, it is no more than the spec
-    asks for. A decision takes records out of the log, or back into it. `batches` and `log_control` keep the reason.
+    """Make tables of a pipeline anew from its log, in one run; return None if there was nothing to do.
 
     Raises:
         TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
     """
-    asked: dict[str, Any] = {"reason": reason, "windows": [*windows], "to_spec": to_spec}
-    if decision is not None:
-        asked = {**asdict(decision), "exclude": [*decision.exclude], "include": [*decision.include]}
-    elif windows:
-        chosen_windows(file.spec, windows)  # a wrong name is no run
+    rejudges = isinstance(asked, RejudgeSettings)
+    if isinstance(asked, RebuildSettings) and asked.windows:
+        chosen_windows(file.spec, asked.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
     jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
-    job, what = (jobs[0], "rebuild") if decision is None else (jobs[1], "rejudge")
-    given = {name: value for name, value in asked.items() if value}
+    job, what = (jobs[1], "rejudge") if rejudges else (jobs[0], "rebuild")
+    given = {name: value for name, value in asked.model_dump().items() if value}
     result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": given})
     if not result.success:
         raise failure_of(result, None)

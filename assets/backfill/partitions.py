@@ -17,6 +17,7 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.assets.day_checks import check_freshness, day_check_specs, view_of
 from tidemark.assets.day_partitions import ensure_day, show_days, shown_days, tell_checks, tell_days
 from tidemark.assets.display import metadata as show
+from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import (
@@ -30,7 +31,7 @@ from tidemark.assets.runs import (
     told_to_dagster,
     under_run,
 )
-from tidemark.assets.spec_changes import windows_to_make_anew
+from tidemark.assets.spec_changes import changes_of_spec, needed_by
 from tidemark.assets.windows import counts_of_days, days_of_batch, rows_by_day
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -111,8 +112,8 @@ def _compute(
         The batch, and the rows of each day that it wrote, by window; where windows are made anew, of this one alone:
         the rebuild reports the days of the others.
     """
-    run_id, anew = context.run.run_id, windows_to_make_anew(workspace)
-    if window.name in anew and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
+    run_id, needed = context.run.run_id, needed_by(changes_of_spec(workspace))
+    if window.name in needed.windows and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
         report, key_of_window = under_run(context), key(workspace.file, tables.window_table(window.name))
 
         def report_others(event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
@@ -121,7 +122,8 @@ def _compute(
                 report(event)
 
         telling = Telling(context.instance, report_others)
-        plan = rebuild(workspace, run_id, "all days in Dagster", anew, telling=telling).plan
+        planned = plan_rebuild(workspace, needed, "all days in Dagster")
+        plan = rebuild(workspace, run_id, planned, telling=telling).plan
         rows = rows_by_day(workspace, tables.window_table(window.name))
         return plan, {window.name: {day: n for day, n in rows.items() if day in asked}}
     plan = rebuild_days(workspace, window, *chosen, run_id).plan

@@ -5,76 +5,63 @@ Here: the item, and the clocks. Not here: the log without these records (../excl
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass
 
 import numpy as np
 
 from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
 from tidemark.assets.log_control import EXCLUDE, INCLUDE, control_item
-from tidemark.assets.rebuild.report import Telling
-from tidemark.assets.rebuild.shadow import ensure_can_begin
-from tidemark.assets.rebuild.switch import OPEN_END, rebuild
+from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_rebuild
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Commit
 from tidemark.resources.delta.queries import numbers_where
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.spec.scope import Scope
 
 _MOST = 1_000_000
 """Records that one decision may name."""
+_OPEN_END = 2**62
+"""The place of a control item until the switch assigns one: input may come until then."""
 
 
-@dataclass(frozen=True)
-class Decision:
-    """The records that an operator takes out of the log, or back into it.
+def plan_rejudging(
+    workspace: Workspace,
+    reason: str,
+    *,
+    exclude: Collection[int] = (),
+    where: str | None = None,
+    include: Collection[int] = (),
+) -> RebuildPlan:
+    """Plan to judge the log anew without some records, or with them again.
 
-    Attributes:
+    Args:
+        workspace: The pipeline.
         reason: Why.
         exclude: Numbers of records to take out.
         where: Take out the records that meet this condition in SQL.
         include: Numbers of records to take back.
-    """
-
-    reason: str
-    exclude: Collection[int] = ()
-    where: str | None = None
-    include: Collection[int] = ()
-
-
-def rejudge(workspace: Workspace, run_id: str, decision: Decision, *, telling: Telling) -> tuple[Commit, int]:
-    """Judge the log anew without some records, or with them again; return the commit and the number of records.
 
     Raises:
         SpecError: There are no such records, or it is decided already.
-        TidemarkError: Anything prevents it, see `switch.rebuild`.
+        LakeError: The log is lost or damaged, or nothing of it was processed.
     """
-    ensure_can_begin(workspace)
-    kind, numbers = _asked(workspace, decision)
-    said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
-    argument = json.dumps(said, separators=(",", ":"))
-    item = control_item(OPEN_END, kind, decision.reason, argument=argument)
-    return rebuild(workspace, run_id, decision.reason, items=[item], telling=telling), len(numbers)
-
-
-def _asked(workspace: Workspace, decision: Decision) -> tuple[str, Numbers]:
-    out, end = excluded(workspace), workspace.progress.log_end()
-    if decision.where is not None:
-        numbers = numbers_where(
-            workspace.lake, tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS), decision.where, c.SEQ
-        )
+    ensure_can_begin(workspace, Scope.ALL)
+    out, kind = excluded(workspace), INCLUDE if include else EXCLUDE
+    numbers = np.unique(np.array([*exclude, *include], np.int64))
+    if where is not None:
+        version = workspace.base_of(tables.RAW_EVENTS)
+        numbers = numbers_where(workspace.lake, tables.RAW_EVENTS, version, where, c.SEQ)
         numbers = np.setdiff1d(out.places_of(numbers), out.by_hand)
-    else:
-        numbers = np.unique(np.array([*decision.exclude, *decision.include], np.int64))
-    kind = INCLUDE if decision.include else EXCLUDE
-    _refuse_unfit(workspace, numbers, end)
+    _refuse_unfit(workspace, numbers, workspace.progress.log_end())
     _refuse_corrected(out, numbers)
     known = np.isin(numbers, out.by_hand)
     if kind == EXCLUDE and known.any():
         raise SpecError(f"Record {numbers[known][0]} is excluded already", expected="records that are in the log")
     if kind == INCLUDE and not known.all():
         raise SpecError(f"Record {numbers[~known][0]} is not excluded", expected="records that are excluded")
-    return kind, numbers
+    said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
+    item = control_item(_OPEN_END, kind, reason, argument=json.dumps(said, separators=(",", ":")))
+    return plan_rebuild(workspace, Scope.ALL, reason, [item])
 
 
 def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:

@@ -68,7 +68,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
 def _written(shadow: Shadow) -> list[str]:
     """Return the assets of a live run whose tables the rebuild wrote."""
     results = ["window_results"] if shadow.chosen else []
-    ordered = [] if shadow.windows else [tables.ORDERED_EVENTS]
+    ordered = [tables.ORDERED_EVENTS] if shadow.plan.scope.of_all else []
     return [*ordered, *results, tables.DEAD_LETTERS, tables.BATCHES]
 
 

@@ -11,7 +11,7 @@ has them: rows lead by them to their batch, and the newest row of state is the o
 
 import json
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from importlib.metadata import version as installed_version
@@ -30,9 +30,9 @@ from tidemark.assets.rebuild.log_columns import (
     keeps_unknown,
     with_types_of_log,
 )
+from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, windows_in
 from tidemark.assets.replay import REPLAYED_KINDS, Piece, pieces_left
 from tidemark.assets.schemas import create_tables, ensure_fits, log_schema, payload_of
-from tidemark.assets.spec_changes import ensure_one_file, ensure_rebuildable, ensure_windows_rebuildable
 from tidemark.assets.time_adjustment import adjust_time, write_dead_letters
 from tidemark.assets.windows import aggregate_windows
 from tidemark.resources import tables
@@ -48,7 +48,6 @@ from tidemark.resources.quality.checks import Checked, Expectation
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import BusyError, LakeError
 from tidemark.timeops.spec import Spec, WindowSpec
-from tidemark.timeops.spec.changes import with_readers
 from tidemark.timeops.spec.pipeline import digest
 from tidemark.timeops.spec.window import inputs_of
 
@@ -65,15 +64,13 @@ class Shadow:
     Attributes:
         workspace: The pipeline, with the spec as it is to be.
         run_id: The id of the run or command.
-        windows: Names of the windows to make anew, with the windows over them; none for all tables.
-        items: Control items that take records out of the log, or back into it.
+        plan: What it does.
         checked: The results of checks of all pieces: of each expectation the last, or the last that failed.
     """
 
     workspace: Workspace
     run_id: str
-    windows: tuple[str, ...] = ()
-    items: tuple[Mapping[str, Any], ...] = ()
+    plan: RebuildPlan
     checked: dict[Expectation, Checked] = field(default_factory=dict)
 
     @cached_property
@@ -81,16 +78,14 @@ class Shadow:
         """The pipeline beside it."""
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace, watch=None)
-        made = replace(made, windows_alone=bool(self.windows), decided=self.items)
+        made = replace(made, windows_alone=not self.plan.scope.of_all, decided=self.plan.items)
         made = replace(made, clocks=log_clocks(made)) if items_of(made) else made
-        return replace(made, file=replace(made.file, spec=self._spec_of_windows)) if self.windows else made
+        return made if self.plan.scope.of_all else made.under(self._spec_of_windows)
 
     @cached_property
     def chosen(self) -> tuple[WindowSpec, ...]:
         """The windows that are made anew."""
-        spec = self.workspace.spec
-        names = with_readers(self.windows, spec) if self.windows else [window.name for window in spec.windows]
-        return tuple(window for window in spec.windows if window.name in names)
+        return windows_in(self.plan.scope, self.workspace.spec)
 
     @property
     def _spec_of_windows(self) -> Spec:
@@ -119,7 +114,8 @@ class Shadow:
         """The identity of the rebuild: a rebuild of another identity takes nothing from tables begun for this one."""
         made_by = installed_version("tidemark")
         spec = self.workspace.spec.fingerprint()
-        return {"spec": spec, "tidemark": made_by, "windows": sorted(self.windows), "items": self._taken}
+        windows = sorted(self.plan.scope.windows)
+        return {"spec": spec, "tidemark": made_by, "windows": windows, "items": self._taken}
 
     @property
     def _taken(self) -> str:
@@ -150,7 +146,7 @@ class Shadow:
             BusyError: Another rebuild is at work.
         """
         workspace = self.workspace
-        ensure_can_begin(workspace, [window.name for window in self.chosen] if self.windows else [])
+        ensure_can_begin(workspace, self.plan.scope)
         if self._is_begun() and not self._goes_on():
             workspace.tell("what another rebuild has left, which did not end, is thrown away")
             self.discard()
@@ -226,7 +222,7 @@ class Shadow:
             The end of the log up to which all is filled; None where no more of it needs to be.
         """
         workspace, last = self.workspace, self.tables.batches.last_commit()
-        if self.windows or not keeps_unknown(workspace):
+        if not self.plan.scope.of_all or not keeps_unknown(workspace):
             return None
         end, judged = workspace.progress.log_end(), plan_end(last.plan) if last else 0
         if end > judged:
@@ -264,7 +260,7 @@ class Shadow:
             first = begin_seq if first is None else first
             workspace.tell(f"judging {end - begin_seq:,} records of the log anew")
             if not is_last:
-                if not self.windows:
+                if self.plan.scope.of_all:
                     fill_from_rescued(workspace, begin_seq, partial(self._reserve, _SPARE))
                 self.keep_numbers()
             for piece in left:
@@ -359,29 +355,6 @@ def begun(workspace: Workspace) -> str:
     of = " and ".join(what["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
     return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged anew"
-
-
-def ensure_can_begin(workspace: Workspace, windows: Collection[str] = ()) -> None:
-    """Check that there is a log that can be judged anew, for some windows or for all tables.
-
-    Raises:
-        LakeError: It is lost or damaged, or nothing of it was processed.
-        SpecError: Another spec file made the tables, or the spec asks for more.
-    """
-    if not workspace.exists or not workspace.progress.processed_end():
-        raise LakeError(
-            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to make anew.",
-            expected="a run before",
-            remedy="Run it: `tidemark run SPEC`.",
-        )
-    ensure_one_file(workspace)
-    for table, error in workspace.opening.broken_tables().items():
-        if table in tables.OF_THE_LOG:
-            raise error
-    if windows:
-        ensure_windows_rebuildable(workspace, windows)
-    else:
-        ensure_rebuildable(workspace)
 
 
 def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:

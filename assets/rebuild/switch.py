@@ -16,7 +16,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -27,13 +26,13 @@ from tidemark.assets.exclusions import items_of, log_clocks
 from tidemark.assets.log_control import REBUILD, SPEC, control_item, recorded, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
+from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
 from tidemark.assets.rebuild.report import Telling, tell_rebuilt
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
     corrections,
     ensure_judged_alike,
     ensure_others_whole,
-    own_tables,
     write_shared,
 )
 from tidemark.assets.schemas import end_tables, fit_tables, payload_of
@@ -52,29 +51,16 @@ from tidemark.timeops.reasons import Stage
 from tidemark.timeops.spec.changes import with_new_names
 from tidemark.timeops.spec.pipeline import canonical, digest
 
-OPEN_END = 2**62
-"""The place of a control item that was decided on, until the switch assigns one: input may come until then."""
 
-
-def rebuild(
-    workspace: Workspace,
-    run_id: str,
-    reason: str | None = None,
-    windows: Sequence[str] = (),
-    items: Sequence[Mapping[str, Any]] = (),
-    *,
-    telling: Telling,
-) -> Commit:
-    """Make all derived tables anew from the log under the spec as it is, and switch to them in one commit.
+def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Commit:
+    """Carry out a plan: make tables anew from the log under the spec as it is, and switch to them in one commit.
 
     Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
 
     Args:
         workspace: The pipeline.
         run_id: The id of the run or command.
-        reason: Why; kept in `batches` and `log_control`.
-        windows: Make only these windows anew, and the windows over them.
-        items: Control items that take records out of the log, or back into it.
+        plan: All tables, or some windows.
         telling: How Dagster is told of what was written.
 
     Raises:
@@ -82,27 +68,27 @@ def rebuild(
         SpecError: The spec does not go with the log.
         BusyError: Another rebuild is at work.
     """
-    planned = None
-    while planned is None:  # otherwise the log was corrected while it was judged, or is to be filled further
-        shadow = Shadow(workspace, run_id, tuple(windows), tuple(items))
+    taken_on = None
+    while taken_on is None:  # otherwise the log was corrected while it was judged, or is to be filled further
+        shadow = Shadow(workspace, run_id, plan)
         shadow.begin()
         shadow.catch_up()
         shadow.keep_numbers()
-        planned = when_free(workspace, partial(_plan, shadow, shadow.fill_rest()))
-    plan, broken = planned
+        taken_on = when_free(workspace, partial(_take_on, shadow, shadow.fill_rest()))
+    batch, broken = taken_on
     last = workspace.batches.last_commit()
     had = {table for table in workspace.window_tables.values() if last and table in last.table_versions}
     before = {table: workspace.base_of(table) for table in had.difference(broken)}
-    with at_work(workspace, plan):
+    with at_work(workspace, batch):
         shadow.catch_up(is_last=True)
-        committed = (_switch_windows if windows else _switch)(shadow, plan, broken, reason)
+        committed = (_switch if plan.scope.of_all else _switch_windows)(shadow, batch, broken)
     keep_names(workspace)
     tell_rebuilt(telling, shadow, committed, before)
     shadow.discard()
     return committed
 
 
-def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:
+def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:
     """Take on the batch that switches the tables; return it, and the tables that are broken.
 
     Columns are filled from `_rescued` up to `filled`, an end of the log; None where none are. Returns None where the
@@ -125,7 +111,7 @@ def _plan(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeEr
     broken = workspace.opening.broken_tables()
     # Tables whose log is gone or cannot be read begin in an empty folder.
     lost = [table for table in broken if not _has_log(workspace, table)]
-    if shadow.windows:
+    if not shadow.plan.scope.of_all:
         ensure_others_whole(shadow, broken)
         given = RebuildInput(windows=[window.name for window in shadow.chosen], lost_tables=lost)
     else:
@@ -142,8 +128,8 @@ def _has_log(workspace: Workspace, table: str) -> bool:
     return True
 
 
-def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
-    workspace, beside = shadow.workspace, shadow.tables
+def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
+    workspace, beside, reason = shadow.workspace, shadow.tables, shadow.plan.reason
     made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
@@ -163,9 +149,9 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | N
     return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason, made=batches)
 
 
-def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str], reason: str | None) -> Commit:
+def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     """Switch the tables of some windows, and what they share with others, to what the rebuild has made."""
-    workspace = shadow.workspace
+    workspace, reason = shadow.workspace, shadow.plan.reason
     ensure_judged_alike(shadow)
     made = _made(shadow, own_tables(shadow.chosen))
     shared = [name for name in shadow.tables.tables if name in workspace.tables and name not in made]

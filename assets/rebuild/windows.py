@@ -1,16 +1,14 @@
-"""Single windows made anew: which windows, whether they alone are enough, and what the switch writes.
+"""Single windows made anew: whether they alone are enough, and what the switch writes.
 
-Here: the least that has to be made anew, so that a pipeline's past is as the spec has it; the windows, and what they
-share with others in the tables. Not here: judging the log (shadow.py), tables that are taken over whole (switch.py),
-what a change means (timeops/spec/changes.py).
+Here: the windows, and what they share with others in the tables. Not here: which windows (plan.py), judging the log
+(shadow.py), tables that are taken over whole (switch.py).
 
 A shadow of some windows has only these windows and their input windows. It computes the same results as a whole
 rebuild if the records are judged as they were: the settings of time must not have changed on the way.
 """
 
-import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import reduce
 
@@ -18,21 +16,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.rebuild.plan import own_tables
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.schemas import payload_of
-from tidemark.assets.spec_changes import ensure_rebuildable, recorded_specs, renamed
+from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan, RebuildInput
+from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.reasons import Stage
-from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.changes import changes_between, with_readers
 
 
 def ensure_judged_alike(shadow: Shadow) -> None:
@@ -53,17 +49,6 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 def _refused(workspace: Workspace) -> Counter[str]:
     """Return how many records the batches refused before windows, by reason."""
     return sum((Counter(commit.counts.refused) for commit in workspace.batches.counted()), Counter())
-
-
-def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
-    """Return the tables that windows do not share with others."""
-    found = []
-    for window in windows:
-        found += [tables.window_table(window.name), tables.flushed_table(window.name)]
-        found += [tables.history_table(window.name)] if window.history else []
-        found += [tables.seen_groups_table(window.name)] if window.empty else []
-        found += [tables.needed_table(window)] if window.input is not None else []
-    return found
 
 
 def write_shared(shadow: Shadow, plan: Plan) -> None:
@@ -134,40 +119,3 @@ def ensure_others_whole(shadow: Shadow, broken: Mapping[str, LakeError]) -> None
     for table, error in broken.items():
         if table not in written:
             raise error
-
-
-def asked_by_spec(workspace: Workspace) -> tuple[str, ...] | None:
-    """Return the windows that are to be made anew; none where it is all tables, and None where it is nothing.
-
-    The log may have been processed with several specs since all tables were made anew last: rows of each may be
-    others now. A window that was made anew alone since then has its past.
-
-    Raises:
-        SpecError: The log does not go with the spec.
-    """
-    ensure_rebuildable(workspace)
-    spec, broken = workspace.spec, workspace.opening.broken_tables()
-    own = {window.name: own_tables([window]) for window in spec.windows}
-    if any(not any(table in tables for tables in own.values()) for table in broken):
-        return ()
-    asked = [name for name, tables in own.items() if any(table in broken for table in tables)]
-    items, now = recorded(workspace, SPEC), json.loads(spec.canonical_json())
-    for before, after in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
-        for change in changes_between(before, now):
-            if change.fills:
-                return ()
-            if not change.asks_for_the_past:
-                continue
-            if not change.of_windows:
-                return ()
-            anew = () if after is None else _made_anew_after(workspace, int(after["_batch_id"]))
-            asked += [name for name in change.of_windows if name in own and name not in anew]
-    if not asked:
-        return None
-    return () if spec.closes_by_silence else with_readers(dict.fromkeys(asked), spec)
-
-
-def _made_anew_after(workspace: Workspace, batch_id: int) -> set[str]:
-    """Return the windows that were made anew alone by a batch, or after it."""
-    done = [RebuildInput.of(one.plan) for one in workspace.batches.history("rebuild", after=batch_id - 1)]
-    return {name for one in done if not one.renamed for name in one.windows}

@@ -25,8 +25,10 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
-    from tidemark.assets.preview import WindowRows, Work
+    from tidemark.assets.preview import WindowRows
+    from tidemark.assets.rebuild.plan import RebuildPlan
     from tidemark.assets.spec_plan import SpecPlan
+    from tidemark.assets.work import Work
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
     from tidemark.timeops.spec.changes import Change
@@ -78,7 +80,7 @@ def _show(file: "SpecFile", found: "SpecPlan") -> None:
     put(f"{found.name}: {_summary(found)}")
     if found.changes:
         _show_changes(file, found.changes)
-    lines = [(what, said, "") for what, said in _work_lines(found)]
+    lines = [(what, said, "") for what, said in _work_lines(file, found)]
     lines += [("" if number else "not taken", said, "") for number, said in enumerate(found.never_taken)]
     if lines:
         print_block("", lines)
@@ -119,7 +121,7 @@ def _show_changes(file: "SpecFile", changes: "Sequence[Change]") -> None:
     console().print(table)
 
 
-def _work_lines(found: "SpecPlan") -> "Iterator[tuple[str, str]]":
+def _work_lines(file: "SpecFile", found: "SpecPlan") -> "Iterator[tuple[str, str]]":
     from tidemark.pipelines.terminal import plural
 
     if found.run is None:
@@ -131,10 +133,14 @@ def _work_lines(found: "SpecPlan") -> "Iterator[tuple[str, str]]":
         yield "run", f"{', '.join([*new, *records])}{_took(found.run)}"
     else:
         yield "run", "nothing waits"
-    if found.rebuild is not None:
-        of = f"{plural(found.rebuild.records or 0, 'record')} of the log"
-        files = f"in {plural(found.rebuild.files, 'file')} ({_size(found.rebuild.size)})"
-        yield "past", f"{of} {files}{_took(found.rebuild)}"
+    if found.past is not None:
+        of = f"{plural(found.past.records or 0, 'record')} of the log"
+        files = f"in {plural(found.past.files, 'file')} ({_size(found.past.size)})"
+        yield "past", f"{of} {files}{_took(found.past)}"
+    if found.rebuild is not None and found.earlier:
+        keys = ", ".join(change.path for change in found.earlier)
+        to_spec = f"`tidemark rebuild {file.in_command} --to-spec` computes {found.rebuild.scope}"
+        yield "earlier", f"{keys}: changed since the past was computed; {to_spec}"
 
 
 def _took(work: "Work") -> str:
@@ -197,7 +203,7 @@ def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
         yield f"\nTo do: {way_on(found.changes, file)}"
     elif found.changes and found.batch is not None:
         name = file.in_command
-        past = f" `tidemark rebuild {name}` does the same for the past." if found.rebuild is not None else ""
+        past = f" `tidemark rebuild {name}` does the same for the past." if found.past is not None else ""
         yield f"\n`tidemark run {name}` goes on with the spec as it is.{past}"
 
 
@@ -223,12 +229,13 @@ def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
                 "meaning": change.meaning,
                 "sentence": change.sentence,
                 "effect": change.effect,
-                "windows": list(change.windows),
+                "windows": list(change.needed.windows),
             }
             for change in found.changes
         ],
         "run": _work_as_json(found.run),
-        "past": _work_as_json(found.rebuild),
+        "past": _work_as_json(found.past),
+        "rebuild": _rebuild_as_json(found.rebuild),
         "would_differ": None
         if found.differs is None
         else {
@@ -257,6 +264,18 @@ def _work_as_json(work: "Work | None") -> dict[str, Any] | None:
         return None
     seconds = None if work.seconds is None else round(work.seconds, 1)
     return {"records": work.records, "files": work.files, "bytes": work.size, "seconds": seconds}
+
+
+def _rebuild_as_json(plan: "RebuildPlan | None") -> dict[str, Any] | None:
+    if plan is None:
+        return None
+    return {
+        "all_tables": plan.scope.of_all,
+        "windows": list(plan.scope.windows),
+        "tables": list(plan.tables),
+        "changes": [{"key": change.path, "sentence": change.sentence} for change in plan.changes],
+        "work": _work_as_json(plan.work) if plan.scope else None,
+    }
 
 
 COMMANDS = (plan,)

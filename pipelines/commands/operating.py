@@ -213,6 +213,7 @@ def rebuild(
     from tidemark.assets.rebuild.switch import drop_windows
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.lineage_watch import lineage_watch
+    from tidemark.pipelines.rebuilding import RebuildSettings
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import telling
     from tidemark.resources.workspace import Workspace
@@ -226,7 +227,8 @@ def rebuild(
         put(f"{name}: the tables of {' and '.join(drop)} are deleted, as batch {dropped.batch_id}")
         return
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
-        done = rebuild_pipeline(file, settings, why, windows, to_spec=to_spec, instance=instance, tell=tell)
+        asked = RebuildSettings(reason=why, windows=[*windows], to_spec=to_spec)
+        done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
     if done is None:
         put(
             f"{name}: nothing needs the past, so nothing was made anew. `tidemark run` goes on with the spec as it is"
@@ -280,18 +282,18 @@ def rejudge(
     why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
     if sum(map(bool, (out, where, back))) != 1:
         raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
-    from tidemark.assets.rebuild.rejudging import Decision
     from tidemark.pipelines.instance import dagster_instance
+    from tidemark.pipelines.rebuilding import RejudgeSettings
     from tidemark.pipelines.runner import rebuild_pipeline
     from tidemark.pipelines.terminal import plural, telling
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
-    decision = Decision(why, out, where, back)
+    asked = RejudgeSettings(exclude=out, where=where, include=back, reason=why)
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
-        done = rebuild_pipeline(file, settings, why, decision=decision, instance=instance, tell=tell)
+        done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
     assert done is not None  # a decision is about all tables
-    what = f"{plural(done.taken, 'record')} {'taken back' if back else 'taken out'}"
+    what = f"{plural(done.plan.records, 'record')} {'taken back' if back else 'taken out'}"
     _show_rebuilt(f"{name}: {what}, all tables made anew", done)
 
 

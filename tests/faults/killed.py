@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.assets import batch, ingestion
 from tidemark.pipelines.command_line import in_words
+from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
@@ -144,7 +145,7 @@ def _live(spec: Path, settings: Settings, instance: DagsterInstance, seen: Calla
 
 
 def _rebuild(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
-    rebuild_pipeline(read_spec(spec), settings, instance=instance, tell=seen)
+    rebuild_pipeline(read_spec(spec), settings, RebuildSettings(), instance=instance, tell=seen)
 
 
 def _run(

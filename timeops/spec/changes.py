@@ -27,6 +27,7 @@ from tidemark.timeops.expressions.tokens import Token, mentions, top_level_parts
 from tidemark.timeops.problems import Path
 from tidemark.timeops.spec.fields import name_in_tables
 from tidemark.timeops.spec.pipeline import Spec
+from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.spec.window import WindowSpec
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -93,7 +94,7 @@ class Change:
         now: The other one.
         meaning: What it means.
         effect: The same in a sentence.
-        windows: The windows whose past it needs; none where it needs that of all tables.
+        past: The tables whose rows would be others if the past were computed by the later spec.
         sentence: What changed, in words.
         judges: Records of the log are judged in another way.
         fills: It is a column whose values `_rescued` may have.
@@ -104,7 +105,7 @@ class Change:
     now: Any
     meaning: Meaning
     effect: str
-    windows: tuple[str, ...] = ()
+    past: Scope = Scope.NOTHING
     sentence: str = ""
     judges: bool = False
     fills: bool = False
@@ -115,15 +116,9 @@ class Change:
         return self.meaning in (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
 
     @property
-    def asks_for_the_past(self) -> bool:
-        """True if rows that are there would be others if the past were computed anew."""
-        return self.judges or self.meaning is Meaning.NEEDS_THE_PAST or bool(self.of_windows)
-
-    @property
-    def of_windows(self) -> tuple[str, ...]:
-        """The windows whose rows it changes; none where it changes those of all tables, or of none."""
-        name = re.match(r"windows\[(\w+)\]\.(aggregates|having)", self.path)
-        return self.windows or ((name[1],) if name and not self.judges else ())
+    def needed(self) -> Scope:
+        """The tables whose past has to be computed before live runs continue."""
+        return self.past if self.meaning is Meaning.NEEDS_THE_PAST else Scope.NOTHING
 
     def keys(self, spec: Spec) -> Path:
         """Return the keys and positions of its place in the file of the later spec."""
@@ -227,14 +222,22 @@ def changes_between(
     found += _of_windows(before.get("windows", []), now.get("windows", []), new)
     closes = old.closes_by_silence or new.closes_by_silence
     values = [spec.model_dump(mode="json", by_alias=True) for spec in (old, new)]
+    judged = [replace(change, judges=_judges(change.path, windows_close=closes)) for change in found]
     return [
-        replace(
-            one,
-            judges=_judges(one.path, windows_close=closes),
-            sentence=one.sentence or _was_and_is(one, *values),
-        )
-        for one in found
+        replace(change, past=_past_of(change), sentence=change.sentence or _was_and_is(change, *values))
+        for change in judged
     ]
+
+
+def _past_of(change: Change) -> Scope:
+    """Return the tables whose rows a change makes others; where it needs their past it may name the windows."""
+    if change.judges:
+        return Scope.ALL
+    if change.meaning is Meaning.NEEDS_THE_PAST:
+        return change.past or Scope.ALL
+    # These hold from here on, and the rows before them were computed in another way.
+    of_results = re.match(r"windows\[(\w+)\]\.(aggregates|having)", change.path)
+    return Scope((of_results[1],)) if of_results else Scope.NOTHING
 
 
 def renamed_parts(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
@@ -284,18 +287,18 @@ def _renamed(name: str, old: str) -> Change:
 def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) -> Change:
     """Return the change of a name; rows for which expressions use the name would be others."""
     time, windows = spec.time, [window for window in spec.windows if _names_sources(window)]
-    meaning, effect, needed = _FROM_HERE_ON, "what was read of it goes on under the new name", tuple[str, ...]()
+    meaning, effect, past = _FROM_HERE_ON, "what was read of it goes on under the new name", Scope.NOTHING
     if former.get(name, old) != old:
         meaning, effect = Meaning.REFUSED, _taken(name, former[name])
     elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
         meaning, effect = Meaning.NEEDS_THE_PAST, "`time` goes by `_source`: all tables are to be computed anew"
     elif windows:
-        needed = with_readers([window.name for window in windows], spec)
+        past = Scope(with_readers([window.name for window in windows], spec))
         shown = " and ".join(f"`{window.name}`" for window in windows)
         meaning, effect = Meaning.NEEDS_THE_PAST, f"{shown} goes by `_source`: its rows are to be computed anew"
-    needed = () if spec.closes_by_silence else needed
+    past = Scope.ALL if past and spec.closes_by_silence else past
     sentence = f"`{old}` is `{name}` now"
-    return Change(f"sources[{name}].was", None, old, meaning, effect, needed, sentence=sentence)
+    return Change(f"sources[{name}].was", None, old, meaning, effect, past, sentence=sentence)
 
 
 def _taken(name: str, heir: str) -> str:
@@ -520,9 +523,9 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
     for name in new:
         if name not in old:
             effect = "its past is to be computed from the log"
-            readers = () if spec.closes_by_silence else with_readers([name], spec)
+            past = Scope.ALL if spec.closes_by_silence else Scope(with_readers([name], spec))
             yield Change(
-                f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, readers, sentence=f"`{name}` new"
+                f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, past, sentence=f"`{name}` new"
             )
     for name in old:
         if name not in new:
@@ -544,7 +547,7 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
             decision = (Meaning.NEEDS_THE_PAST, f"{others} keeps results as they were given: both anew from the log")
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             needs = change.meaning is Meaning.NEEDS_THE_PAST
-            yield replace(change, windows=readers) if needs and not spec.closes_by_silence else change
+            yield replace(change, past=Scope(readers)) if needs and not spec.closes_by_silence else change
 
 
 def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A change of a spec: what it means for tables that are there, key by key, and what commands say of it; no Spark."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.pure.batch.batches import START, planned
 from tidemark.assets.pending_work import look
+from tidemark.assets.rebuild.plan import plan_to_spec
 from tidemark.assets.spec_changes import ensure_taken
 from tidemark.pipelines import cli
 from tidemark.pipelines.cli import main
@@ -27,6 +29,7 @@ from tidemark.timeops.spec.changes import (
     names_of_sources,
     types_in_tables,
 )
+from tidemark.timeops.spec.scope import Scope
 
 WIDER = {
     "tinyint": ["bigint"],
@@ -231,7 +234,7 @@ def test_each_key_has_a_meaning(
     old: str, new: str, path: str, meaning: Meaning, windows: tuple[str, ...], judges: bool
 ) -> None:
     (found,) = [one for one in changes((old, new)) if one.path == path]
-    assert (found.meaning, found.windows, found.judges) == (meaning, windows, judges)
+    assert (found.meaning, found.needed.windows, found.judges) == (meaning, windows, judges)
 
 
 def test_other_substreams_need_the_past() -> None:
@@ -239,12 +242,13 @@ def test_other_substreams_need_the_past() -> None:
         one.path: one for one in changes(("at, dedup", "at, over: [k], dedup"), ("sum(c)}", "sum(c)}, group_by: [k]"))
     }
     over = told["time.over"]
-    assert (over.meaning, over.windows, over.judges) == (PAST, (), True)
+    assert (over.meaning, over.past, over.judges) == (PAST, Scope.ALL, True)
 
 
 def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
     text = SPEC.replace("name: w,", "name: other,").replace("from: w", "from: other")
-    told_of = {one.path: (one.meaning, one.windows) for one in changes_between(canonical(SPEC), canonical(text))}
+    found = changes_between(canonical(SPEC), canonical(text))
+    told_of = {change.path: (change.meaning, change.needed.windows) for change in found}
     assert told_of["windows[other]"] == (PAST, ("other", "over_w"))
     assert told_of["windows[w]"][0] == HERE
 
@@ -284,7 +288,7 @@ def test_a_change_names_its_place_in_the_file() -> None:
 def test_a_window_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
     [found] = changes(*NAMED)
     assert (found.path, found.meaning, found.sentence) == ("windows[v].was", HERE, "`w` is `v` now")
-    assert (found.asks_for_the_past, found.needs_decision) == (False, False)
+    assert (found.past, found.needs_decision) == (Scope.NOTHING, False)
     told = {one.path: one.meaning for one in changes(*NAMED, ("size: 1 hour", "size: 2 hours"))}
     assert told == {"windows[v].was": HERE, "windows[v].size": PAST}
 
@@ -333,7 +337,7 @@ def test_a_former_name_leads_to_one_window_or_source_and_is_of_none_that_is_ther
 def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_the_new_one() -> None:
     [found] = changes(RENAMED)
     assert (found.path, found.meaning, found.sentence) == ("sources[counters].was", HERE, "`tills` is `counters` now")
-    assert (found.asks_for_the_past, found.needs_decision, found.judges) == (False, False, False)
+    assert (found.past, found.needs_decision, found.judges) == (Scope.NOTHING, False, False)
     assert found.keys(parse_spec(SPEC.replace(*RENAMED), file="shop.yaml")) == ("sources", 0, "was")
     told = {one.path: one.meaning for one in changes(RENAMED, ("n INT", "n BIGINT"), ("in/*.csv", "there/*.csv"))}
     assert told == {f"sources[counters].{key}": HERE for key in ("was", "schema", "path")}
@@ -357,7 +361,7 @@ def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() 
 )
 def test_what_goes_by_the_name_of_a_source_needs_its_past(old: str, new: str, windows: tuple[str, ...]) -> None:
     [found] = changes(RENAMED, before=edited((old, new)))
-    assert (found.meaning, found.windows) == (PAST, windows)
+    assert (found.meaning, found.past) == (PAST, Scope(windows) if windows else Scope.ALL)
 
 
 def test_a_name_that_another_source_had_is_refused_and_the_own_one_is_not() -> None:
@@ -533,6 +537,58 @@ def test_a_plan_of_a_spec_that_did_not_change_says_so_and_there_is_none_of_a_bad
     assert (shown.exit_code, found["meaning"], found["needs_decision"], found["changes"]) == (0, "nothing", False, [])
     spec.write_text(edited(("size: 1 hour", "size: 1 bit")))
     assert (call("plan", "shop.yaml").exit_code, call("plan", "shop.yaml", "--json").exit_code) == (2, 2)
+
+
+WAS_MAX = SPEC.replace("c: sum(c)", "c: max(c)")
+WAS_PATIENT = SPEC.replace("timestamp_by: at", "timestamp_by: at, out_of_orderness: 1 minute")
+HAD_ROWS_OF_W = SPEC.replace("size: 1 hour", "size: 2 hours")
+OF_OVER_W = ("windows[over_w].aggregates.c",)
+
+
+def process(spec: Path, *texts: str, anew: Sequence[str] = ()) -> Workspace:
+    """Return the pipeline after it has processed a record under each of some specs, and made some windows anew."""
+    lake = Lake(spec.parent / "warehouse" / "shop")
+    lake.create("raw_events", FILES_SCHEMA)  # of no record
+    log = BatchLog(lake)
+    for number, text in enumerate(texts, start=1):
+        made = parse_spec(text, file="shop.yaml")
+        plan = planned(log, first_seq=number - 1, end_seq=number, fingerprint=made.fingerprint())
+        item = {"_after_seq": number - 2, "_control_seq": number, "kind": "spec", "argument": made.canonical_json()}
+        rows = pa.Table.from_pylist([item | {"_batch_id": plan.batch_id}], schema=LOG_CONTROL_SCHEMA)
+        written = lake.append_rows(LOG_CONTROL, rows, attempt=plan.attempt, expect=lake.version(LOG_CONTROL))
+        log.commit(plan, {}, {LOG_CONTROL: written.version, "raw_events": 0}, START)
+    if anew:
+        end = len(texts)
+        plan = planned(log, "rebuild", first_seq=end, end_seq=end, input={"windows": [*anew]}, fingerprint="anew")
+        log.commit(plan, {}, {}, START)
+    return Workspace(read_spec(spec), spec.parent / "warehouse")
+
+
+@pytest.mark.parametrize(
+    ("texts", "anew", "scope", "keys"),
+    [
+        ([SPEC], [], Scope.NOTHING, ()),
+        ([SPEC, WAS_MAX, SPEC], [], Scope(("over_w",)), OF_OVER_W),
+        ([SPEC, WAS_MAX, SPEC, WAS_MAX, SPEC], [], Scope(("over_w",)), OF_OVER_W),
+        ([SPEC, WAS_MAX, SPEC], ["over_w"], Scope.NOTHING, ()),
+        ([SPEC, WAS_MAX, SPEC], ["w"], Scope(("over_w",)), OF_OVER_W),
+        ([SPEC, HAD_ROWS_OF_W, SPEC], [], Scope(("w", "over_w")), ("windows[w].size",)),
+        ([SPEC, WAS_PATIENT, WAS_MAX, SPEC], ["over_w"], Scope.ALL, ("time.out_of_orderness",)),
+    ],
+)
+def test_a_rebuild_to_the_spec_makes_up_for_every_spec_since_the_last_one_of_all_tables_and_a_plan_says_so(
+    spec: Path, texts: list[str], anew: list[str], scope: Scope, keys: tuple[str, ...]
+) -> None:
+    plan = plan_to_spec(process(spec, *texts, anew=anew))
+    assert (plan.scope, tuple(change.path for change in plan.changes)) == (scope, keys)
+    shown, told = call("plan", "shop.yaml"), json.loads(call("plan", "shop.yaml", "--json").stdout)
+    assert (told["changes"], told["past"]) == ([], None)
+    of_plan = told["rebuild"]
+    assert (of_plan["all_tables"], of_plan["windows"]) == (scope.of_all, list(scope.windows))
+    assert [change["key"] for change in of_plan["changes"]] == [*keys]
+    assert ("dead_letters" in of_plan["tables"], of_plan["work"] is not None) == (bool(keys), bool(keys))
+    said = f"{', '.join(keys)}: changed since the past was computed; `tidemark rebuild shop.yaml --to-spec` computes"
+    assert (f"{said} {scope}" in " ".join(shown.stdout.split())) == bool(keys), shown.stdout
 
 
 def test_keys_that_are_set_beside_the_file_are_planned_too(spec: Path) -> None:

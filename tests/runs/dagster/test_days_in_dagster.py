@@ -27,6 +27,7 @@ from tests.runs.running import (
 from tidemark.assets import day_partitions
 from tidemark.assets.day_partitions import show_days_held, told_of
 from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.timeops.spec import parse_spec
 
@@ -124,7 +125,7 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         text = SPEC.replace("timestamp_by: at", 'timestamp_by: "cast(at AS TIMESTAMP) - INTERVAL 1 DAY"')
         daily = "  - {name: daily, kind: tumbling, size: 1 day, aggregates: {n: count(*)}}\n"
         made = written(tmp_path, "gaps", text + daily + ALERT)
-        assert rebuild_pipeline(*made, "a test", instance=instance) is not None
+        assert rebuild_pipeline(*made, RebuildSettings(reason="a test"), instance=instance) is not None
         [run] = [one.run_id for one in instance.get_runs() if one.job_name == "gaps_rebuild"]
         days = {"2026-01-02": (run, 1), "2026-01-04": (run, 1)}
         gone = dict.fromkeys(["2026-01-03", "2026-01-05"], (run, 0))
@@ -141,7 +142,7 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
             assert evaluated(instance, table, check) == (run, True), check
         assert evaluated(instance, "dead_letters", "dead_letter_rate") == (run, False), "red stays red"
         made = changed(made, "size: 1 day, ", "size: 2 days, ")
-        assert rebuild_pipeline(*made, to_spec=True, instance=instance) is not None
+        assert rebuild_pipeline(*made, RebuildSettings(to_spec=True), instance=instance) is not None
         alone = instance.get_runs(limit=1)[0].run_id
         assert alone != run
         now = {day: told(instance, of_daily)[day] for day in shown(instance, of_daily)}
@@ -150,7 +151,7 @@ def test_a_rebuild_tells_under_its_run_of_each_day_of_all_tables_and_of_their_ch
         assert told(instance)["2026-01-04"] == (run, 1), "another window"
         for check, passed in (("dead_letter_rate", False), ("late_drop_recount", True)):
             assert evaluated(instance, "dead_letters", check) == (alone, passed)
-        assert rebuild_pipeline(*made, to_spec=True, instance=instance) is None
+        assert rebuild_pipeline(*made, RebuildSettings(to_spec=True), instance=instance) is None
 
 
 @pytest.mark.usefixtures("spark")

@@ -15,6 +15,7 @@ from dagster._core.loader import LoadingContextForTest
 
 from tests.runs.running import Made, changed, elsewhere, go, materialize_days, written
 from tidemark.pipelines.definitions import build_definitions
+from tidemark.pipelines.rebuilding import RebuildSettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline
 
 SPRING, SUMMER, AUTUMN, WINTER = "2026-03-29", "2026-07-01", "2026-10-25", "2026-11-02"
@@ -162,7 +163,7 @@ def test_a_changed_aggregate_makes_days_stale_until_they_are_computed_and_days_t
     assert [day for day in DAYS if now[day] != before[day]] == home.stale(DAY) == [SPRING, AUTUMN]
 
     done = home.tags(HOURLY, "dagster/data_version")
-    assert rebuild_pipeline(*home.made, "a test", instance=home.instance) is not None
+    assert rebuild_pipeline(*home.made, RebuildSettings(reason="a test"), instance=home.instance) is not None
     assert home.requested() == {}, "the same rows"
     assert home.tags(HOURLY, "dagster/data_version") == done
     assert (home.stale(HOURLY), home.stale(OTHER)) == ([], [])

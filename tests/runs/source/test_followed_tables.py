@@ -15,9 +15,11 @@ from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, cor
 from tests.runs.running import command, log_of, rows_of, run, written
 from tests.runs.source.test_delta_sources import add, made, rows
 from tidemark.assets.pending_work import look
+from tidemark.assets.rebuild.plan import plan_rebuild
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.workspace import Workspace
+from tidemark.timeops.spec.scope import Scope
 
 FIRST = (
     f"name: first\n{LINES}"
@@ -240,7 +242,8 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     file, settings = made(tmp_path, "killed", SOURCE)
     table = add(tmp_path, rows(1, 30))
     run(tmp_path, "killed")
-    begun = Shadow(Workspace(file, settings.warehouse, lambda: spark), "begun")
+    workspace = Workspace(file, settings.warehouse, lambda: spark)
+    begun = Shadow(workspace, "begun", plan_rebuild(workspace, Scope.ALL))
     begun.begin()
     begun.keep_numbers()
     begun.catch_up()

@@ -1,0 +1,163 @@
+"""The plan of a rebuild: what it computes again and why, before anything is done.
+
+`tidemark plan` shows the plan that the spec asks for, and every rebuild carries out such a value: for a person, for a
+decision on records (rejudging.py), for a correction upstream. Not here: carrying it out (switch.py), what a change of
+the spec means (timeops/spec/changes.py).
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.assets.log_control import SPEC, recorded
+from tidemark.assets.spec_changes import (
+    ensure_one_file,
+    ensure_rebuildable,
+    recorded_specs,
+)
+from tidemark.assets.work import Work, work_of_rebuild
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import RebuildInput
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import LakeError
+from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec.changes import Change, changes_between, with_readers
+from tidemark.timeops.spec.scope import Scope
+
+
+@dataclass(frozen=True)
+class RebuildPlan:
+    """The work of a rebuild. Tables that it does not name stay as they are.
+
+    The log stays too, but for its columns that changes of a `schema` name: they are cast, or filled from `_rescued`.
+
+    Attributes:
+        scope: What is computed again: all tables, some windows with the windows over them, or nothing.
+        tables: The tables that get new rows of events, dead letters and results.
+        work: How much of the log is judged, and about how long that takes.
+        changes: The changes of the spec that ask for it, each once: as of the first spec that it differs from.
+        reason: Why, as `batches` and `log_control` keep it; None where no reason is known.
+        items: Control items that take records out of the log, or back into it.
+    """
+
+    scope: Scope
+    tables: tuple[str, ...]
+    work: Work
+    changes: tuple[Change, ...] = ()
+    reason: str | None = None
+    items: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def records(self) -> int:
+        """How many records it takes out of the log, or back into it."""
+        ranges = [each for item in self.items for each in json.loads(item["argument"])["records"]]
+        return sum(last - first + 1 for first, last in ranges)
+
+
+def plan_rebuild(
+    workspace: Workspace, scope: Scope, reason: str | None = None, items: Sequence[Mapping[str, Any]] = ()
+) -> RebuildPlan:
+    """Plan to compute a scope again, whatever has changed.
+
+    Raises:
+        LakeError: The log is lost or damaged, or nothing of it was processed.
+        SpecError: Another spec file made the tables, or the spec asks for more.
+    """
+    ensure_can_begin(workspace, scope)
+    made, work = _tables_of(workspace, scope), work_of_rebuild(workspace)
+    return RebuildPlan(scope, made, work, reason=reason, items=tuple(items))
+
+
+def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan:
+    """Plan the least that has to be computed again so that the past is as the spec has it.
+
+    The log may have been processed with several specs since all tables were made anew last: rows of each may be
+    others now. A window that was made anew alone since then has its past.
+
+    Raises:
+        LakeError: The log is lost or damaged, or nothing of it was processed.
+        SpecError: The log does not go with the spec.
+    """
+    spec = workspace.spec
+    scopes = [_scope_of_table(table, spec.windows) for table in ensure_can_begin(workspace, Scope.ALL)]
+    items, now = recorded(workspace, SPEC), json.loads(spec.canonical_json())
+    changes: dict[str, Change] = {}
+    for before, after in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
+        anew = set[str]() if after is None else _made_anew_after(workspace, int(after["_batch_id"]))
+        for change in changes_between(before, now):
+            past = Scope.ALL if change.fills else change.past
+            if not past.of_all:
+                windows = {*workspace.window_tables} - anew
+                past = Scope(tuple(name for name in past.windows if name in windows))
+            if past:
+                scopes.append(past)
+                changes.setdefault(change.path, change)
+    scope = Scope.together(scopes)
+    if scope.windows:
+        scope = Scope.ALL if spec.closes_by_silence else Scope(with_readers(scope.windows, spec))
+    work = work_of_rebuild(workspace)
+    return RebuildPlan(scope, _tables_of(workspace, scope), work, tuple(changes.values()), reason)
+
+
+def _scope_of_table(table: str, windows: Sequence[WindowSpec]) -> Scope:
+    """Return the scope in which a lost table gets its rows."""
+    of_windows = tuple(window.name for window in windows if table in own_tables([window]))
+    return Scope(of_windows) if of_windows else Scope.ALL
+
+
+def _tables_of(workspace: Workspace, scope: Scope) -> tuple[str, ...]:
+    if not scope:
+        return ()
+    names = [window.name for window in windows_in(scope, workspace.spec)]
+    ordered = [tables.ORDERED_EVENTS] if workspace.spec.outputs.ordered_events and scope.of_all else []
+    results = [table for table in workspace.result_tables if table.partition("/")[2] in names]
+    return (*ordered, tables.DEAD_LETTERS, *results)
+
+
+def windows_in(scope: Scope, spec: Spec) -> tuple[WindowSpec, ...]:
+    """Return the windows that are computed again with a scope, in the order of the spec."""
+    names = with_readers(scope.windows, spec)
+    return tuple(window for window in spec.windows if scope.of_all or window.name in names)
+
+
+def _made_anew_after(workspace: Workspace, batch_id: int) -> set[str]:
+    """Return the windows that were made anew alone by a batch, or after it."""
+    done = [RebuildInput.of(one.plan) for one in workspace.batches.history("rebuild", after=batch_id - 1)]
+    return {name for one in done if not one.renamed for name in one.windows}
+
+
+def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
+    """Return the tables that windows do not share with others."""
+    found = []
+    for window in windows:
+        found += [tables.window_table(window.name), tables.flushed_table(window.name)]
+        found += [tables.history_table(window.name)] if window.history else []
+        found += [tables.seen_groups_table(window.name)] if window.empty else []
+        found += [tables.needed_table(window)] if window.input is not None else []
+    return found
+
+
+def ensure_can_begin(workspace: Workspace, scope: Scope) -> Mapping[str, LakeError]:
+    """Check that there is a log that can be judged anew, for some windows or for all tables.
+
+    Return the derived tables that are lost or damaged.
+
+    Raises:
+        LakeError: It is lost or damaged, or nothing of it was processed.
+        SpecError: Another spec file made the tables, or the spec asks for more.
+    """
+    if not workspace.exists or not workspace.progress.processed_end():
+        raise LakeError(
+            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to make anew.",
+            expected="a run before",
+            remedy="Run it: `tidemark run SPEC`.",
+        )
+    ensure_one_file(workspace)
+    broken = workspace.opening.broken_tables()
+    for table, error in broken.items():
+        if table in tables.OF_THE_LOG:
+            raise error
+    windows = tuple(window.name for window in windows_in(scope, workspace.spec))
+    ensure_rebuildable(workspace, scope if scope.of_all else Scope(windows))
+    return broken
