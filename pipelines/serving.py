@@ -18,6 +18,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.spec_files import read_specs, spec_paths
+from tidemark.pipelines.warm_runs import warm_runs
 from tidemark.resources.settings import SPARK_VARIABLE, Settings
 from tidemark.resources.sources.kinds import reader_of
 from tidemark.resources.spark.choice import stores_of
@@ -93,9 +94,10 @@ def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
             home = settings.dagster_home
             leave_note(home, note)
             try:
-                tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
-                while answers(note.url):
-                    time.sleep(_LOOK_EVERY_S)
+                with warm_runs(home):
+                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
+                    while answers(note.url):
+                        time.sleep(_LOOK_EVERY_S)
             finally:
                 remove_note(home, note)
         raise TidemarkError("Spark has ended.", remedy="read the messages above, and start it again.")

@@ -31,6 +31,9 @@ concurrency:
   pools: {granularity: run, default_limit: 1}
 run_queue: {dequeue_interval_seconds: 1}
 
+# Runs begin in a process that `tidemark serve` and `make ui` keep, with all imported; without it as Dagster's own do.
+run_launcher: {module: tidemark.pipelines.warm_runs, class: WarmRunLauncher}
+
 # `alerts.freshness` of a spec: the daemon looks at the age of the last batch.
 freshness: {enabled: true}
 """

@@ -1,8 +1,8 @@
 """Final results of windows, recomputed from the tables of events by comparing times with starts and ends.
 
 Here: which events are in a window, and the results that differ from what is recomputed. It is for tests and for an
-audit of whole tables: batches are checked without (window_checks.py). Not here: the rules of windows (timeops/), of
-which only the reading of the user's expressions is shared.
+audit of whole tables: batches are checked without (window_checks.py). Not here: the rules of windows (timeops/); only
+the reading of the user's expressions is shared.
 """
 
 import math
@@ -38,12 +38,12 @@ _ROUNDED = (*SUMS, *MEANS, "std", "stddev", "stddev_pop", "stddev_samp", "varian
 
 @dataclass(frozen=True)
 class WrongResult:
-    """A window and group whose final result is not what the events in the tables give.
+    """A window and group whose final result differs from what follows from the events in the tables.
 
     Attributes:
         key: Start, end and group, by the name of their column; instants as text.
         written: The aggregates that the table has; None if it has no such row.
-        recomputed: What the events give; None if they give no such result.
+        recomputed: What follows from the events; None if no such result does.
     """
 
     key: Mapping[str, Any]
@@ -58,7 +58,7 @@ def can_recompute(window: WindowSpec) -> bool:
 
 
 def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongResult]:
-    """Recompute the final results of a window, and yield those that differ. Each window meets each event.
+    """Recompute the final results of a window, and yield the ones that differ. Each window meets each event.
 
     Floating-point numbers may differ by 1e-9 of themselves or of the largest of their column, as the order of adding
     up changes them. Not compared are aggregates that the order of rows changes by more, texts and truth values that

@@ -1,0 +1,228 @@
+"""Runs that Dagster launches begin in a process that has imported everything: it forks for each of them.
+
+Here: the launcher that `dagster.yaml` names, and the process that forks. Not here: who keeps that process
+(serving.py, ui.py), what a run does (runner.py).
+
+Without the process the launcher does as Dagster's default one: a new Python imports Dagster, Spark's client and the
+checks before the first stage of each run, which takes seconds.
+"""
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from dagster import DagsterInstance, DagsterRun, DefaultRunLauncher
+from dagster._core.launcher import LaunchRunContext
+
+_NOTE = "warm_runs.json"
+_PATIENCE_S = 30.0
+_LOOK_EVERY_S = 1.0
+_GO = b"go\n"
+_STDIN = 0
+_PID_TAG = ".dagster/tidemark_pid"
+_IMPORTS = (
+    "dagster._cli.api",
+    "dagster._core.execution.api",
+    "great_expectations",
+    "pyspark.sql.connect.session",
+    "tidemark.pipelines.definitions",
+    "tidemark.pipelines.runner",
+)
+
+
+class WarmRunLauncher(DefaultRunLauncher):
+    """Launches a run in a fork of the process that `tidemark serve` and `make ui` keep; else as Dagster does.
+
+    The run has the environment and the working directory of the process that launches it, Dagster's daemon, as runs
+    of `dg dev` have. A code location of another Python, or in a container, is launched as Dagster does.
+    """
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """Launch a run; errors as of Dagster's default launcher."""
+        pid = _fork_for(self._instance, context.dagster_run)
+        if pid is None:
+            super().launch_run(context)
+        else:
+            self._instance.add_run_tags(context.dagster_run.run_id, {_PID_TAG: str(pid)})
+
+    def terminate(self, run_id: str) -> bool:
+        """Interrupt a run, so that its batch is undone; return whether it was there."""
+        run = self._instance.get_run_by_id(run_id)
+        if run is None or run.is_finished or _PID_TAG not in run.tags:
+            return bool(super().terminate(run_id))  # type: ignore[no-untyped-call]  # of Dagster
+        self._instance.report_run_canceling(run)
+        answer = _ask(_home(self._instance), {"interrupt": int(run.tags[_PID_TAG])})
+        return answer is not None and answer["there"]
+
+
+def _fork_for(instance: DagsterInstance, run: DagsterRun) -> int | None:
+    """Return the process that was forked for a run; None where it has to be launched in another way."""
+    origin = run.job_code_origin
+    if origin is None or origin.repository_origin.container_image is not None:
+        return None
+    from dagster._grpc.types import ExecuteRunArgs  # noqa: PLC0415 - all who open the instance import this module
+    from dagster._serdes import serialize_value  # noqa: PLC0415
+
+    arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref(), set_exit_code_on_failure=True)
+    asked = {
+        "python": _python(origin.repository_origin.executable_path),
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "arguments": serialize_value(arguments),
+    }
+    answer = _ask(_home(instance), asked)
+    return None if answer is None else answer["pid"]
+
+
+def _python(executable: str) -> list[str]:
+    """Return what names an environment of Python: `bin/python3` of one is its `bin/python`."""
+    return [os.path.dirname(os.path.abspath(executable)), os.path.realpath(executable)]
+
+
+def _home(instance: DagsterInstance) -> Path:
+    return Path(instance.root_directory)
+
+
+@dataclass(frozen=True)
+class _Note:
+    """Where the process that forks listens."""
+
+    path: str
+    pid: int
+
+
+def _ask(home: Path, asked: Mapping[str, Any]) -> Any:
+    """Return the answer of the process that forks, in a home; None if none of this user answers.
+
+    A fork waits for a second line, so that a run whose answer was lost is not launched twice.
+    """
+    try:
+        note = _Note(**json.loads((home / _NOTE).read_text(encoding="utf-8")))
+        with socket.socket(socket.AF_UNIX) as connection, connection.makefile("rb") as lines:
+            connection.settimeout(_PATIENCE_S)
+            connection.connect(note.path)
+            if _user_of(connection) != os.getuid():  # it would be sent the environment
+                return None
+            connection.sendall(json.dumps(asked).encode() + b"\n")
+            answer = json.loads(lines.readline())
+            connection.sendall(_GO)
+            return answer
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _user_of(connection: socket.socket) -> int:
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)
+
+
+@contextmanager
+def warm_runs(home: Path) -> Iterator[None]:
+    """Keep a process that forks for the runs of a Dagster home, during the block; runs outlive it."""
+    command = [sys.executable, "-m", "tidemark.pipelines.warm_runs", str(home)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # it ends when the pipe is closed
+        try:
+            yield
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def main(home: Path) -> None:
+    """Import what runs need, then fork for each run that is asked for, until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who keeps it, and for the runs
+    for name in _IMPORTS:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()  # so that a collection in a fork leaves the memory of all that was imported shared
+    with tempfile.TemporaryDirectory(prefix="tidemark-runs-") as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = str(Path(folder, "socket"))  # in a home its name could be too long for a socket
+        listener.bind(path)  # the folder is this user's alone
+        listener.listen()
+        (home / _NOTE).write_text(json.dumps(asdict(_Note(path, os.getpid()))), encoding="utf-8")
+        _serve(listener)
+
+
+def _serve(listener: socket.socket) -> None:
+    forked = set[int]()
+    while True:
+        ready, _, _ = select.select([listener.fileno(), _STDIN], [], [], _LOOK_EVERY_S)
+        forked -= {pid for pid in forked if os.waitpid(pid, os.WNOHANG)[0]}
+        if _STDIN in ready:
+            return
+        if listener.fileno() in ready:
+            connection, _ = listener.accept()
+            connection.settimeout(_PATIENCE_S)
+            with suppress(OSError, ValueError, KeyError), connection, connection.makefile("rb") as lines:
+                if _user_of(connection) == os.getuid():
+                    answer = _answer(json.loads(lines.readline()), connection, lines, listener, forked)
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _answer(
+    asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO, listener: socket.socket, forked: set[int]
+) -> Mapping[str, object]:
+    if "interrupt" in asked:
+        is_there = asked["interrupt"] in forked
+        if is_there:
+            os.kill(asked["interrupt"], signal.SIGINT)
+        return {"there": is_there}
+    if asked["python"] != _python(sys.executable):
+        return {"pid": None}
+    pid = os.fork()
+    if pid == 0:
+        listener.close()
+        _run(asked, connection, lines)
+    forked.add(pid)
+    return {"pid": pid}
+
+
+def _run(asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -> NoReturn:
+    """Execute a run in a fork, unless who asked has gone, and launches it in another way."""
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        is_wanted = lines.readline() == _GO
+        lines.close()
+        connection.close()
+        if is_wanted:
+            _execute(asked)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # what was registered for an exit is of the process that forks
+
+
+def _execute(asked: Mapping[str, Any]) -> None:
+    """Execute a run, as `dagster api execute_run` does in a process of its own."""
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), _STDIN)
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    os.chdir(asked["folder"])
+    from dagster._cli.api import execute_run_command  # noqa: PLC0415 - `main` has imported it
+
+    execute_run_command.main([asked["arguments"]], standalone_mode=False)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
