@@ -139,7 +139,7 @@ def _work_lines(file: "SpecFile", found: "SpecPlan") -> "Iterator[tuple[str, str
         yield "past", f"{of} {files}{_took(found.past)}"
     if found.rebuild is not None and found.earlier:
         keys = ", ".join(change.path for change in found.earlier)
-        to_spec = f"`tidemark rebuild {file.in_command} --to-spec` computes {found.rebuild.scope}"
+        to_spec = f"`tidemark rebuild {file.in_command} --to-spec` computes {found.rebuild.scope} again"
         yield "earlier", f"{keys}: changed since the past was computed; {to_spec}"
 
 
