@@ -60,7 +60,8 @@ def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_a
         live = results(spark, made, "seen").localCheckpoint()
         done = backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02")
         assert done.exit_code == 0, done.stderr
-        assert done.stdout.startswith("daily: 2026-01-01 to 2026-01-02, 2 days computed anew\n  windows/per_minute")
+        said = "daily: 2026-01-01 to 2026-01-02, 2 days computed anew, as batch 2\n  windows/per_minute"
+        assert done.stdout.startswith(said)
         assert_same(results(spark, made, "seen"), live)
         assert_each_day_has_its_own_row_count(live, tmp_path / "home")
 
