@@ -258,7 +258,7 @@ class Alerts(SpecModel):
     dead_letter_rate: RateLevels = Field(
         default=RateLevels.model_validate({"warn": "5 %", "min_records": 100}),
         description="Records of a period that were lost: refused by ingestion, the rules of time or a window, other "
-        "than duplicates; of all and of each source and value of `over`: {warn: 1 %, error: 10 %}.",
+        "than duplicates; in all, and for each source and value of `over`: {warn: 1 %, error: 10 %}.",
     )
     far_ahead: PositiveDuration = Field(
         default=timedelta(days=1),

@@ -204,8 +204,8 @@ class KafkaSource(Source):
     ] = Field(
         default="earliest",
         description="Where the first ingestion begins: earliest, latest, an instant (the first record with this "
-        'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones go on where the last one '
-        "ended.",
+        'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones continue where the last '
+        "one ended.",
     )
     order: Literal["arrival_time", "position"] = Field(
         default="arrival_time",
@@ -220,7 +220,7 @@ class KafkaSource(Source):
     on_data_loss: Literal["fail", "note"] = Field(
         default="fail",
         description="Where Kafka has deleted records that were not read: fail (nothing more is read of the source), "
-        "or note (`log_control` says which offsets are missing, and reading goes on after them).",
+        "or note (`log_control` says which offsets are missing, and reading continues after them).",
     )
     options: Annotated[
         Mapping[str, str],

@@ -274,7 +274,7 @@ class Catalog(SpecModel):
     schema_name: Name | None = Field(
         default=None,
         alias="schema",
-        description="The schema, which is made if need be; default: the pipeline's name.",
+        description="The schema, which is created if necessary; default: the pipeline's name.",
     )
 
 
@@ -343,8 +343,8 @@ class Spec(SpecModel):
     )
     events: Events | None = Field(
         default=None,
-        description="How often Dagster is told of days of windows, such as {every: 1 minute}; default: after each "
-        "batch.",
+        description="How often days of windows are reported to Dagster, such as {every: 1 minute}; default: after "
+        "each batch.",
         json_schema_extra={"since": "0.2.0"},
     )
     owners: tuple[Owner, ...] = Field(

@@ -118,8 +118,8 @@ class Source(SpecModel):
     name: Name = Field(description="Name of the source, the value of `_source`.")
     was: Name | None = Field(
         default=None,
-        description="The source's name until now: what was read of it goes on under the new one. It may stay in the "
-        "spec.",
+        description="The source's name until now: what was read of it carries over to the new one. It may stay in "
+        "the spec.",
         json_schema_extra={"since": "0.2.0"},
     )
     kind: str
@@ -143,7 +143,7 @@ class Source(SpecModel):
     split: Expression | None = Field(
         default=None,
         description="Divides the source into splits, such as a partition; the watermark is that of the slowest "
-        "of the splits. A source without it is one split beside the other sources.",
+        "of the splits. A source without it is one split next to the other sources.",
     )
     splits: Annotated[tuple[Text, ...], AfterValidator(distinct)] = Field(
         default=(), description="Values of `split` that hold back the watermark before their first event."
@@ -515,8 +515,8 @@ class DeltaSource(StoredSource):
     changes: Literal["fail", "follow", "ignore", "rows"] = Field(
         default="fail",
         description="A commit that updates or deletes rows: fail (nothing after it is read), follow (the log is "
-        "corrected, and what was computed of it is made anew; best for results of another pipeline), ignore (it is "
-        "passed over whole), or rows (the table's change data feed is read, with `_change_type` as a column).",
+        "corrected, and what was computed from it is recomputed; best for results of another pipeline), ignore (it "
+        "is passed over whole), or rows (the table's change data feed is read, with `_change_type` as a column).",
     )
     start_version: (
         Annotated[
@@ -528,7 +528,7 @@ class DeltaSource(StoredSource):
     ) = Field(
         default=None,
         description="Read what this version and later ones add; default: first the whole table as it is. In a "
-        "pipeline that has read earlier versions: pass over those before it.",
+        "pipeline that has read earlier versions: pass over the versions before it.",
     )
     start_timestamp: Instant | None = Field(
         default=None, description="Read what versions add that were committed at this instant or later. UTC."

@@ -401,7 +401,7 @@ class WindowSpec(WindowEmission):
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
     was: Name | None = Field(
         default=None,
-        description="The window's name until now: its tables go on under the new one. It may stay in the spec.",
+        description="The window's name until now: its tables continue under the new one. It may stay in the spec.",
         json_schema_extra={"since": "0.2.0"},
     )
     input: Name | None = Field(
