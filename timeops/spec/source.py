@@ -61,7 +61,7 @@ SOURCE_KINDS = ("files", "delta", "kafka")
 class Alignment(SpecModel):
     """How far a source, or a partition of Kafka, may run ahead of its group (F, scan.watermark.alignment.*)."""
 
-    group: Name = Field(description="Sources of one group wait for each other; of Kafka each partition.")
+    group: Name = Field(description="Sources of one group wait for each other; with Kafka each partition does.")
     max_drift: Duration = Field(
         description="A source, or a partition of Kafka, whose watermark is further than this above the lowest of the "
         "group is not read."
