@@ -158,12 +158,12 @@ class RateLevels(ShareLevels):
 
     period: PositiveDuration = Field(
         default=timedelta(hours=24),
-        description="Shares are of periods of this length, cut at the epoch: 24 hours are days in UTC. A batch is "
-        "checked with its periods and the one before them, so that a small batch hides nothing.",
+        description="Shares are computed over periods of this length, aligned to the epoch: 24 hours are days in "
+        "UTC. A batch is checked with its periods and the one before them, so that a small batch hides nothing.",
     )
     min_records: Annotated[int, Field(ge=1)] = Field(
         default=1,
-        description="Fewer records than this in a period have no share that counts, such as 100.",
+        description="A period with fewer records than this, such as 100, is not judged.",
         json_schema_extra={"since": "0.2.0"},
     )
 
@@ -226,11 +226,11 @@ class Channel(SpecModel):
         PlainSerializer(lambda name: f"${{{name}}}", return_type=str, when_used="json"),
         WithJsonSchema({"type": "string", "pattern": r"^ *\$\{[A-Za-z_][A-Za-z0-9_]*\} *$"}),
     ] = Field(
-        description="The environment variable that holds the receiver's URL, in the words of Apprise: "
+        description="The environment variable that holds the receiver's URL, as Apprise writes it: "
         '"${ALERTS_SLACK}".'
     )
     level: Literal["warn", "error"] = Field(
-        default="warn", description="From which level on it gets messages: warn (all), or error."
+        default="warn", description="Lowest level that it gets messages for: warn (all), or error."
     )
 
     @property
@@ -257,8 +257,9 @@ class Alerts(SpecModel):
 
     dead_letter_rate: RateLevels = Field(
         default=RateLevels.model_validate({"warn": "5 %", "min_records": 100}),
-        description="Records of a period that were lost: refused by ingestion, the rules of time or a window, other "
-        "than duplicates; in all, and for each source and value of `over`: {warn: 1 %, error: 10 %}.",
+        description="Records lost in a period: refused by ingestion, by the rules of time or by a window, "
+        "duplicates excepted; of all records, and of each source and value of `over`: "
+        "{warn: 1 %, error: 10 %}.",
     )
     far_ahead: PositiveDuration = Field(
         default=timedelta(days=1),
@@ -275,8 +276,8 @@ class Alerts(SpecModel):
         BeforeValidator(_channels),
     ] = Field(
         default=(),
-        description="Who gets a message when a check fails, a batch is not committed or input is held back, and when "
-        'it is well again: [{to: "${ALERTS_SLACK}"}, {to: "${ALERTS_PAGER}", level: error}].',
+        description="Who gets a message when a check fails, a batch is not committed or input is held back, and "
+        'when all is well again: [{to: "${ALERTS_SLACK}"}, {to: "${ALERTS_PAGER}", level: error}].',
         json_schema_extra={"since": "0.2.0"},
     )
 

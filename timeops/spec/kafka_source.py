@@ -172,15 +172,15 @@ class KafkaSource(Source):
         description="Kind of source: files, delta or kafka."
     )
     bootstrap_servers: Annotated[Text, AfterValidator(_servers)] = Field(
-        description="Brokers to ask first, as host:port, several with commas between."
+        description="Brokers to contact first, as host:port, separated by commas."
     )
     topics: Annotated[tuple[Annotated[Text, AfterValidator(_topic)], ...], AfterValidator(distinct)] = Field(
         default=(), description="Topics to read; or `topic_pattern`."
     )
     topic_pattern: Annotated[Text, AfterValidator(_pattern)] | None = Field(
         default=None,
-        description="Regular expression of the topics to read, which has to fit the whole name; a topic that comes "
-        "to fit later is read from its beginning.",
+        description="Regular expression for the topics to read, which must match the whole name; a topic that "
+        "matches later is read from its beginning.",
     )
     format: Literal["json", "avro", "raw"] = Field(
         description="What a value holds: json (one object), avro (one record by `avro_schema`), or raw (`schema` is "
@@ -196,7 +196,7 @@ class KafkaSource(Source):
     )
     metadata: Annotated[Mapping[Text, Text], Frozen, PlainSerializer(dict)] = Field(
         default={},
-        description="What Kafka says of a record, as columns: {key: order_key, headers: headers}; of key, headers, "
+        description="Kafka's metadata of a record, as columns: {key: order_key, headers: headers}; of key, headers, "
         "topic, partition, offset, timestamp and timestamp_type.",
     )
     start: Annotated[
@@ -204,8 +204,8 @@ class KafkaSource(Source):
     ] = Field(
         default="earliest",
         description="Where the first ingestion begins: earliest, latest, an instant (the first record with this "
-        'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones continue where the last '
-        "one ended.",
+        'timestamp or a later one), or offsets such as {orders: {"0": 1200}}. Later ones continue where the last one '
+        "ended.",
     )
     order: Literal["arrival_time", "position"] = Field(
         default="arrival_time",
@@ -219,8 +219,8 @@ class KafkaSource(Source):
     )
     on_data_loss: Literal["fail", "note"] = Field(
         default="fail",
-        description="Where Kafka has deleted records that were not read: fail (nothing more is read of the source), "
-        "or note (`log_control` says which offsets are missing, and reading continues after them).",
+        description="If Kafka has deleted records before they were read: fail (nothing more is read from the "
+        "source), or note (`log_control` says which offsets are missing, and reading continues after them).",
     )
     options: Annotated[
         Mapping[str, str],
@@ -236,7 +236,7 @@ class KafkaSource(Source):
         ),
     ] = Field(
         default={},
-        description="How to connect, in the words of Kafka's clients; a password is always `${NAME}`, the value of "
+        description="How to connect, as options of Kafka's clients; a password is always `${NAME}`, the value of "
         "an environment variable whose name begins with KAFKA_ or is listed in TIDEMARK_KAFKA_VARIABLES.",
     )
 

@@ -274,7 +274,7 @@ class Catalog(SpecModel):
     schema_name: Name | None = Field(
         default=None,
         alias="schema",
-        description="The schema, which is created if necessary; default: the pipeline's name.",
+        description="The schema, which is created if needed; default: the pipeline's name.",
     )
 
 
@@ -322,8 +322,8 @@ class Spec(SpecModel):
     )
     schedule: Schedule | None = Field(
         default=None,
-        description="When Dagster runs the pipeline by itself: a cron text (UTC), or {on_new_input: 15 seconds}; "
-        "default: never.",
+        description="When Dagster runs the pipeline by itself: a cron expression (UTC), or "
+        "{on_new_input: 15 seconds}; default: never.",
     )
 
     automation_condition: Literal["eager"] | None = Field(
@@ -349,9 +349,9 @@ class Spec(SpecModel):
     )
     owners: tuple[Owner, ...] = Field(
         default=(),
-        description="Who is responsible for the pipeline, as Dagster shows it: e-mail addresses, or `team:<name>`.",
+        description="Who is responsible for the pipeline, shown in Dagster: e-mail addresses, or `team:<name>`.",
     )
-    tags: Tags = Field(default={}, description="Words by which Dagster finds the pipeline's assets.")
+    tags: Tags = Field(default={}, description="Tags to find the pipeline's assets by in Dagster.")
 
     @model_validator(mode="after")
     def _together(self) -> "Spec":

@@ -61,9 +61,9 @@ SOURCE_KINDS = ("files", "delta", "kafka")
 class Alignment(SpecModel):
     """How far a source, or a partition of Kafka, may run ahead of its group (F, scan.watermark.alignment.*)."""
 
-    group: Name = Field(description="Sources of one group wait for each other; with Kafka each partition does.")
+    group: Name = Field(description="Sources of one group wait for each other; with Kafka, so does each partition.")
     max_drift: Duration = Field(
-        description="A source, or a partition of Kafka, whose watermark is further than this above the lowest of the "
+        description="A source, or a Kafka partition, whose watermark is more than this above the lowest in the "
         "group is not read."
     )
     update_interval: PositiveDuration = Field(
@@ -118,7 +118,7 @@ class Source(SpecModel):
     name: Name = Field(description="Name of the source, the value of `_source`.")
     was: Name | None = Field(
         default=None,
-        description="The source's name until now: what was read of it carries over to the new one. It may stay in "
+        description="The source's former name: what was read from it is kept under the new one. The key may stay in "
         "the spec.",
         json_schema_extra={"since": "0.2.0"},
     )
@@ -143,7 +143,7 @@ class Source(SpecModel):
     split: Expression | None = Field(
         default=None,
         description="Divides the source into splits, such as a partition; the watermark is that of the slowest "
-        "of the splits. A source without it is one split next to the other sources.",
+        "split. A source without it is one split next to the other sources.",
     )
     splits: Annotated[tuple[Text, ...], AfterValidator(distinct)] = Field(
         default=(), description="Values of `split` that hold back the watermark before their first event."
@@ -152,7 +152,8 @@ class Source(SpecModel):
         default=None, description="Event time of this source; overrides time.timestamp_by."
     )
     time_zone: TimeZone | None = Field(
-        default=None, description="Zone of this source's times without one; overrides time.time_zone."
+        default=None,
+        description="Zone of this source's times that are written without one; overrides time.time_zone.",
     )
     out_of_orderness: Duration | None = Field(
         default=None, description="Out-of-orderness of this source's splits; overrides time.out_of_orderness."
@@ -392,7 +393,7 @@ class FilesSource(StoredSource):
     order: Literal["arrival_time", "position"] = Field(
         default="arrival_time",
         description="Order of the records of one ingestion: by arrival time, then path and position; or "
-        "position: files by name, records as they lie, so that any pick-up leads to the same log.",
+        "position: files by name, records in file order, so that the log is the same whenever files are picked up.",
     )
     settle: Annotated[Duration, AfterValidator(_not_for_ever)] = Field(
         default=timedelta(seconds=5),
@@ -515,8 +516,9 @@ class DeltaSource(StoredSource):
     changes: Literal["fail", "follow", "ignore", "rows"] = Field(
         default="fail",
         description="A commit that updates or deletes rows: fail (nothing after it is read), follow (the log is "
-        "corrected, and what was computed from it is recomputed; best for results of another pipeline), ignore (it "
-        "is passed over whole), or rows (the table's change data feed is read, with `_change_type` as a column).",
+        "corrected, and what was computed from it is recomputed; best for results of another pipeline), ignore "
+        "(it is skipped entirely), or rows (the table's change data feed is read, with `_change_type` as a "
+        "column).",
     )
     start_version: (
         Annotated[
@@ -528,10 +530,10 @@ class DeltaSource(StoredSource):
     ) = Field(
         default=None,
         description="Read what this version and later ones add; default: first the whole table as it is. In a "
-        "pipeline that has read earlier versions: pass over the versions before it.",
+        "pipeline that has read earlier versions: skip the ones before it.",
     )
     start_timestamp: Instant | None = Field(
-        default=None, description="Read what versions add that were committed at this instant or later. UTC."
+        default=None, description="Read what is added by versions that were committed at this instant or later. UTC."
     )
     max_versions: WholeNumber = Field(default=1_000, description="Most versions in one ingestion.")
 

@@ -118,7 +118,7 @@ class WindowShape(SpecModel):
     )
     max_duration: PositiveDuration | None = Field(
         default=None,
-        description="session only: a session ends at the latest this long after its first event, and the next event "
+        description="session only: a session ends no later than this after its first event, and the next event "
         "begins a new one; not with time.out_of_order: keep.",
     )
     closed: Literal["left", "right"] = Field(
@@ -401,7 +401,7 @@ class WindowSpec(WindowEmission):
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
     was: Name | None = Field(
         default=None,
-        description="The window's name until now: its tables continue under the new one. It may stay in the spec.",
+        description="The window's former name: its tables continue under the new one. The key may stay in the spec.",
         json_schema_extra={"since": "0.2.0"},
     )
     input: Name | None = Field(
