@@ -160,7 +160,7 @@ def _deliver_to(channel: Channel, workspace: Workspace, states: dict[str, _State
             continue
         why = _sent(channel, _message(workspace, name, state, level), deliver)
         if why:
-            yield f"the message about {name} was not taken by {channel.text}: {why}. The next look sends it again"
+            yield f"{channel.text} did not accept the message about {name}: {why}. It is sent again at the next look"
             return
         states[name] = replace(state, delivered={**state.delivered, channel.to: level})
         _write(workspace.folder, states)

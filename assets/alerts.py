@@ -40,8 +40,8 @@ BAD_EXPRESSIONS = Expectation(
 FAR_AHEAD = Expectation(
     name="far_ahead",
     holds="no event moved the watermark further ahead of the clock than `alerts.far_ahead` says, a day by default",
-    remedy="see whether the time of that record is right: what comes behind the watermark is late, and it never goes "
-    "back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; "
+    remedy="see whether the time of that record is right: what arrives behind the watermark is late, and it never "
+    "goes back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; "
     "`tidemark rejudge` judges the log without that one, so that what was lost comes back",
 )
 CLOCK_AHEAD = Expectation(
@@ -56,8 +56,9 @@ SILENCE = Expectation(
     name="silence",
     holds="every value of `over`, and every source, has sent something within twice the longest time for which it "
     "was silent before, by the clock of the log",
-    remedy="look at the device or source. If it is retired, there is nothing to do: it is no longer looked for when "
-    "the newest 200 batches lack it. If a watermark or windows wait for it, `time.idle` says for how long they do",
+    remedy="look at the device or source. If it is retired, there is nothing to do: it is no longer looked for once "
+    "the newest 200 batches lack it. If a watermark or windows wait for it, `time.idle` says for how long they "
+    "do",
 )
 MOST_FAILING = 0.2
 """The share of a batch's records on which expressions may fail."""

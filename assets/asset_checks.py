@@ -24,7 +24,9 @@ def live_checks(file: SpecFile, run: LiveRun) -> list[dg.AssetChecksDefinition]:
 
 def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expectation]) -> dg.AssetChecksDefinition:
     spec, asset = file.spec, key(file, name)
-    specs = [dg.AssetCheckSpec(one.name, asset=asset, description=one.holds, blocking=one.blocking) for one in all_of]
+    specs = [
+        dg.AssetCheckSpec(one.name, asset=asset, description=one.sentence, blocking=one.blocking) for one in all_of
+    ]
 
     @dg.multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
     @told_to_dagster

@@ -155,7 +155,7 @@ def _fit_to_run(
         if getattr(shown, name) != getattr(plain, name):
             raise SpecError(
                 f"{here}: the translation changes `{name}`",
-                expected="one that leaves it alone, as runs go by it",
+                expected="one that leaves it alone, because runs depend on it",
                 remedy="leave it out; the spec says the days of windows, under `partitions`",
             )
     deps = {dep.asset_key: dep for dep in (*shown.deps, *plain.deps)}
@@ -303,8 +303,8 @@ def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
         key(file, tables.window_table(window.name)),
         group_name=spec.name,
         description=f"Final results of the {window.kind} window `{window.name}`. A partition is the day of "
-        f"window_start ({spec.partitions.time_zone}). Live runs write it; materializing days computes them anew from "
-        "the arrival log.",
+        f"window_start ({spec.partitions.time_zone}). Live runs write it; materializing days recomputes them "
+        "from the arrival log.",
         # A window may take results of other days than the one on which it starts.
         deps=[
             key(file, "window_results"),

@@ -44,7 +44,8 @@ COUNTS = Expectation(
 FRESHNESS = Expectation(
     name="freshness",
     holds="the newest final result ended no longer ago than `alerts.freshness` says, by event time",
-    remedy="`tidemark status {file}` says what holds the watermark back, and `tidemark run {file}` takes what waits",
+    remedy="`tidemark status {file}` says what holds the watermark back, and `tidemark run {file}` processes what "
+    "is waiting",
 )
 _TARGET = "AssetCheckEvaluationTargetMaterializationData"
 _AT_ONCE = 200
@@ -88,12 +89,14 @@ def day_check_specs(file: SpecFile, asset: dg.AssetSpec) -> list[dg.AssetCheckSp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # of partitions of checks, which are used on purpose
         by_day = [
-            dg.AssetCheckSpec(one.name, asset=asset.key, description=one.holds, partitions_def=asset.partitions_def)
+            dg.AssetCheckSpec(
+                one.name, asset=asset.key, description=one.sentence, partitions_def=asset.partitions_def
+            )
             for one in (COMPLETE, COUNTS)
         ]
     if file.spec.alerts.freshness is None:
         return by_day
-    return [*by_day, dg.AssetCheckSpec(FRESHNESS.name, asset=asset.key, description=FRESHNESS.holds)]
+    return [*by_day, dg.AssetCheckSpec(FRESHNESS.name, asset=asset.key, description=FRESHNESS.sentence)]
 
 
 def check_complete(view: DayView, day: str, counts: DayCounts, *, was_complete: bool = False) -> Checked | None:

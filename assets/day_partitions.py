@@ -293,7 +293,7 @@ def ensure_day(key: str) -> None:
     """
     if not _is_day(key):
         raise SpecError(
-            f"The partition `{key}` is no day",
+            f"The partition `{key}` is not a day",
             expected="a day such as 2026-01-31",
             remedy="delete this partition in Dagster, and choose days",
         )

@@ -15,7 +15,7 @@ from tidemark.assets.waiting_input import HELD_BACK
 from tidemark.resources import tables
 from tidemark.resources.workspace import SpecFile
 
-_HOLDS = "all input that has come can be read"
+_HOLDS = "All input that has arrived can be read"
 _REMEDY = (
     "mend, replace or remove what is named; the next run takes what can be read. `tidemark status` names all of it"
 )
@@ -23,7 +23,7 @@ _REMEDY = (
 
 def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
     """Return the check of a pipeline."""
-    return dg.AssetCheckSpec(HELD_BACK, asset=key(file, tables.RAW_EVENTS), description=_HOLDS, blocking=False)
+    return dg.AssetCheckSpec(HELD_BACK, asset=key(file, tables.RAW_EVENTS), description=f"{_HOLDS}.", blocking=False)
 
 
 def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:

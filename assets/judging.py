@@ -106,7 +106,9 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
 def why_never(spec: Spec) -> str | None:
     """Say why a pipeline never has ticks, whatever comes in; return None if it may have them."""
     if not spec.heeds_ticks:
-        return "no rule of the spec follows the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+        return (
+            "no rule of the spec depends on the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
+        )
     own = [source.name for source in spec.sources if not source.follows_wall_clock]
     return f"source `{own[0]}` has an `arrival_time` without `live: true`" if own else None
 

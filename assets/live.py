@@ -4,7 +4,7 @@ Here: names, dependencies, metadata, settings of a run; each asset calls one sta
 (ingestion.py, time_adjustment.py, windows.py), the checks (asset_checks.py), what assets share (runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
-from going on to `batches`: the batch stays uncommitted, readers stay at the last commit, the next run retries it.
+from going on to `batches`: the batch stays uncommitted, readers still see the last commit, the next run retries it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -57,14 +57,16 @@ def main() -> None:
 @main.command()
 @spec_paths
 @warehouse_option
-@click.option("--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="Most records in one batch.")
+@click.option(
+    "--max-events-per-batch", metavar="N", type=click.IntRange(min=1), help="Maximum number of records in one batch."
+)
 @click.option(
     "--end-of-input",
     type=click.Choice(["flush", "hold"]),
     help="flush: release and close everything at the end; hold: keep it open. [default: as the spec says]",
 )
-@click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock goes on.")
-@click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; kept in `log_control`.")
+@click.option("--live", is_flag=True, help="End with a tick: all input has been read, and the clock keeps running.")
+@click.option("--reopen", metavar="TEXT", help="Why a flushed pipeline takes new input; recorded in `log_control`.")
 @click.option("--reread", is_flag=True, help="Also read files whose bytes were read under another name.")
 @overrides_option
 @spark_ui_option
@@ -89,7 +91,7 @@ def run(
     that were held back; 130 stopped with Ctrl-C; 143 stopped by SIGTERM.
     """
     if live and end_of_input == "flush":
-        raise click.UsageError("--live goes on, and --end-of-input flush ends it: found both, expected one of them.")
+        raise click.UsageError("Use either --live or --end-of-input flush, not both.")
     if reopen is not None:
         reopen = sentence(reopen, "--reopen")
     from tidemark.pipelines.runner import RunOptions, check_live
@@ -109,7 +111,7 @@ def run(
 def validate(*, specs: tuple[Path, ...], warehouse: "Place | None", overrides: tuple[str, ...]) -> None:
     """Check specs: their keys, and every expression.
 
-    Also check whether the tables that pipelines of these names have in the warehouse can go on with the specs. It
+    Also check whether the tables that pipelines of these names have in the warehouse can continue with the specs. It
     needs Java, reads no data and writes nothing.
 
     Exit status: 0 all are right; 2 one is wrong, or bad usage; 1 a failure.
@@ -162,7 +164,7 @@ def schema() -> None:
 @main.command()
 @spec_path
 @click.argument("batch", type=click.IntRange(min=0))
-@click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; kept in `batches`.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why it is right as it is; recorded in `batches`.")
 @warehouse_option
 @overrides_option
 @says_errors
@@ -171,7 +173,7 @@ def accept(*, spec: Path, batch: int, reason: str, warehouse: "Place | None", ov
 
     The batch is processed again. Its checks are recorded, but stop nothing. Then what is waiting is processed.
 
-    Exit status: as of `tidemark run`.
+    Exit status: as for `tidemark run`.
     """
     reason = sentence(reason, "--reason")
     from tidemark.pipelines.runner import RunOptions
@@ -214,17 +216,17 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
         done = run_pipeline(file, settings, options, instance=instance, tell=tell)
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
-        say(f"{name}: it stays flushed, as there is no new input: --reopen noted nothing.")
+        say(f"{name}: it stays flushed because there is no new input; --reopen had no effect.")
     for said in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
         say(f"{name}: {said}")
     if done.waiting:
-        say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to take them.")
+        say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to read them.")
     if copies := done.read_before:  # they are remembered, so this is said once
         say(f"{name}: {len(copies)} file(s) not read: their bytes were read under another name. --reread reads them.")
         say(first_lines(copies))
     if done.held_back:
         what = "file(s)" if file.spec.reads_files_only else "input(s)"
-        say(f"{name}: {len(done.held_back)} {what} held back, everything else was processed.")
+        say(f"{name}: {len(done.held_back)} {what} held back; everything else was processed.")
         say("\n".join(done.held_back))
     return not done.held_back
 
@@ -298,14 +300,14 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     if pending is not None and pending.kind == "process" and pending.batch_id == batch:
         return
     if pending is None:
-        found = "no batch waits for its commit"
+        found = "no batch is waiting to be committed"
     elif pending.kind != "process":
-        found = f"batch {pending.batch_id} waits, but it only reads input: no check stops it"
+        found = f"batch {pending.batch_id} is waiting, but it only reads input: no check stops it"
     else:
-        found = f"batch {pending.batch_id} waits for its commit, not batch {batch}"
+        found = f"batch {pending.batch_id} is waiting to be committed, not batch {batch}"
     raise TidemarkError(
         f"{file.spec.name} in {settings.warehouse}: {found}. Nothing was changed.",
-        expected=f"batch {batch} to be there, uncommitted because a blocking check failed",
+        expected=f"batch {batch}, uncommitted because a blocking check failed",
         remedy="read what `tidemark run` says about the failed check: it names the batch",
     )
 

@@ -44,7 +44,7 @@ overrides_option = click.option(
     "overrides",
     metavar="KEY=VALUE",
     multiple=True,
-    help="Set a key of the spec for this run, such as time.out_of_orderness=30s; may be given several times.",
+    help="Set a key of the spec for this run, such as time.out_of_orderness=30s; can be repeated.",
 )
 
 
@@ -205,7 +205,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     files = read_all(paths, lambda path: read_spec(path, overrides), what="specs")
     check_names(files)
     if len({file.path for file in files}) < len(files):
-        raise click.UsageError("Found a spec that is named twice, expected each one once: leave one of them out.")
+        raise click.UsageError("A spec is named twice: name each one once.")
     home = known_settings().dagster_home
     return [as_shown(file, home) for file in files]
 
@@ -268,5 +268,5 @@ def sentence(text: str, option: str) -> str:
         click.BadParameter: It is empty.
     """
     if not text.strip():
-        raise click.BadParameter("found nothing but blanks; a sentence is expected", param_hint=option)
+        raise click.BadParameter("found only blanks; a sentence is expected", param_hint=option)
     return text.strip()

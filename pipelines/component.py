@@ -51,7 +51,7 @@ def pipelines(context: dg.ComponentLoadContext) -> {name}:
 class ScaffoldParams(BaseModel):
     """Options of `dg scaffold defs tidemark.TidemarkPipelines`."""
 
-    specs: str | None = Field(None, description="A folder of specs that is there; without it an example is written.")
+    specs: str | None = Field(None, description="An existing folder of specs; without it an example is written.")
 
 
 class PipelinesScaffolder(dg.Scaffolder[ScaffoldParams]):

@@ -61,8 +61,8 @@ from tidemark.timeops.spec.automation import OnNewInput
 CHECK = "is_a_pipeline"
 TELLER = logging.getLogger("tidemark")
 """Logs what happens in addition to a run and does not fail it."""
-_HOLDS = "The file is a valid spec and the only one of its name; else no asset of its pipeline is here."
-_MENDED = "It is right now: reload the code location, and its pipeline is there."
+_HOLDS = "The file is a valid spec and the only one of its name; otherwise its pipeline has no assets here."
+_MENDED = "The spec is valid now: reload the code location to get its pipeline."
 _LOOK_EVERY_S = 30
 
 Look = Callable[[], Sequence[WrongSpec]]
@@ -110,7 +110,8 @@ def _keys(wrong: Sequence[WrongSpec]) -> list[AssetKey]:
 
 def _asset(one: WrongSpec, key: AssetKey) -> AssetSpec:
     about = (
-        f"This spec makes no pipeline.\n\n```text\n{one.message}\n```\n\nWhen it is mended, reload the code location."
+        f"There is no pipeline for this spec.\n\n```text\n{one.message}\n```\n\nOnce it is fixed, reload the code "
+        "location."
     )
     return AssetSpec(
         key, group_name=one.pipeline, description=about, kinds={"yaml"}, metadata={"file": str(one.path)}
@@ -138,7 +139,7 @@ def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefi
         name=f"{pipeline}_wrong_spec",
         minimum_interval_seconds=_LOOK_EVERY_S,
         default_status=DefaultSensorStatus.RUNNING,
-        description=f"Says at the assets of wrong specs of {pipeline} what is wrong with them.",
+        description=f"Reports what is wrong with the invalid specs of {pipeline}, at their assets.",
     )
     def wrong_specs(context: SensorEvaluationContext) -> SensorResult:
         now = {path: message for path, message in _now(look).items() if path in keys}
@@ -155,7 +156,7 @@ def _sensor(pipeline: str, keys: dict[Path, AssetKey], look: Look) -> SensorDefi
             for path, key in keys.items()
             if told.get("/".join(key.path), "") != now.get(path)
         ]
-        why = f"{len(now)} of {len(keys)} still wrong; {len(new)} told anew"
+        why = f"{len(now)} of {len(keys)} still wrong; {len(new)} newly reported"
         return SensorResult(skip_reason=why, asset_events=new, cursor=json.dumps(found))
 
     return wrong_specs
@@ -233,8 +234,8 @@ def _ensure_distinct_keys(shown: Shown) -> None:
             here = f"{file.spec.name}: {name}"
             if (other := taken.setdefault(spec.key, here)) != here:
                 raise SpecError(
-                    f"The key `{spec.key.to_user_string()}` is one of two assets, {other} and {here}",
-                    expected="a key of its own for each asset",
+                    f"The key `{spec.key.to_user_string()}` belongs to two assets, {other} and {here}",
+                    expected="a separate key for each asset",
                     remedy='let it hold both, such as `key: "lake/{{ pipeline }}/{{ table }}"`, or set `key_prefix`',
                 )
 

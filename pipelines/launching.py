@@ -52,7 +52,7 @@ _NOT_ENDED = [DagsterRunStatus.QUEUED, *_AT_WORK]
 
 
 def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
-    """Build the schedule of a pipeline with a cron text: a run at its times, if there is something to do."""
+    """Build the schedule of a pipeline with a cron expression: a run at its times, if there is something to do."""
     name, cron = workspace.spec.name, str(workspace.spec.schedule)
 
     @schedule(
@@ -174,10 +174,10 @@ def _better_wait(before: Sequence[RunRecord], instance: DagsterInstance, now: da
     """Say why work is not tried again now that earlier runs have left it as it was; empty if it is."""
     last = before[0].dagster_run  # the newest comes first
     if own_tag(instance, last, FAILURE_TAG) == LASTING:
-        return f"run {last.run_id} failed and would again: it is tried anew when the input or the spec changes"
+        return f"run {last.run_id} failed and would fail again: it is retried when the input or the spec changes"
     ended = instant_of(int((before[0].end_time or 0) * 1e6))
     due = ended + min(_FIRST_WAIT * 2 ** min(len(before) - 1, 10), _LONGEST_WAIT)
-    return f"run {last.run_id} did not finish it: it is tried anew at {due:%H:%M:%S} UTC" if now < due else ""
+    return f"run {last.run_id} did not finish it: it is retried at {due:%H:%M:%S} UTC" if now < due else ""
 
 
 def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> list[str]:
@@ -197,7 +197,7 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
             said.append(f"run {record.dagster_run.run_id} is over: {why}")
             instance.report_run_failed(
                 record.dagster_run,
-                f"No process works on this run any more: {why}. Nothing that was committed is lost, and what "
+                f"No process is working on this run any more: {why}. Nothing that was committed is lost, and what "
                 "was not is done again by the next run.",
             )
     return said
@@ -214,7 +214,7 @@ def _why_dead(workspace: Workspace, record: RunRecord, process: str, *, is_of_jo
         work = f", which had batch {plan.batch_id}" if plan else ""
         return f"{owner}{work}, is gone" if work else f"{owner} is gone"
     if owner is None and is_of_job and now - heard > LEASE:
-        return f"it has been silent for {format_duration(LEASE)}, and no process says that it works on it"
+        return f"it has been silent for {format_duration(LEASE)}, and no process says that it is working on it"
     return ""
 
 

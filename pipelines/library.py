@@ -161,7 +161,7 @@ def _check(options: RunOptions) -> None:
     if end not in (None, "flush", "hold"):
         raise SpecError(f"`end_of_input` is {end!r}", expected='"flush", "hold" or None')
     if most is not None and most < 1:
-        raise SpecError(f"`max_events_per_batch` is {most}", expected="a number of records from 1 on, or None")
+        raise SpecError(f"`max_events_per_batch` is {most}", expected="a number of records, at least 1, or None")
     if why is not None and not why.strip():
         raise SpecError("`reopen` is empty", expected="a sentence that says why, or None")
 
@@ -175,7 +175,7 @@ def _day(day: date | str) -> date:
         raise SpecError(
             f"{day!r} is not a day",
             expected="a date, or a text such as 2026-01-31",
-            remedy="of an instant take the date in `partitions.time_zone` of the spec",
+            remedy="for an instant, use its date in `partitions.time_zone` of the spec",
         ) from None
 
 

@@ -199,7 +199,7 @@ def _time_of(table: str, pipeline: str, batch: int) -> str:
     if table in (ORDERED_EVENTS, HELD_EVENTS):
         return "_timestamp"
     raise SpecError(
-        f"The rows of {table} belong to no day, and the run is of a partition",
+        f"The rows of {table} belong to no day, but the run is for a partition",
         expected=f"a table of windows, {ORDERED_EVENTS} or {HELD_EVENTS}",
         remedy=f"read all of it as of the same commit, batch {batch}: "
         f'`tm.table(warehouse, "{pipeline}", "{table}", resource.batch(context))`',
@@ -224,7 +224,7 @@ def _check_zone(day: str, zone: str, of_pipeline: str) -> None:
     """Refuse days of two zones: Dagster takes them for the same, by their keys, and they have different rows."""
     if zone != of_pipeline:
         raise SpecError(
-            f"The partition {day} is a day of {zone}, and the days of the pipeline are of {of_pipeline}",
+            f"The partition {day} is a day in {zone}, but the days of the pipeline are in {of_pipeline}",
             expected="days of one time zone",
             remedy=f'write `DailyPartitionsDefinition(…, timezone="{of_pipeline}")`',
         )
@@ -250,7 +250,7 @@ def _of_days(keys: Sequence[str], zone: str) -> list[Span]:
         if begin == end:
             raise SpecError(
                 f"{zone} had no {key}: the clocks went past it, so no row belongs to it",
-                expected="a day that there was",
+                expected="a day that existed",
                 remedy="delete this partition in Dagster, or leave it out",
             )
         if spans and spans[-1][1] == begin:
@@ -303,9 +303,9 @@ def _as_polars(rows: pa.Table) -> "pl.DataFrame":
         import polars as pl  # noqa: PLC0415 - it is not among what Tidemark needs
     except ImportError as error:
         raise MachineError(
-            'The rows are wanted as polars has them (`as_="polars"`), and polars is not installed.',
+            'The rows were requested as a polars frame (`as_="polars"`), but polars is not installed.',
             expected="the package polars",
-            remedy='`pip install polars`, or take `as_="arrow"` or `as_="pandas"`',
+            remedy='`pip install polars`, or use `as_="arrow"` or `as_="pandas"`',
         ) from error
     frame = pl.from_arrow(rows)
     assert isinstance(frame, pl.DataFrame)  # of a table, not of an array

@@ -342,7 +342,7 @@ def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
         return TidemarkError(
             found,
             expected="all blocking checks of a batch to pass before it is committed",
-            remedy=f"nothing of batch {batch_id} was committed. Run again to retry it, or take it as it is with "
+            remedy=f"nothing of batch {batch_id} was committed. Run again to retry it, or accept it as it is with "
             f'`tidemark accept SPEC {batch_id} --reason "…"`',
         )
     for event in result.all_events:
@@ -486,14 +486,14 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
     if first > last:
         raise SpecError(
             f"The first day, {first}, is after the last one, {last}",
-            expected="the first day before the last one",
+            expected="a first day that is not after the last one",
             remedy="exchange them",
         )
     if first < start:
         raise SpecError(
             f"The first day, {first}, is before the first partition of {spec.name}, {start}",
             expected=f"a day from {start} on",
-            remedy=f"set `partitions: {{start: {first}}}` in the spec, or begin later",
+            remedy=f"set `partitions: {{start: {first}}}` in the spec, or start later",
         )
     if last > today:
         raise SpecError(f"The last day, {last}, is in the future", expected=f"a day up to today, {today} ({zone})")

@@ -95,7 +95,7 @@ def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
             leave_note(home, note)
             try:
                 with warm_runs(home):
-                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C ends it")
+                    tell(f"ready at {note.address}: runs with DAGSTER_HOME={home} use it; Ctrl-C stops it")
                     while answers(note.url):
                         time.sleep(_LOOK_EVERY_S)
             finally:
@@ -117,16 +117,16 @@ def _lives(session: SparkSession) -> bool:
 def _check(settings: Settings, port: int) -> None:
     if settings.spark is not None and settings.spark.startswith("sc://"):
         raise TidemarkError(
-            f"{SPARK_VARIABLE} names a server already, at {address_of(settings.spark)}.",
+            f"{SPARK_VARIABLE} already names a server, at {address_of(settings.spark)}.",
             expected="nothing, or a master such as local[4] or spark://host:7077",
             remedy=f"unset {SPARK_VARIABLE}: runs use the server that it names and not this one.",
         )
     note = find_note(settings.dagster_home)
     if note is not None and is_there(note):
         raise TidemarkError(
-            f"A server is there already, at {note.address}: process {note.pid}.",
-            expected="one for each Dagster home",
-            remedy="use it, or stop it before another one starts.",
+            f"A server is already running at {note.address}: process {note.pid}.",
+            expected="one per Dagster home",
+            remedy="use it, or stop it before you start another one.",
         )
     if answers(f"sc://localhost:{port}"):
         raise TidemarkError(

@@ -188,7 +188,7 @@ def _called_the_same(name: str, files: Sequence[SpecFile]) -> SpecError:
     return SpecError(
         f"{' and '.join(str(file.path) for file in files)} are {'both' if len(files) == 2 else 'all'} called {name}",
         expected="one spec per name, as the name is the folder of its tables",
-        remedy="choose a `name` of its own for each, or remove all but one",
+        remedy="choose a different `name` for each, or remove all but one",
     )
 
 
@@ -196,7 +196,7 @@ def _without_specs(folder: Path) -> WrongSpec:
     error = SpecError(
         f"{folder} holds no `*.yaml`" if folder.is_dir() else f"{folder}: there is no such folder",
         expected="a folder of specs, one file for each pipeline",
-        remedy="let TIDEMARK_SPECS, or `specs` of tm.definitions, name it, or put a spec there; "
+        remedy="set TIDEMARK_SPECS, or `specs` of tm.definitions, to one, or put a spec there; "
         "`tidemark init FOLDER` makes one with an example",
     )
     return WrongSpec(folder, "specs", str(error))

@@ -132,7 +132,7 @@ def any_value(value: Any) -> str:
 
 def shortened(text: str, most: int = _LONGEST) -> str:
     """Return a text, cut if it is longer than a page shows."""
-    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} letters in all)"
+    return text if len(text) <= most else f"{text[:most]}… ({len(text):,} characters in all)"
 
 
 def _inside(value: object) -> object:
@@ -327,7 +327,7 @@ def watermark_text(position: Position) -> str:
     if position.final:
         return "past every event: the end of input was flushed"
     if position.watermark_us is None:
-        return "none yet: no event has come"
+        return "none yet: no event has arrived"
     instant = instant_of(position.watermark_us)
     return f"{instant.replace(tzinfo=None).isoformat(sep=' ')} UTC"
 

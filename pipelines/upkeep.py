@@ -125,7 +125,7 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
 
 
 def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
-    workspace.tell(f"looking after {table}")
+    workspace.tell(f"maintaining {table}")
     lake, freed = workspace.lake, 0
     before = size_of(lake, table)
     if table != tables.BATCHES:  # every look opens it, so the runs compact it themselves
@@ -155,16 +155,14 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
 class UpkeepSettings(dg.Config):
     """Run config of the job."""
 
-    retain: str = Field(
-        "7 days", description="For how long commits stay readable, and runs and failed checks are kept."
-    )
+    retain: str = Field("7 days", description="How long commits stay readable, and runs and failed checks are kept.")
 
 
 def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
     """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
     name = file.spec.name
 
-    @dg.op(name=f"{name}__maintain", description="Looks after the tables, the failed checks and the runs.")
+    @dg.op(name=f"{name}__maintain", description="Maintains the tables, the failed checks and the runs.")
     def look_after(context: dg.OpExecutionContext, config: UpkeepSettings) -> None:
         retain = parse_duration(config.retain)
         done = maintain(file, settings, retain, instance=context.instance, tell=context.log.info)
@@ -172,7 +170,7 @@ def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
         numbers = {"files_before": before, "files": after, "bytes_freed": done.freed}
         context.add_output_metadata({**numbers, "failures_deleted": done.failures, "runs_deleted": done.runs})
 
-    about = f"Looks after {name}: joins small files, deletes old files, failed checks and runs. Beside its runs."
+    about = f"Maintains {name}: joins small files, deletes old files, failed checks and runs. Works alongside runs."
     return job_of(look_after, f"{name}_maintain", about)
 
 

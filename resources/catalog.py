@@ -170,7 +170,7 @@ class _Names:
             return
         if self.spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory":
             raise CatalogError(
-                "This Spark has no metastore: names in its catalog would be gone with its process.",
+                "This Spark has no metastore: names in its catalog would be lost when its process ends.",
                 expected="a Spark with a metastore, or a catalog of another name that its settings define",
                 remedy="write `spark.sql.catalogImplementation hive` and where the metastore is into "
                 "spark-defaults.conf, in the folder that SPARK_CONF_DIR names, or leave `catalog` out of the spec",
@@ -204,16 +204,16 @@ def _in_words(schema: str) -> Iterator[None]:
             found = f"There is no catalog {name} in this Spark."
             remedy = "correct `catalog.name`, or define the catalog in the spark-defaults.conf of this Spark"
         elif any(sign in said.lower() for sign in _DENIED):
-            found = f"{schema} is not open to this user: {first}"
+            found = f"{schema} is not accessible to this user: {first}"
             remedy = "grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"
         elif any(sign in said for sign in _UNREACHABLE):
             found = f"The metastore of {schema} does not answer: {first}"
-            remedy = "see whether it runs where this Spark's settings say, and whether another process has it open"
+            remedy = "check that it runs where this Spark's settings say, and that no other process has it open"
         else:
             found = f"The catalog refuses a name in {schema}: {first}"
-            remedy = "look these words up in the documentation of the catalog"
+            remedy = "look this message up in the documentation of the catalog"
         raise CatalogError(
             found,
             expected="a catalog that takes external Delta tables, and views of them",
-            remedy=f"{remedy}. Tables and commits are as they were; `tidemark register SPEC` tries again",
+            remedy=f"{remedy}. Tables and commits are unchanged; `tidemark register SPEC` tries again",
         ) from error

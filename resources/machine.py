@@ -29,7 +29,7 @@ _NOT_OURS = ("Permission denied", "Operation not permitted")
 _SERVER_GONE = ("RETRIES_EXCEEDED", "failed to connect to all addresses", "Socket closed")
 _ROWS_GONE = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _JAVA_GONE = ("Py4JNetworkError", "ConnectionRefusedError", "ConnectionResetError", "BrokenPipeError")  # of errors
-_REST = "Nothing of the batch was committed and nothing is lost: readers stay at the last commit"
+_REST = "Nothing of the batch was committed and nothing is lost: readers still see the last commit"
 
 
 class FullDiskError(MachineError):
@@ -68,8 +68,8 @@ def _failure_of_spark(said: str) -> MachineError | None:
         )
     if _ROWS_GONE in said:
         return MachineError(
-            "Executors of the cluster went away with rows of the batch that no other executor had.",
-            expected="one of the two executors that keep each row to live on",
+            "Executors of the cluster were lost with rows of the batch that no other executor had.",
+            expected="at least one of the two executors that keep each row to survive",
             remedy=f"run again, which repeats the batch. {_REST}",
         )
     reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", said)
@@ -77,8 +77,9 @@ def _failure_of_spark(said: str) -> MachineError | None:
         return None
     return MachineError(
         f"Spark ran out of memory: {reason[1].rstrip('.')}.",
-        expected="values, and lists that aggregates such as `collect_list` make of a group, that fit into its memory",
-        remedy="make less of a record or of a group (`left(text, 1000)`, smaller windows), take fewer records at "
+        expected="values, and lists that aggregates such as `collect_list` build for a group, that fit into its "
+        "memory",
+        remedy="use less of each record or group (`left(text, 1000)`, smaller windows), process fewer records at "
         "once (`--max-events-per-batch`), or name a Spark with more memory in TIDEMARK_SPARK; then run again. "
         f"{_REST}",
     )
@@ -89,10 +90,10 @@ def java_gone(kind: str) -> MachineError | None:
     if kind not in _JAVA_GONE:
         return None
     return MachineError(
-        "The Java process of Spark ended in the middle of the work.",
+        "Spark's Java process ended in the middle of the work.",
         expected="a process that lives as long as the run",
-        remedy="run again: what was committed is kept. If it goes away again, find the cause: the system's log "
-        "names a process that was ended for want of memory, and an hs_err file holds Java's own failures",
+        remedy="run again: what was committed is kept. If it ends again, find the cause: the system log names "
+        "processes that were killed for lack of memory, and an hs_err file describes a crash of Java itself",
     )
 
 
@@ -123,7 +124,7 @@ def writing(folder: Place) -> Iterator[None]:
     """
     path = folder if isinstance(folder, Path) else None
     if path is not None and path.exists() and not os.access(path, os.W_OK):  # delta-rs panics as well as raising
-        raise _read_only("no right to write", path)
+        raise _read_only("no permission to write", path)
     try:
         yield
     except TidemarkError:

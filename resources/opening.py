@@ -125,8 +125,10 @@ class Opening:
         lake = self.lake
         left = [table for table in self.names if lake.exists(table) and lake.version(table) > 0]
         if left and not self.batches.exists:  # checked once more: a first run may have begun meanwhile
-            found = f"The table {lake.path(BATCHES)} is gone, and there is still {', '.join(left)}"
-            raise self._broken(found, "the log of batches, which says what of the other tables belongs together")
+            found = f"The table {lake.path(BATCHES)} is gone, but there is still {', '.join(left)}"
+            raise self._broken(
+                found, "the log of batches, which says which versions of the other tables belong together"
+            )
 
     @property
     def _committed(self) -> dict[str, int]:
@@ -145,9 +147,9 @@ class Opening:
         """Return the error for lost tables that an unfinished rebuild has begun to make anew."""
         folders = ", ".join(str(self.lake.path(table)) for table in tables)
         return LakeError(
-            f"A rebuild was stopped while it made lost tables anew: {folders}.",
-            expected="a rebuild that ends",
-            remedy="run `tidemark rebuild SPEC` again: it goes on where it was",
+            f"A rebuild was stopped while it rebuilt lost tables: {folders}.",
+            expected="a rebuild that has finished",
+            remedy="run `tidemark rebuild SPEC` again: it continues where it was",
         )
 
     def _ensure_version(self, table: str, version: int) -> None:
@@ -180,13 +182,13 @@ class Opening:
                 lake.newest(BATCHES, 0)
                 known = self.batches.newest_attempt()
             if attempt > known:
-                found = f"`batches` is older than {lake.path(table)}: it knows no attempt {attempt}"
+                found = f"`batches` is older than {lake.path(table)}: it has no attempt {attempt}"
                 raise self._broken(f"{found}, which wrote that table", "a log of batches as new as the other tables")
 
     def _broken(self, found: str, expected: str, table: str = BATCHES) -> LakeError:
         of_log = (
-            f"restore {self.lake.root} from a backup, all tables of one time. To begin anew instead, move this "
-            "folder away: what is still there of the input is read again. Nothing was changed"
+            f"restore {self.lake.root} from a backup, with all tables from the same time. To start over instead, "
+            "move this folder away: the input that still exists is read again. Nothing was changed"
         )
         remedy = of_log if table in OF_THE_LOG else remedy_of(self.lake.path(table))
         return LakeError(f"{found}.", expected=expected, remedy=remedy)

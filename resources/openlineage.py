@@ -71,7 +71,10 @@ class _Sender:
         try:
             self._waiting.put_nowait(event)
         except queue.Full:
-            self._say(f"OpenLineage takes events more slowly than they come: {_MOST_WAITING:,} wait, others are lost")
+            self._say(
+                f"OpenLineage accepts events more slowly than they arrive: {_MOST_WAITING:,} are waiting, "
+                "further ones are lost"
+            )
 
     def _send_all(self) -> None:
         client: Any = None
@@ -86,7 +89,7 @@ class _Sender:
                 self._fails = False
             except Exception as error:
                 _LOG.debug("OpenLineage", exc_info=True)
-                self._say(f"OpenLineage has not taken an event: {_in_words(error)}")
+                self._say(f"OpenLineage did not accept an event: {_in_words(error)}")
             finally:
                 self._waiting.task_done()
 
@@ -94,7 +97,7 @@ class _Sender:
         """Log a sentence, once until an event is taken again."""
         if not self._fails:
             self._fails = True
-            _LOG.error("%s. Batches are not affected; this is said once until it takes one again.", what)
+            _LOG.error("%s. Batches are not affected; this is reported once until it accepts one again.", what)
 
     def _outlast_main_thread(self) -> None:
         threading.main_thread().join()
@@ -102,7 +105,9 @@ class _Sender:
         while self._waiting.unfinished_tasks and not self._fails and time.monotonic() < until:
             time.sleep(0.02)
         if self._waiting.unfinished_tasks:
-            self._say(f"OpenLineage has not taken the last events within {_AT_EXIT_S:g} s of the end of this process")
+            self._say(
+                f"OpenLineage did not accept the last events within {_AT_EXIT_S:g} s of the end of this process"
+            )
 
 
 def _in_words(error: Exception) -> str:

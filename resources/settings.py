@@ -139,8 +139,8 @@ def ensure_dagster_home(home: Path) -> None:
     try:
         make_dagster_home(home)
     except OSError as error:
-        found = f"DAGSTER_HOME is {home}, and that folder cannot be made: {error.strerror}"
-        raise MachineError(found, expected="a folder that can be written", remedy=remedy) from error
+        found = f"DAGSTER_HOME is {home}, and that folder cannot be created: {error.strerror}"
+        raise MachineError(found, expected="a writable folder", remedy=remedy) from error
 
 
 def make_dagster_home(home: Path) -> list[Path]:

@@ -93,10 +93,10 @@ OF_THE_LOG = (RAW_EVENTS, LOG_CONTROL, BATCHES, FILES)
 
 def remedy_of(place: object) -> str:
     """Return the remedy for a table, or a file of one, that is lost or damaged, by its path or URL."""
-    backup = "restore the pipeline's folder from a backup, all tables of one time"
+    backup = "restore the pipeline's folder from a backup, with all tables from the same time"
     if _is_of_the_log(PurePosixPath(str(place)).parts):
         return f"{backup}. Nothing was changed"
-    return f"make the table anew from the log with `tidemark rebuild SPEC`, or {backup}. Nothing was changed"
+    return f"rebuild the table from the log with `tidemark rebuild SPEC`, or {backup}. Nothing was changed"
 
 
 def _is_of_the_log(parts: Sequence[str]) -> bool:

@@ -77,7 +77,7 @@ def read_value(value: object, kind: T.DataType) -> Any:
         if isinstance(kind, kinds):
             return read(value)
     if isinstance(value, Misread):
-        raise misfit(value, "a value that all readers of YAML read alike", "put it in quotes if it is text")
+        raise misfit(value, "a value that every YAML parser reads the same way", "put it in quotes if it is text")
     return value
 
 
@@ -272,7 +272,7 @@ class Case(SpecModel):
     steps: tuple[Step, ...] | None = Field(default=None, description="a list of steps, each with records")
     expect: Expect | None = Field(default=None, description="what the tables should hold at the end")
     end_of_input: EndOfInput | None = Field(default=None, description="flush or hold, after the last record")
-    error: Text | None = Field(default=None, description="a part of the message with which this case must fail")
+    error: Text | None = Field(default=None, description="part of the message that this case must fail with")
 
     @model_validator(mode="after")
     def _together(self) -> "Case":
@@ -283,11 +283,11 @@ class Case(SpecModel):
         for position, step in enumerate(steps[:-1]):
             if step.end_of_input is not None:
                 at: Path = ("steps", position, "end_of_input")
-                problems.append(Problem("this is not the last step", remedy="write it on the last one", at=at))
+                problems.append(Problem("this is not the last step", remedy="write it on the last step", at=at))
         for key in ("expect", "end_of_input"):
             if steps and getattr(self, key) is not None and getattr(steps[-1], key) is not None:
                 found = f"`{key}` is on the last step as well"
-                problems.append(Problem(found, expected="one of them", at=(key,)))
+                problems.append(Problem(found, expected="only one of them", at=(key,)))
         if self.expect is None and all(step.expect is None for step in steps):
             expected = "`expect` on the case or on a step, with tables or watermarks"
             problems.append(Problem("the case expects nothing", expected=expected))
@@ -424,15 +424,15 @@ def _arrival_problems(record: Row, source: Source, at: Path, spec: Spec, *, is_k
         except ProblemsError as error:
             yield from (Problem(p.found, p.expected, at=(*at, ARRIVAL)) for p in error.problems)
     elif not is_known and (keys := keys_by_arrival(spec.time, spec.windows)):
-        found = f"the key is missing: {', '.join(keys)} goes by when a record arrived"
-        expected = "an instant; records without one arrive together with the record before"
+        found = f"the key is missing: {', '.join(keys)} depends on when a record arrived"
+        expected = "an instant; a record without one arrives together with the one before it"
         yield Problem(found, expected, at=(*at, ARRIVAL))
 
 
 def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
     for number, step in enumerate(case.steps or ()):
         if step.tick is not None and not spec.heeds_ticks:
-            found = "`tick` has no effect: no rule of the spec follows the clock alone"
+            found = "`tick` has no effect: no rule of the spec depends on the clock alone"
             yield Problem(found, remedy="leave it out", at=("steps", number, "tick"))
 
 
@@ -444,5 +444,5 @@ def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
             if table.startswith(WINDOWS) and table not in windows:
                 yield Problem(f"the spec has no `{table}`", one_of_them, did_you_mean(table, windows), (*at, table))
             elif table in (ORDERED, HELD) and not spec.outputs.ordered_events:
-                found = f"the spec writes no `{table}`: outputs.ordered_events is false"
+                found = f"the spec does not write `{table}`: outputs.ordered_events is false"
                 yield Problem(found, remedy="leave it out", at=(*at, table))

@@ -70,9 +70,9 @@ def parse_duration(text: object) -> timedelta:
         raise SpecError(f"found {text!r}, which is negative", expected="a duration of zero or more")
     if _CALENDAR.match(text):
         raise SpecError(
-            f"found {text!r}, whose length differs from one to the next",
+            f"found {text!r}, which has no fixed length",
             expected=_EXPECTED,
-            remedy="write days, such as `30 days`, where a fixed length will do",
+            remedy="write days, such as `30 days`, if a fixed length will do",
         )
     if not re.match(DURATION_PATTERN, text):
         raise SpecError(f"found {text!r}, which is not a duration", expected=_EXPECTED, remedy=_as_on_a_clock(text))
@@ -104,9 +104,11 @@ def _sum(text: str) -> timedelta:
         terms = _terms(text, _UNIT_US)
     total = sum((Fraction(number) * size for number, size in terms), Fraction(0))
     if total.denominator != 1:
-        raise SpecError(f"found {text!r}, finer than a microsecond", expected="a whole number of microseconds")
+        raise SpecError(
+            f"found {text!r}, which is finer than a microsecond", expected="a whole number of microseconds"
+        )
     if total > micros(_LONGEST):
-        raise SpecError(f"found {text!r}, which is too long", expected="at most 9999 years, in days")
+        raise SpecError(f"found {text!r}, which is too long", expected="at most 9999 years, written in days")
     return timedelta(microseconds=int(total))
 
 

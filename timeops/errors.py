@@ -73,8 +73,8 @@ class UnexpectedError(TidemarkError):
         self.stack = printable(stack, keep="\n\t")
         super().__init__(
             f"Unexpected {name}{': ' if said else ''}{said}",
-            expected="no error of the program itself; readers stay at the last commit",
-            remedy="Run again. If it fails again, report it with what `--verbose` shows.",
+            expected="no error in the program itself; readers still see the last commit",
+            remedy="Run again. If it fails again, report it with the output of `--verbose`.",
         )
 
 

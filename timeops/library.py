@@ -79,7 +79,8 @@ def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
     taken = sorted(name for name in events.columns if is_reserved(name) and name.lower() not in TAKEN)
     if taken:
         raise InputError(
-            f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name that Tidemark reserves",
+            f"the events have the column {', '.join(f'`{name}`' for name in taken)}, a name that is reserved by "
+            "Tidemark",
             expected=f"other names; of the reserved ones only {', '.join(TAKEN)}",
             remedy=f'rename it: events.withColumnRenamed("{taken[0]}", "another_name"), or drop it',
         )
@@ -90,7 +91,7 @@ def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
     if arrival_time is not None and c.ARRIVAL in events.columns:
         raise InputError(
             f"the events have a column `{c.ARRIVAL}`, and `arrival_time` is {arrival_time!r} as well",
-            expected="one of them",
+            expected="only one of them",
             remedy="leave `arrival_time` out, or drop the column",
         )
     if arrival_time is None and not {c.ARRIVAL, c.SEQ} & set(events.columns):
@@ -341,7 +342,9 @@ def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
 
 def _us_of_tick(tick: datetime) -> int:
     if tick.tzinfo is None:
-        raise InputError(f"tick: found {tick}, which has no offset.", expected="an aware instant, such as one in UTC")
+        raise InputError(
+            f"tick: found {tick}, which has no offset.", expected="an instant with an offset, such as one in UTC"
+        )
     return us_of(tick)
 
 

@@ -34,11 +34,12 @@ def url_problem(text: str) -> str | None:
     if has_secret(text):
         return "with a user or a secret in it"
     if scheme == "file":
-        return None if host in ("", "localhost") and key.strip("/") else "the URL of no file of this machine"
+        is_here = host in ("", "localhost") and bool(key.strip("/"))
+        return None if is_here else "which is not the URL of a file on this machine"
     if scheme not in SCHEMES or not host:
-        return "the URL of no store"
+        return "which is not the URL of an object store"
     if key.strip("/") and odd_part(key.rstrip("/")) is not None:
-        return "with a part that is empty, `.` or `..`: a store has no folder of that name and knows no way up"
+        return "with a part that is empty, `.` or `..`: object stores have no such folders"
     return None
 
 

@@ -244,7 +244,7 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
     expected = _EXPECTED.get(detail["type"]) or detail["msg"]
     item = detail["input"] if detail["type"] == "tuple_type" and isinstance(detail["input"], str) else ""
     shown = item if re.fullmatch(r"\w+", item) else show(item)
-    return [Problem(found, expected, f"write `[{shown}]` for a list of one" if item else "", at)]
+    return [Problem(found, expected, f"write `[{shown}]` for a list with one entry" if item else "", at)]
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:

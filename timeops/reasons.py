@@ -42,12 +42,12 @@ class Reason(StrEnum):
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
     BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py
         *("bad_expression", Stage.TIME, False),
-        "the event time cannot be computed from the record, or an aggregate of a window",
+        "the event time, or an aggregate of a window, cannot be computed from the record",
     )
-    BAD_TIMESTAMP = ("bad_timestamp", Stage.TIME, False, "what should be the event time is no time")
+    BAD_TIMESTAMP = ("bad_timestamp", Stage.TIME, False, "the event time in the record is not a valid time")
     NO_TIMESTAMP = ("no_timestamp", Stage.TIME, False, "the record has no event time")
     # rule 0: `with_duplicates` in timeops/events/duplicates.py
-    DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record is of the same event")
+    DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record describes the same event")
     # rules 1 and 2: `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")

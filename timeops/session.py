@@ -107,7 +107,7 @@ def check_session(session: SparkSession) -> None:
         remedies = [f'spark.conf.set("{name}", "{SESSION_SETTINGS[name]}")' for name in wrong]
         raise TidemarkError(
             "the Spark session has " + ", ".join(f"{name} = {(found | changed)[name]}" for name in [*wrong, *legacy]),
-            expected=f"{', '.join(expected)}, on which the meaning of times and expressions rests",
+            expected=f"{', '.join(expected)}, which the meaning of times and expressions depends on",
             remedy="; ".join([*remedies, *(f'spark.conf.unset("{name}")' for name in legacy)]),
         )
     check_locale(session)
@@ -140,7 +140,8 @@ def check_locale(session: SparkSession) -> None:
         for query, found, expected in zip(planned * 2, row, wanted * 2, strict=False):
             if found != expected:
                 raise TidemarkError(
-                    f"the Java of the Spark session has the locale of another language: {query} is {found!r} there",
+                    f"the Java of the Spark session runs in the locale of another language: {query} is {found!r} "
+                    "there",
                     expected=f"{expected!r}: with `upper`, `lower` and `ilike` results would depend on the machine",
                     remedy="start Spark with `-Duser.language=en -Duser.country=US` in both "
                     "spark.driver.extraJavaOptions and spark.executor.extraJavaOptions",

@@ -280,8 +280,10 @@ def _kept_by(aggregate: str) -> list[str]:
 def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
     if not _is_collated(kind):
         return None
-    found = f"`{text}` is {_shown(kind)}: of texts that it takes for equal, the order of rows decides which is kept"
-    return Problem(found, "text that is equal only if it is the same", "write `lower(x)` or `rtrim(x)` in its place")
+    found = (
+        f"`{text}` is {_shown(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
+    )
+    return Problem(found, "text that is equal only if it is identical", "write `lower(x)` or `rtrim(x)` instead")
 
 
 def _truth_problem(kind: T.DataType, text: str) -> Problem | None:

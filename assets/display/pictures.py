@@ -220,7 +220,7 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
     for (name, seconds), line in zip(tolerances.items(), _LINES * len(tolerances), strict=False):
         axes.axvline(seconds, color="black", linestyle=line, linewidth=1, label=f"{name}: {_length(seconds)}")
     _set_scale(axes, [*edges, *tolerances.values()], _linear_up_to(lateness))
-    axes.set_xlabel("arrival - event time (negative: an event of the future)")
+    axes.set_xlabel("arrival - event time (negative: an event from the future)")
     axes.set_ylabel("events")
     axes.legend(fontsize=7, framealpha=0.9)  # no line of a tolerance through its words
     return figure
@@ -230,7 +230,7 @@ def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
     """Return the places along the axis: the clock where it moves, else the number of the record."""
     clocks = [one.clock_us or 0 for one in bins]
     if len(set(clocks)) < min(len(bins), 3):
-        axes.set_xlabel("records, in the order of their arrival")
+        axes.set_xlabel("records, in order of arrival")
         return [float(one.last) for one in bins]
     _set_time_axis(axes, "arrival clock, UTC")
     return [_days_of(us) for us in clocks]

@@ -186,7 +186,7 @@ def _ambiguous(value: object, at: Path, kind: DataType | None) -> Iterator[Probl
     elif isinstance(value, Misread):
         text = kind is not None and is_written_as_text(kind)
         if text or isinstance(_as_all_read_it(value), Misread):
-            expected = "a value that all readers of YAML read alike"
+            expected = "a value that every YAML parser reads the same way"
             yield Problem(f"found {show(value)}", expected, "put it in quotes if it is text", at)
 
 

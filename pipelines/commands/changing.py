@@ -39,15 +39,15 @@ _STYLES = {"nothing": "green", "from here on": "cyan", "needs the past": "yellow
 @click.command()
 @spec_path
 @warehouse_option
-@click.option("--json", "as_json", is_flag=True, help="A JSON object in a line of its own.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON object on its own line.")
 @overrides_option
 @says_errors
 def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tuple[str, ...]) -> None:
     """Show what changed in SPEC since the last commit, and its effect.
 
-    Each change is one of: nothing; from here on; needs the past; refused. Also shown is how much a run, or computing
-    the past anew, has to do and about how long that takes. Where time or windows changed, the whole log is judged in
-    memory, to show which dead letters and rows would be others. Nothing is written.
+    Each change is one of: nothing; from here on; needs the past; refused. It also shows how much a run, or
+    recomputing the past, has to do and about how long that takes. Where time or windows changed, the whole log is
+    judged in memory, to show which dead letters and rows would change. Nothing is written.
 
     Exit status: 0 nothing changed, or a run takes all changes; 3 a change needs a decision: it needs the past, or is
     refused; 2 bad spec or usage; 1 a failure.
@@ -94,7 +94,7 @@ def _summary(found: "SpecPlan") -> str:
     from tidemark.pipelines.terminal import plural, second
 
     if found.batch is None or found.since is None:
-        return f"no tables in {found.folder} yet; a run makes them"
+        return f"no tables in {found.folder} yet; a run creates them"
     since = f"batch {found.batch}, committed {second(found.since)} UTC"
     if not found.changes:
         return f"nothing changed since {since}"
@@ -150,7 +150,7 @@ def _took(work: "Work") -> str:
 
     if work.seconds is None:
         return ""
-    return f": about {roughly(timedelta(seconds=max(round(work.seconds), 1)))}, as batches took so far"
+    return f": about {roughly(timedelta(seconds=max(round(work.seconds), 1)))}, going by earlier batches"
 
 
 def _size(size: int) -> str:
@@ -172,7 +172,7 @@ def _show_differences(found: "SpecPlan") -> None:
     changed = [one for one in found.differs.windows if one.changed or one.reopened]
     put("\nIf the whole log were judged by this spec:")
     if not letters and not changed:
-        put("  no row of a window and no dead letter would be another")
+        put("  no row of a window and no dead letter would change")
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("", "now", "then", "new", "gone", "other"):
@@ -204,7 +204,7 @@ def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
     elif found.changes and found.batch is not None:
         name = file.in_command
         past = f" `tidemark rebuild {name}` does the same for the past." if found.past is not None else ""
-        yield f"\n`tidemark run {name}` goes on with the spec as it is.{past}"
+        yield f"\n`tidemark run {name}` continues with the spec as it is.{past}"
 
 
 def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:

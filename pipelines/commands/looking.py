@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 @click.command()
 @spec_paths
 @warehouse_option
-@click.option("--json", "as_json", is_flag=True, help="A JSON object for each pipeline, in a line of its own.")
-@click.option("--check", is_flag=True, help="Exit with 1 where something is wrong with a pipeline.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per pipeline, each on its own line.")
+@click.option("--check", is_flag=True, help="Exit with 1 if something is wrong with a pipeline.")
 @says_errors
 def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool, check: bool) -> None:
     """Show the state of each pipeline, and what is wrong.
@@ -72,15 +72,15 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
 @click.command()
 @spec_paths
 @warehouse_option
-@click.option("--test", is_flag=True, help="Send a message that says so to every channel, whatever the state is.")
+@click.option("--test", is_flag=True, help="Send a test message to every channel, whatever the state is.")
 @says_errors
 def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) -> None:
     """Send the messages about alerts that are due.
 
     The spec's `alerts.notify` names who gets them. Runs, and Dagster's sensor or schedule, send them by themselves;
-    this is for pipelines that cron runs, as results get old also where no run begins. It starts no Spark.
+    this is for pipelines that cron runs, because results also get old when no run starts. It starts no Spark.
 
-    Exit status: 0 all were taken; 2 bad spec or usage; 1 a failure, or a channel that did not take its message.
+    Exit status: 0 all were accepted; 2 bad spec or usage; 1 a failure, or a channel that did not accept its message.
     """
     from tidemark.assets import alert_messages
     from tidemark.resources.notifying import deliver
@@ -100,7 +100,10 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
         if test:
             answers = alert_messages.send_test(file.spec, workspace.folder, deliver)
             for variable, why in answers.items():
-                put(f"{name}: ${{{variable}}} {f'did not take the message: {why}' if why else 'took the message'}")
+                put(
+                    f"{name}: ${{{variable}}} "
+                    f"{f'did not accept the message: {why}' if why else 'accepted the message'}"
+                )
             failed.extend(why for why in answers.values() if why)
             return
         workspace.ensure_whole()
@@ -108,7 +111,7 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
         for sentence in found:
             say(f"{name}: {sentence}")
         if not found:
-            put(f"{name}: every channel knows the state")
+            put(f"{name}: every channel is up to date")
         failed.extend(found)
 
     failed: list[str] = []
@@ -139,13 +142,13 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
             yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
         yield "dead letters", f"{found.dead_letters:,}"
         taken = f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
-        ended = f"{', '.join(found.ended)}: the spec has no such window any more"
+        ended = f"{', '.join(found.ended)}: no longer in the spec"
         said = {"by hand": ", ".join(found.by_hand), "excluded": taken if found.excluded else ""}
         said |= {"corrected": found.corrected, "ended": ended if found.ended else ""}
         yield from ((label, text) for label, text in said.items() if text)
         yield "last batch", _last_batch(found)
         if found.rebuild_begun:
-            yield "rebuild", f"{found.rebuild_begun}; the same `tidemark rebuild` goes on with it"
+            yield "rebuild", f"{found.rebuild_begun}; the same `tidemark rebuild` continues it"
     if found.at_work is not None:
         plan = found.at_work
         yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
@@ -220,7 +223,7 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
     if to is None:
         click.echo(text, nl=False)
     else:
-        ensure_folder(to.parent, "--to is in", "name a file in a folder that can be written")
+        ensure_folder(to.parent, "--to is in", "name a file in a writable folder")
         write_whole(to, text)
 
     def complain(one: "Look") -> None:
@@ -235,14 +238,19 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
 @click.argument("table")
 @click.option("--where", metavar="SQL", help="Only rows that meet a condition, such as \"reason = 'early'\".")
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True, help="Most rows to show."
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of rows to show.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(("table", "rows", "json", "csv")),
-    help="table; rows: a block for each row; json: an object in each line; csv. [default: table; rows where "
-    "a terminal is too narrow for it]",
+    help="table; rows: a block for each row; json: one object per line; csv. [default: table; rows if the terminal "
+    "is too narrow for it]",
 )
 @warehouse_option
 @says_errors
@@ -374,7 +382,7 @@ def _pages(names: Sequence[str], out: Path | None) -> list[Path]:
             raise click.BadParameter(f"{out} is a file; a folder or a name that ends in .html is expected.")
         return [(out or Path()) / f"{name}_report.html" for name in names]
     if len(names) > 1:
-        raise click.BadParameter(f"{out} is one page; a folder is expected for those of {len(names)} pipelines.")
+        raise click.BadParameter(f"{out} is one page; a folder is expected for the pages of {len(names)} pipelines.")
     return [out]
 
 

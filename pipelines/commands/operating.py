@@ -55,14 +55,14 @@ _DAY = click.DateTime(formats=["%Y-%m-%d"])
     "--example",
     type=click.Choice([ROOMS, QUAKES]),
     help="rooms: temperatures of three rooms, as in the tutorial; quakes: two days of made-up earthquakes, as in the "
-    "README. [default: rooms where there are no specs yet]",
+    "README. [default: rooms if there are no specs yet]",
 )
 @says_errors
 def init(folder: Path, example: str | None) -> None:
     """Prepare FOLDER for pipelines, with an example.
 
-    FOLDER gets a spec and its input, a folder for tables, and Dagster's home. What is there stays, so the command may
-    be called again. Without FOLDER it is the current one.
+    FOLDER gets a spec and its input, a folder for tables, and Dagster's home. What already exists
+    stays, so the command can be run again. FOLDER defaults to the current one.
 
     Exit status: 0 done; 2 bad usage; 1 a failure.
     """
@@ -90,8 +90,8 @@ def lay_out(home: Path, example: str | None) -> list[Path]:
         made += make_dagster_home(home / _DAGSTER)
     except OSError as error:
         raise TidemarkError(
-            f"{error.filename or home} cannot be made: {error.strerror}.",
-            expected="a folder that can be written, or none yet",
+            f"{error.filename or home} cannot be created: {error.strerror}.",
+            expected="a writable folder, or one that does not exist yet",
             remedy="name another one: `tidemark init FOLDER`",
         ) from error
     return made
@@ -109,18 +109,16 @@ def _next_steps(home: Path, specs: Path) -> str:
     return (
         f"Next:\n"
         f"  export {exports}\n"
-        f'  tidemark run "$TIDEMARK_SPECS"/*.yaml      what waits, once\n'
-        f"  dg dev -m tidemark.pipelines.definitions     the same by itself as files come in: http://localhost:3000"
+        f'  tidemark run "$TIDEMARK_SPECS"/*.yaml        process what is waiting, once\n'
+        f"  dg dev -m tidemark.pipelines.definitions     the same, automatically as files arrive: http://localhost:3000"
     )
 
 
 @click.command()
 @spec_path
 @click.option("--from", "first", metavar="DAY", type=_DAY, required=True, help="First day, such as 2026-01-31.")
-@click.option("--to", "last", metavar="DAY", type=_DAY, required=True, help="Last day; it is computed too.")
-@click.option(
-    "--window", "windows", metavar="NAME", multiple=True, help="Only this window; may be given several times."
-)
+@click.option("--to", "last", metavar="DAY", type=_DAY, required=True, help="Last day, included.")
+@click.option("--window", "windows", metavar="NAME", multiple=True, help="Only this window; can be repeated.")
 @warehouse_option
 @overrides_option
 @spark_ui_option
@@ -135,7 +133,7 @@ def backfill(
     overrides: tuple[str, ...],
     spark_ui: bool,
 ) -> None:
-    """Compute days of SPEC's window tables anew from the arrival log.
+    """Recompute days of SPEC's window tables from the arrival log.
 
     The rows of all windows that start on these days (of `partitions.time_zone`, else UTC) are replaced, in one commit
     per window, by the spec as it is now: also when its aggregates changed. It is what Materialize does in
@@ -156,7 +154,7 @@ def backfill(
         done = backfill_days(file, settings, names, days, instance=instance, tell=tell)
     count = (done.last - done.first).days + 1
     batches = f"batch{'' if len(done.batches) == 1 else 'es'} {listed(done.batches)}"
-    said = f"{done.first} to {done.last}, {count} day{'' if count == 1 else 's'} computed anew"
+    said = f"{done.first} to {done.last}, {count} day{'' if count == 1 else 's'} recomputed"
     put(f"{file.spec.name}: {said}{f', as {batches}' if done.batches else ''}")
     _show_rows(done.rows)
 
@@ -168,7 +166,7 @@ def backfill(
     "windows",
     metavar="NAME",
     multiple=True,
-    help="Only this window, and those over its results; may be given several times.",
+    help="Only this window, and the windows over its results; can be repeated.",
 )
 @click.option(
     "--to-spec", is_flag=True, help="Only what `tidemark plan` names: some windows, all tables, or nothing."
@@ -177,9 +175,9 @@ def backfill(
     "--drop",
     metavar="NAME",
     multiple=True,
-    help="Delete the tables of this window, which the spec has no more; may be given several times.",
+    help="Delete the tables of this window, which is no longer in the spec; can be repeated.",
 )
-@click.option("--reason", metavar="TEXT", help="Why; kept in `batches` and `log_control`.")
+@click.option("--reason", metavar="TEXT", help="Why; recorded in `batches` and `log_control`.")
 @warehouse_option
 @overrides_option
 @spark_ui_option
@@ -195,18 +193,18 @@ def rebuild(
     overrides: tuple[str, ...],
     spark_ui: bool,
 ) -> None:
-    """Make all derived tables of SPEC anew from its log.
+    """Rebuild all derived tables of SPEC from its log.
 
-    They become those of a new pipeline with the spec as it is now and the same log: use it after a change of the
-    spec that needs the past, or where a table was lost or damaged. Needed are `raw_events`, `log_control`, `batches`
-    and `_state/files`. It works beside the old tables and switches all of them in one commit. Until then readers see
-    the old ones, and runs go on; what they process comes too. Stopped, it goes on where it was. The old state stays
-    readable as long as `tidemark maintain --retain` says.
+    They become the tables of a new pipeline with the spec as it is now and the same log: use it after a change of the
+    spec that needs the past, or if a table was lost or damaged. It needs `raw_events`, `log_control`, `batches`
+    and `_state/files`. It works next to the old tables and switches all of them in one commit. Until then readers see
+    the old ones, and runs continue; what they process is included. If stopped, it continues where it was. The
+    old state stays readable as long as `tidemark maintain --retain` says.
 
     Exit status: 0 done; 2 bad spec or usage; 1 a failure, or a failed blocking check.
     """
     if sum(map(bool, (windows, to_spec, drop))) > 1:
-        raise click.UsageError("Found several of --window, --to-spec and --drop, expected one of them.")
+        raise click.UsageError("Use only one of --window, --to-spec and --drop.")
     why = sentence(reason, "--reason") if reason is not None else None
     from uuid import uuid4
 
@@ -231,10 +229,10 @@ def rebuild(
         done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
     if done is None:
         put(
-            f"{name}: nothing needs the past, so nothing was made anew. `tidemark run` goes on with the spec as it is"
+            f"{name}: nothing needs the past, so nothing was rebuilt. `tidemark run` continues with the spec as it is"
         )
         return
-    _show_rebuilt(f"{name}: made anew from the {done.commit.plan.end_seq or 0:,} records of the log", done)
+    _show_rebuilt(f"{name}: rebuilt from the {done.commit.plan.end_seq or 0:,} records of the log", done)
 
 
 def _show_rebuilt(said: str, done: "Rebuilt") -> None:
@@ -253,9 +251,9 @@ def _show_rows(rows: "Mapping[str, int]") -> None:
 @click.option(
     "--exclude", metavar="SEQ", multiple=True, help="Take out records by `_arrival_seq`: 12, or 12,15; repeatable."
 )
-@click.option("--where", metavar="SQL", help="Take out the records that meet a condition, as of `tidemark show`.")
-@click.option("--include", metavar="SEQ", multiple=True, help="Take records back that were taken out.")
-@click.option("--reason", metavar="TEXT", required=True, help="Why; kept in `log_control` and `batches`.")
+@click.option("--where", metavar="SQL", help="Take out the records that meet a condition, as in `tidemark show`.")
+@click.option("--include", metavar="SEQ", multiple=True, help="Take back records that were taken out.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; recorded in `log_control` and `batches`.")
 @warehouse_option
 @overrides_option
 @spark_ui_option
@@ -271,17 +269,17 @@ def rejudge(
     overrides: tuple[str, ...],
     spark_ui: bool,
 ) -> None:
-    """Judge the log of SPEC anew without some records.
+    """Judge the log of SPEC again without some records.
 
-    Such as one of a clock that lied, or those of a test device. They stay in `raw_events`, and are no part of the log
-    any more: no table holds them, no watermark and no clock heeds them. All derived tables are made anew, as by
+    For example records with a wrong clock, or from a test device. They stay in `raw_events`, but are no longer part
+    of the log: no table holds them, no watermark and no clock follows them. All derived tables are rebuilt, as by
     `tidemark rebuild`. --include takes records back.
 
     Exit status: 0 done; 2 bad spec, record, condition or usage; 1 a failure, or a failed blocking check.
     """
     why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
     if sum(map(bool, (out, where, back))) != 1:
-        raise click.UsageError("Found none or several of --exclude, --where and --include, expected one of them.")
+        raise click.UsageError("Use exactly one of --exclude, --where and --include.")
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.rebuilding import RejudgeSettings
     from tidemark.pipelines.runner import rebuild_pipeline
@@ -294,7 +292,7 @@ def rejudge(
         done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
     assert done is not None  # a decision is about all tables
     what = f"{plural(done.plan.records, 'record')} {'taken back' if back else 'taken out'}"
-    _show_rebuilt(f"{name}: {what}, all tables made anew", done)
+    _show_rebuilt(f"{name}: {what}, all tables rebuilt", done)
 
 
 def _numbers(given: tuple[str, ...], option: str) -> list[int]:
@@ -302,14 +300,16 @@ def _numbers(given: tuple[str, ...], option: str) -> list[int]:
     texts = [text.strip() for one in given for text in one.split(",")]
     wrong = [text for text in texts if not text.isdecimal()]
     if wrong:
-        raise click.BadParameter(f"found {wrong[0]!r}; numbers as of `_arrival_seq` are expected", param_hint=option)
+        raise click.BadParameter(f"found {wrong[0]!r}; values of `_arrival_seq` are expected", param_hint=option)
     return [int(text) for text in texts]
 
 
 @click.command()
 @spec_path
-@click.option("--accept", metavar="TEXT", help="Keep them, and why; kept in `batches`.")
-@click.option("--take-back", metavar="TEXT", help="Bring back what the last commit had, and why; kept in `batches`.")
+@click.option("--accept", metavar="TEXT", help="Keep them, and why; recorded in `batches`.")
+@click.option(
+    "--take-back", metavar="TEXT", help="Bring back what the last commit had, and why; recorded in `batches`."
+)
 @warehouse_option
 @overrides_option
 @says_errors
@@ -323,13 +323,13 @@ def changes(
 ) -> None:
     """Show rows of SPEC's tables that others changed, and decide.
 
-    These are changes since the last commit, for example a requested DELETE. No run goes on until you have decided. It
-    needs no Spark.
+    These are changes since the last commit, for example a requested DELETE. No run continues until you have
+    decided. It needs no Spark.
 
     Exit status: 0 there are none, or it is decided; 1 there are some, or a failure; 2 bad spec or usage.
     """
     if accept is not None and take_back is not None:
-        raise click.UsageError("--accept keeps them and --take-back does not: found both, expected one of them.")
+        raise click.UsageError("Use either --accept or --take-back, not both.")
     reason = sentence(accept, "--accept") if accept is not None else None
     reason = sentence(take_back, "--take-back") if take_back is not None else reason
     from uuid import uuid4
@@ -368,7 +368,7 @@ def changes(
     metavar="DURATION",
     default="7 days",
     show_default=True,
-    help="For how long commits stay readable, and Dagster's runs and failed checks are kept; at least 1 hour.",
+    help="How long commits stay readable, and Dagster's runs and failed checks are kept; at least 1 hour.",
 )
 @overrides_option
 @says_errors
@@ -406,7 +406,7 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
         put(f"{name}: has no tables yet.")
         return
     before, after = done.files
-    put(f"{name}: {before:,} files of {len(done.tables)} tables are {after:,} now")
+    put(f"{name}: {before:,} files in {len(done.tables)} tables, now {after:,}")
     width = max(len(one.table) for one in done.tables)
     for one in done.tables:
         if one.before.files != one.after.files or one.freed:
@@ -421,7 +421,7 @@ def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) ->
     old = sum(one.after.of_old_versions for one in done.tables if one.table != TIMELINES)
     if old:
         put(
-            f"{old:,} of these are of old versions, such as files that were joined, and stay readable for "
+            f"{old:,} of these belong to old versions, such as files that were joined, and stay readable for "
             f"{format_duration(retain)}: the same command after {now + retain:%Y-%m-%d %H:%M} UTC deletes what the "
             "last commit does not need"
         )
@@ -450,7 +450,7 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
     if without := [file.name for file in files if file.spec.catalog is None]:
         raise SpecError(
             f"{', '.join(without)}: there is no `catalog`.",
-            expected="the catalog that the tables are to have names in",
+            expected="the catalog in which to name the tables",
             remedy="write `catalog: {name: spark_catalog, schema: quakes}`; the docs say how Spark finds one",
         )
     settings = known_settings(warehouse)
@@ -478,7 +478,7 @@ def register(*, specs: tuple[Path, ...], warehouse: Path | None, overrides: tupl
     type=click.IntRange(1024, 65535),
     default=PORT,
     show_default=True,
-    help="Where it listens.",
+    help="Port to listen on.",
 )
 @click.option(
     "--metrics-port",

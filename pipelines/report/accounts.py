@@ -282,7 +282,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         files = [plural(counts.get("files", 0), "file")] if counts.get("files") or not others else []
         return BatchLine(commit, counts.records, None, None, f"{' and '.join([*files, *others])} read")
     if plan.kind == "backfill":
-        return BatchLine(commit, 0, None, None, "days of window tables computed anew")
+        return BatchLine(commit, 0, None, None, "days of window tables recomputed")
     if plan.kind == "change":
         done = f"changes of rows by others {plan.input['decision']}: {commit.reason}"
         return BatchLine(commit, 0, None, None, done)
@@ -290,7 +290,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
     dead_letters = counts.dead_letters([window.name for window in state.spec.windows]).total()
-    notes, given = ["judged anew by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
+    notes, given = ["judged again by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
     notes += [f"reopened after a flush: {given.reopen}"] if given.reopen else []
     notes += ["the end of input was flushed"] if given.flush else []
     notes += [f"accepted although a check failed: {commit.reason}"] if commit.reason is not None else []
@@ -302,12 +302,12 @@ def _of_rebuild(plan: Plan) -> str:
     """Say what a batch of the kind `rebuild` did."""
     given = RebuildInput.of(plan)
     if former := [*given.renamed.values(), *given.dropped]:
-        what = "go on under new names" if given.renamed else "were deleted"
+        what = "continue under new names" if given.renamed else "were deleted"
         return f"the tables of {' and '.join(former)} {what}"
     if sources := [*given.renamed_sources.values()]:
-        return f"what was read of {' and '.join(sources)} goes on under another name"
+        return f"what was read from {' and '.join(sources)} continues under another name"
     named = " and ".join(given.windows)
-    return f"{named or 'tables'} made anew from the log" if named or given.numbers else "a rebuild was begun"
+    return f"{named or 'tables'} rebuilt from the log" if named or given.numbers else "a rebuild was started"
 
 
 def clocks(state: State) -> Mapping[str, int | None]:

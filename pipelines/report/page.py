@@ -58,7 +58,7 @@ _OUT_OF_ORDER = {
 _IDLE = {
     "exclude_split": "A split that is silent{for_so_long} no longer holds the watermark back.",
     "arrival_clock": "The watermark stays at most the late tolerance behind the latest arrival.",
-    "window_close": "Windows close although no event comes{for_so_long}.",
+    "window_close": "Windows close even if no event comes{for_so_long}.",
 }
 
 Lines = list[tuple[str, str]]
@@ -80,7 +80,7 @@ def of_time(spec: Spec) -> Lines:
     if time.early is not None:
         lines.append(("Early", _off("has an event time more than {} ahead of its arrival", time.early)))
     if time.deduplicate_by and time.within is not None:
-        said = Markup("Of records with the same {} and event times at most {} apart the first counts.")
+        said = Markup("Of records with the same {} and event times at most {} apart, the first counts.")
         lines.append(("Duplicates", said.format(_codes(time.deduplicate_by), format_duration(time.within))))
     if time.start_at is not None:
         lines.append(("Start", f"Results for whole windows from {instant_us(time.start_us)} UTC on."))
@@ -105,9 +105,12 @@ def of_window(window: WindowSpec) -> str:
         parts.append(f"Takes {what} for {format_duration(window.allowed_lateness)} after its end.")
     if isinstance(window.emit, Early):
         every = format_duration(window.emit.early)
-        parts.append(f"Makes results before it closes, every {every} in which events came, and the last one then.")
+        parts.append(
+            f"Emits results before it closes, one for every {every} in which events came, and the last one "
+            "when it closes."
+        )
     elif window.emit == "on_time":
-        parts.append("Makes a result at its end, and revises it for late events until it closes.")
+        parts.append("Emits a result at its end, and revises it for late events until it closes.")
     return _joined(parts)
 
 
@@ -125,10 +128,10 @@ def _source(source: Source) -> str:
 
 def _event_time(time: TimeSpec) -> str:
     if time.timestamp_by is None:
-        return "When a record arrived, where its source says nothing else."
+        return "When a record arrived, unless its source says otherwise."
     parts: list[str] = [Markup("{}.").format(code(time.timestamp_by))]
     if time.time_zone != "UTC":
-        parts.append(f"Times without a zone are those of {time.time_zone}.")
+        parts.append(f"Times without a zone are in {time.time_zone}.")
     if time.unit != "microsecond":
         parts.append(f"Rounded down to the {time.unit}.")
     return _joined(parts)
@@ -148,7 +151,7 @@ def _watermark(spec: Spec) -> Iterator[str]:
     )
     yield f"Stays {far}{' of the slowest split' if spec.uses_splits else ''}; what is older is final."
     if time.over:
-        yield Markup("Each {} has a watermark of its own (a timeline).").format(_codes(time.over))
+        yield Markup("Each {} has its own watermark (a timeline).").format(_codes(time.over))
     if isinstance(time.emit, Periodic):
         yield f"Events see it move once every {format_duration(time.emit.every)} of the clock of arrivals."
     if time.idle is not None:
@@ -190,7 +193,7 @@ MOST_RECORDS = 1_000_000
 """Pictures are of no more than so many records, the newest: a record takes 48 bytes while they are gathered."""
 
 _QUANTILES = tuple(
-    zip(("half of the events at most", "90\u00a0% at most", "99\u00a0% at most"), QUANTILES, strict=True)
+    zip(("at most half of the events", "90\u00a0% at most", "99\u00a0% at most"), QUANTILES, strict=True)
 )
 MOST_ROWS = 5_000
 """The page looks at so many of the newest rows."""
@@ -294,7 +297,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     """Read the last rows of a window table, and draw them."""
     table = window_table(window.name)
     if table not in state.versions:
-        return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The table is made by the next run.")
+        return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The next run creates the table.")
     version = state.versions[table]
     stored = state.lake.dataset(table, version).schema.names
     wanted = [*window.key_columns, *window.aggregates, *(["_revision", "_is_final"] if window.revises else [])]
@@ -326,7 +329,7 @@ def _column(window: WindowSpec, name: str, rows: Sequence[Row]) -> Column:
 def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | None, str, str]:
     """Draw the chart of the first numeric aggregate; return it and what it shows."""
     if not newest:
-        return None, "", "No window has closed yet." if not window.revises else "No window has given a result yet."
+        return None, "", "No window has closed yet." if not window.revises else "No window has produced a result yet."
     aggregate = next((name for name in window.aggregates if any(is_number(row.get(name)) for row in newest)), None)
     if aggregate is None:
         return None, "", "None of its aggregates has numbers, so nothing is drawn."
@@ -359,7 +362,7 @@ def _said(window: WindowSpec, windows: int, shown: int, groups: int) -> str:
         return f"{said}."
     if shown == groups:
         return f"{said}, by {', '.join(window.group_columns)}."
-    return f"{said}; {shown} of {groups:,} groups, those with the largest sums of it."
+    return f"{said}; {shown} of {groups:,} groups, the ones with the largest sums of it."
 
 
 def _step_us(window: WindowSpec) -> int | None:

@@ -359,7 +359,7 @@ class BatchLog:
                 self._memory.known = before.then(written.version, rows)
             return row
         raise BusyError(
-            f"{self._lake.path(BATCHES)} changed under each of {_TRIES} tries to write it.",
+            f"{self._lake.path(BATCHES)} was changed by others during each of {_TRIES} attempts to write it.",
             expected="one run at a time",
             remedy="Check which runs are at work on this pipeline, and run again.",
         )
@@ -397,9 +397,9 @@ class BatchLog:
         newest = pc.max(index["format_version"]).as_py() or 0
         if newest > FORMAT_VERSION:
             raise LakeError(
-                f"{self._lake.root} was made by a newer Tidemark: its tables have format {newest}.",
+                f"{self._lake.root} was written by a newer Tidemark: its tables have format {newest}.",
                 expected=f"format {FORMAT_VERSION} or lower",
-                remedy="Run it with that Tidemark, or use another warehouse with this one.",
+                remedy="Run it with that version, or use another warehouse with this one.",
             )
         return index
 
@@ -446,7 +446,7 @@ def _refuse_if_busy(view: _View, owner: Owner, now: datetime, after: int | None)
     last = view.last.batch_id if view.last else None
     if last != after:
         raise BusyError(
-            f"Another run has committed batch {last} meanwhile. Nothing was changed.",
+            f"Another run has committed batch {last} in the meantime. Nothing was changed.",
             expected="no commit" if after is None else f"batch {after} to be the last commit",
             remedy="Run again.",
         )

@@ -106,7 +106,7 @@ def consistent(
         raise LakeError(
             f"Pipeline {pipeline} has no committed batch" + (f" {batch_id}." if batch_id is not None else " yet."),
             expected="a row of `batches` with state committed or accepted",
-            remedy="Run the pipeline, or see the rows of `batches` for what there is.",
+            remedy="Run the pipeline, or look at the rows of `batches`.",
         )
     return {table: (lake.path(table), version) for table, version in commit.table_versions.items()}
 

@@ -51,7 +51,7 @@ _FAILURES = (
         ("FileSystem not found", "No FileSystem for scheme"),
         "This Spark has no client for {place}.",
         "a Spark that was started for this store",
-        "start `tidemark serve` anew with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own server "
+        "restart `tidemark serve` with TIDEMARK_WAREHOUSE and TIDEMARK_SPECS as they are now, or your own server "
         "with the packages that docs/how-to/use-object-stores.md names",
     ),
     _Failure(
@@ -79,7 +79,7 @@ _FAILURES = (
     _Failure(
         ("NoSuchBucket", "UnknownStoreException", "ContainerNotFound", "bucket does not exist"),
         "There is no bucket {place}{code}.",
-        "a bucket that exists: Tidemark makes none",
+        "a bucket that exists: Tidemark does not create any",
         "correct the URL, or create the bucket; see also whether the endpoint is the right one",
     ),
     _Failure(

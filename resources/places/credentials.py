@@ -113,7 +113,7 @@ def _checked(options: Options) -> Options:
         )
     if "azure_storage_sas_key" in options:
         raise SpecError(
-            "Tidemark takes no shared access signature for Azure: messages of Arrow would quote it.",
+            "Tidemark does not accept a shared access signature for Azure: messages of Arrow would quote it.",
             expected="azure_storage_account_key, or azure_client_id, azure_client_secret and azure_tenant_id",
             remedy=f"name one of them in the file that {NAMED_OPTIONS} names",
         )
@@ -349,7 +349,7 @@ def hadoop_settings(roots: Iterable[str]) -> Options:
                 of_gs = _of_gs(found)
                 if any(settings.get(name, value) != value for name, value in of_gs.items()):
                     raise SpecError(
-                        f"{root} has another account than an earlier bucket, and Spark takes one account for all of "
+                        f"{root} uses another account than an earlier bucket, but Spark uses one account for all of "
                         "Google's.",
                         expected="one Google account for input and tables of a session",
                         remedy="let one account read all buckets, and name it for each",

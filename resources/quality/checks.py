@@ -36,6 +36,11 @@ class Expectation:
     remedy: str
     blocking: bool = False
 
+    @property
+    def sentence(self) -> str:
+        """What holds, as a sentence that stands alone."""
+        return f"{self.holds[0].upper()}{self.holds[1:]}."
+
 
 @dataclass(frozen=True)
 class Measured:

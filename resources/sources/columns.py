@@ -233,8 +233,8 @@ def not_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> list[str]:
         place = _place_of(name, wanted)
         if ddl and place is not None and place.clash:
             said.append(
-                f"`{name}` differs from `{place.clash}` in case only, and a column has one of them: correct the name "
-                "in the input."
+                f"`{name}` differs from `{place.clash}` in case only, and a column can have only one of them: "
+                "correct the name in the input."
             )
     return said
 
@@ -356,9 +356,9 @@ def found_columns(
         there = [one for one in several if one in found]
         if len(there) > 1 or any(found.count(one) > 1 for one in there):
             what = (
-                f"column `{name}` is more than once in"
+                f"column `{name}` occurs more than once in"
                 if len(there) == 1
-                else f"`{'` and `'.join(there)}` are one column, and both in"
+                else f"`{'` and `'.join(there)}` are the same column, and both are in"
             )
             raise InputError(
                 f"{path}: {what} {where}: {', '.join(found)}",
@@ -491,7 +491,7 @@ def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequenc
         there = [one for one in all_names(name, source.rename) if one in found]
         if len(there) > 1:
             raise InputError(
-                f"{path}: `{'` and `'.join(there)}` are one column, and both in the {of}",
+                f"{path}: `{'` and `'.join(there)}` are the same column, and both are in the {of}",
                 expected="every column of `schema` once",
                 remedy="correct `rename`",
             )
@@ -511,9 +511,9 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
             continue
         missing = name not in found
         raise InputError(
-            f"{path}: column `{name}` {'is missing from' if missing else 'is more than once (in any case) in'} "
+            f"{path}: column `{name}` {'is missing from' if missing else 'occurs more than once (in any case) in'} "
             f"the {of}, which has: {', '.join(found)}",
-            expected="each column once in any case, and every column of `schema` by its exact name",
+            expected="each column once, whatever its case, and every column of `schema` by its exact name",
             remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
         )
 
@@ -559,7 +559,7 @@ def _check_text(path: str, file_format: str) -> None:
     kind = next((name for magic, name in _MAGIC if head.startswith(magic)), "")
     if kind or len(_CONTROL.findall(head)) > _MOST_CONTROLS * len(head):
         raise InputError(
-            f"{path}: this is {kind or 'binary'}, not text" + (" under the name of text" if kind else ""),
+            f"{path}: this is {kind or 'binary'}, not text" + (" with the name of a text file" if kind else ""),
             expected=f"{file_format} as text in UTF-8, plain or with the ending .gz or .bz2",
             remedy="land the text, or correct `format` or `path` of the source",
         )

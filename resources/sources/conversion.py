@@ -76,14 +76,14 @@ def _wrong_type(path: str, place: str, found: ColumnType, wanted: ColumnType, of
 def _missing(path: str, place: str, problem: Misfit, of: str, *, may_lack: bool) -> InputError:
     name = problem.path[-1]
     there = [other for other in problem.names if other.lower() == name.lower()]
-    what = "is more than once (in any case) in" if name in there else "is missing from"
+    what = "occurs more than once (in any case) in" if name in there else "is missing from"
     remedy = f"correct `schema` or the {of}"
     if there and name not in there:
         remedy = did_you_mean(name, there)
     elif not there and of == "file" and not may_lack:
         remedy += ', or set `missing: "null"` in the source if files may lack it'
     return InputError(
-        f"{path}: column `{place}` {what} the {of}, which has there: {', '.join(problem.names)}",
+        f"{path}: column `{place}` {what} the {of}, which has: {', '.join(problem.names)}",
         expected="every field of `schema` once, by its exact name",
         remedy=remedy,
     )

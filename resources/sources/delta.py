@@ -193,7 +193,7 @@ def _check_same(folder: Place, now: OpenedTable, last: FileState | None) -> None
         raise _replaced(folder, last.digest, now.layout.table_id)
     if now.version < int(last.name):
         raise InputError(
-            f"{folder} is at version {now.version}, and version {last.name} was read before: its log was taken back",
+            f"{folder} is at version {now.version}, and version {last.name} was read before: its log was rolled back",
             expected=f"version {last.name} or a later one",
             remedy=f"restore the entries of its log; {ANEW}",
         )
@@ -346,11 +346,11 @@ class _Walk:
             return commit_of(self.folder, version)
         except FileNotFoundError:
             raise InputError(
-                f"{self.folder}: the log has no entry of version {version} any more",
-                expected="the entries of all versions that were not read yet",
+                f"{self.folder}: the log no longer has an entry of version {version}",
+                expected="the entries of all versions that have not been read yet",
                 remedy="let the table keep entries for longer than this pipeline may lag "
-                f"(delta.logRetentionDuration); `start_version: {self._kept_after(version)}` passes over what is "
-                f"missing, and its rows are missing then; {ANEW}",
+                f"(delta.logRetentionDuration); `start_version: {self._kept_after(version)}` skips what is "
+                f"missing, and its rows are then missing here; {ANEW}",
             ) from None
 
     def _kept_after(self, version: int) -> int:

@@ -139,10 +139,10 @@ _NO_SKEW_US = micros(timedelta(days=1))
 
 def _of_the_future(path: str, modified_us: int, settle: timedelta, ahead_us: int) -> InputError:
     return InputError(
-        f"{path}: the file is dated {Instant(modified_us)} UTC, {ahead_us // _NO_SKEW_US:,} days ahead of this "
-        f"machine: it is not as old as `settle` ({format_duration(settle)}) asks before then",
-        expected="a time of modification that has passed",
-        remedy="date it anew with `touch`, and set the clock of the machine that writes such files",
+        f"{path}: the modification time of the file is {Instant(modified_us)} UTC, {ahead_us // _NO_SKEW_US:,} days "
+        f"ahead of this machine: it is not as old as `settle` ({format_duration(settle)}) asks before then",
+        expected="a modification time in the past",
+        remedy="set its time with `touch`, and set the clock of the machine that writes such files",
     )
 
 

@@ -274,12 +274,12 @@ def candidate(
         found = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
-            raise _unreadable(path, "the link leads to no file", "mend or remove the link") from None
+            raise _unreadable(path, "the link leads to no file", "fix or remove the link") from None
         return None
     except OSError as error:
         raise _unreadable(path, f"out of reach: {error.strerror}", "grant this user access") from error
     if stat.S_ISDIR(found.st_mode):
-        raise _unreadable(path, "this is a folder", f"let `path` go into it: {os.path.basename(path)}/*")
+        raise _unreadable(path, "this is a folder", f"let `path` descend into it: {os.path.basename(path)}/*")
     if not stat.S_ISREG(found.st_mode):
         raise _unreadable(path, "this is not a regular file", "narrow `path` of the source")
     return _candidate(path, name, known, found, reread=reread)
@@ -290,11 +290,13 @@ def _candidate(
 ) -> Candidate | None:
     last = os.path.basename(path)
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
-        raise _unreadable(path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, no colon, no control sign")
+        raise _unreadable(
+            path, f"Spark cannot read the name {last!r}", "rename it: UTF-8, without colons or control characters"
+        )
     place = path.partition("://")[2] or path
     if ":" in place and place != without_wildcards(place):
         found_there = "Spark cannot read a path that has both a colon and one of []{}*?\\"
-        raise _unreadable(path, found_there, "rename the folder with the colon, or what has the other sign")
+        raise _unreadable(path, found_there, "rename the folder with the colon, or whatever has the other character")
     modified_us = found.st_mtime_ns // 1000
     if reread and known and known.copy_of:
         known = None

@@ -128,7 +128,7 @@ def check_key(path: str) -> None:
         raise InputError(
             f"{path!r}: the key of this object has {f'the part {part!r}' if part else 'an empty part'}, which Spark "
             "cannot read",
-            expected="a key whose parts are names, without `.`, `..` and control signs",
+            expected="a key whose parts are names, without `.`, `..` and control characters",
             remedy="copy the object to a key without it, and delete this one",
         )
 
@@ -146,7 +146,7 @@ def _on_disk(pattern: str, base: Path, fixed: Path) -> tuple[str, ...]:
     if not has_wildcard(pattern) and any(_is_hidden(path, fixed) for path in found):
         raise InputError(
             f"The path {pattern!r} names a hidden file",
-            expected="a file whose name does not begin with '.' or '_'; Spark skips those",
+            expected="a file whose name does not begin with '.' or '_'; Spark skips such files",
             remedy="rename the file",
         )
     any_name = os.path.basename(pattern) in {"*", "**"}
@@ -353,7 +353,7 @@ def check_compression(path: str) -> None:
     if ending not in _COMPRESSED_ENDINGS and ending.lower() in _UNREADABLE_ENDINGS:
         raise InputError(
             f"{path}: compression {ending} cannot be read",
-            expected="plain text, .gz or .bz2 (in small letters)",
+            expected="plain text, .gz or .bz2 (in lower case)",
             remedy="land the file under a new name, plain or compressed with gzip or bzip2",
         )
 

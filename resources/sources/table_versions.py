@@ -146,17 +146,17 @@ def ensure_same_table(versions: Sequence[TableVersion]) -> None:
         except OSError:
             found = "is gone"
         else:
-            found = "" if (seen.st_size, seen.st_mtime_ns) == version.entry else "was written anew"
+            found = "" if (seen.st_size, seen.st_mtime_ns) == version.entry else "was rewritten"
         if found:
             raise InputError(
                 f"{version.path}: its entry in the table's log {found} while it was read",
                 expected="a table whose log only grows",
-                remedy="run again: the run reads the log anew",
+                remedy="run again: the run reads the log from the start",
             )
 
 
-ANEW = "to read the table anew, choose another name or warehouse for the pipeline"
-_FOLLOW = "take them in with `changes: follow`: the log is corrected, and what was computed of it is made anew"
+ANEW = "to read the table from the start, choose another name or warehouse for the pipeline"
+_FOLLOW = "take them in with `changes: follow`: the log is corrected, and what was computed from it is recomputed"
 _BY_FEED = (
     "; in a pipeline of another `name`, `changes: rows` reads what later commits change, as rows with "
     "`_change_type`, where the table keeps a change data feed"
@@ -227,17 +227,17 @@ def _how_changed(
         if last.at_us is None
         else f"at {instant_of(last.at_us):%Y-%m-%d %H:%M:%S} UTC"
     )
-    why = ": its pipeline has computed results anew, as a backfill or a revision does" if is_of_pipeline else ""
+    why = ": its pipeline has recomputed results, as a backfill or a revision does" if is_of_pipeline else ""
     what = f"{path_of(folder, last.version)} ({last.operation} {at}) updates or deletes rows{why}"
     if source.changes == "ignore":
-        return "nothing", (), f"{what}: passed over whole, as `changes` is ignore"
+        return "nothing", (), f"{what}: skipped entirely, because `changes` is ignore"
     if source.changes == "fail":
         raise InputError(
             what,
-            expected="commits that only add rows, as `changes` is fail",
-            remedy=f"{_FOLLOW}. To go on without them, set `start_version: {last.version + 1}`: this commit is "
-            f"passed over, also rows that it adds, and what was computed from the old rows stays"
-            f"{'' if is_of_pipeline else _BY_FEED}",
+            expected="commits that only add rows, because `changes` is fail",
+            remedy=f"{_FOLLOW}. To continue without them, set `start_version: {last.version + 1}`: this commit is "
+            "skipped, including rows that it adds, and what was computed from the old rows "
+            f"stays{'' if is_of_pipeline else _BY_FEED}",
         )
     if len(commits) > 1 and layout.has_change_feed:
         raise InputError(
@@ -248,9 +248,9 @@ def _how_changed(
     if not layout.has_change_feed:
         raise InputError(
             f"{what}, and the table kept no change data feed then",
-            expected="a table with delta.enableChangeDataFeed = true, as `changes` is rows",
+            expected="a table with delta.enableChangeDataFeed = true, because `changes` is rows",
             remedy="set this property before rows are changed, or read `history/<name>` of a Tidemark pipeline; "
-            "`changes: ignore` in a pipeline of another name passes over such commits",
+            "`changes: ignore` in a pipeline of another name skips such commits",
         )
     needed = [file.path for file in last.feed or (*last.added, *last.removed)]
     check_files(folder, needed, last.version, "changed")
@@ -278,10 +278,10 @@ def check_files(folder: Place, paths: Sequence[str], version: int, what: str) ->
         if not place_of(path, folder).exists():
             raise InputError(
                 f"{path_of(folder, version)} {what} {path}, and this file is gone",
-                expected="all files of versions that were not read yet",
+                expected="all files of versions that have not been read yet",
                 remedy="let VACUUM keep files for longer than this pipeline may lag "
-                f"(delta.deletedFileRetentionDuration); `start_version: {version + 1}` passes over this version, "
-                f"and its rows are missing then; {ANEW}",
+                f"(delta.deletedFileRetentionDuration); `start_version: {version + 1}` skips this version, and "
+                f"its rows are then missing here; {ANEW}",
             )
 
 

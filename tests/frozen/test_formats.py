@@ -247,7 +247,7 @@ def test_a_run_that_dies_while_it_renames_leaves_tables_that_are_read_and_go_on(
     assert run_and_die(opened.path, older, Death(SESSIONS, "python"), Gateway.of(spark)) == KILLED
     left = Workspace(opened, older)
     assert {bool(old_columns(left.lake, name)) for name in RENAMED} == {False, True}
-    assert "__sessions" in tm.read(spark, older, "shifts", SESSIONS).columns, "readers stay at the last commit"
+    assert "__sessions" in tm.read(spark, older, "shifts", SESSIONS).columns, "readers still see the last commit"
     run(opened.path, older)
     assert_same_tables(contents(older, opened), undisturbed[1])
     assert_tables_equal_the_oracle(older, opened.spec)

@@ -156,7 +156,7 @@ def instant_problem(kind: DataType, expression: str) -> Problem | None:
     return Problem(
         f"`{expression}` has the type {kind.simpleString().upper()}, which is not a time",
         expected="an ISO 8601 string, a TIMESTAMP, a TIMESTAMP_NTZ or a DATE",
-        remedy=f"for a number say its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
+        remedy=f"for a number, name its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
         f"or timestamp_micros({expression})",
     )
 

@@ -53,7 +53,7 @@ _REASONS = {
     **dict.fromkeys(
         """monotonically_increasing_id spark_partition_id input_file_name input_file_block_start
         input_file_block_length""".split(),  # noqa: SIM905
-        ("depends on how the input is cut into files and partitions", _USE_LOG),
+        ("depends on how the input is split into files and partitions", _USE_LOG),
     ),
     **dict.fromkeys(
         """current_user user session_user current_catalog current_database current_schema
@@ -67,11 +67,11 @@ _REASONS = {
     **dict.fromkeys(("raise_error", "assert_true"), ("fails the whole batch because of one row", _USE_NULL)),
     **dict.fromkeys(
         """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple""".split(),  # noqa: SIM905
-        ("makes several rows of one, but an expression has one value", _USE_ARRAY),
+        ("turns one row into several, but an expression has one value", _USE_ARRAY),
     ),
     **dict.fromkeys(
         ("window", "session_window", "window_time"),
-        ("makes windows of its own, beside those of `windows`", _USE_WINDOWS),
+        ("makes its own windows, in addition to the entries of `windows`", _USE_WINDOWS),
     ),
     "measure": ("is a function of metric views, which a pipeline does not read", _USE_AGGREGATE),
     **dict.fromkeys(
@@ -82,7 +82,7 @@ _REASONS = {
         (f"tuple_{kind}_agg_{of}" for kind in ("sketch", "union", "intersection") for of in ("double", "integer")),
         ("makes a sketch whose bytes depend on the order of rows", _USE_THETA),
     ),
-    "identifier": ("hides the name that it means", "write the name itself"),
+    "identifier": ("hides the name that it refers to", "write the name itself"),
 }
 _BARE = frozenset(
     """current_timestamp current_date current_time localtimestamp current_user session_user
@@ -111,7 +111,7 @@ def determinism_problems(expression: str, columns: Collection[str] = ()) -> list
     tokens = tokenize(expression)
     fault = balance_fault(tokens)
     if fault:
-        return [Problem(f"the expression {expression!r} is not whole: {fault}", expected="a Spark SQL expression")]
+        return [Problem(f"the expression {expression!r} is incomplete: {fault}", expected="a Spark SQL expression")]
     hidden = {name.lower() for name in columns} | lambda_names(tokens)
     checks = (
         _refused_calls(tokens),
@@ -153,7 +153,7 @@ def _clock_words(expression: str, tokens: Sequence[Token]) -> Iterable[Problem]:
     for before, text in written_texts(expression, tokens):
         if before.lower in _INSTANT_LITERALS and is_time_of_day(text):
             yield _refused(
-                f"{before.text} '{text}'", "is a time of today, by the machine's clock", "write the date too"
+                f"{before.text} '{text}'", "means that time today, by the machine's clock", "write the date too"
             )
         elif before.lower not in _LIKE and is_clock(text):
             remedy = f"{_USE_ARRIVAL}; to compare with the text itself write `LIKE '{text.strip()}'`"
@@ -167,10 +167,10 @@ def _queries(tokens: Sequence[Token]) -> Iterable[Problem]:
         after = tokens[position + 1] if position + 1 < len(tokens) else Token("symbol", "", 0, 0)
         if token.kind == "word" and before == "(" and _opens_query(token.lower, after):
             yield _refused(
-                "subquery", "reads other tables, which are not in the log", "use columns of the record only"
+                "subquery", "reads other tables, which are not in the log", "use only columns of the record"
             )
         elif token.lower == "over" and after.lower == "(":
-            why = "is a window function over rows, whose neighbours depend on how the log is cut"
+            why = "is a SQL window function, and the rows that it sees depend on how the log is cut into batches"
             yield _refused("OVER (...)", why, "use an entry of `windows` with `aggregates`")
 
 

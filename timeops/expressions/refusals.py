@@ -101,17 +101,17 @@ def _plain(name: str) -> str:
 
 def _no_column(asked: Asked, said: Mapping[str, str]) -> Problem:
     name = _plain(said.get("objectName", ""))
-    found = f"`{asked.text}` names `{name}`, which is no column here"
+    found = f"`{asked.text}` names `{name}`, which is not a column here"
     if name == asked.text:
-        found = f"`{name}` is no column here"
+        found = f"`{name}` is not a column here"
     hint = asked.hints.get(name.lower()) or did_you_mean(name, asked.columns)
     return Problem(found, f"one of {asked.named}", hint)
 
 
 def _no_function(asked: Asked, said: Mapping[str, str]) -> Problem:
     name = _plain(said.get("routineName", ""))
-    found = f"`{asked.text}` calls `{name}()`, and Spark SQL has no function of this name"
-    return Problem(found, "a function of Spark SQL", did_you_mean(name, asked.functions()))
+    found = f"`{asked.text}` calls `{name}()`, but Spark SQL has no function with this name"
+    return Problem(found, "a Spark SQL function", did_you_mean(name, asked.functions()))
 
 
 def _no_field(asked: Asked, said: Mapping[str, str]) -> Problem:
@@ -122,7 +122,7 @@ def _no_field(asked: Asked, said: Mapping[str, str]) -> Problem:
 
 def _no_parts(asked: Asked, said: Mapping[str, str]) -> Problem:
     base, kind = _plain(said.get("base", "")), _plain(said.get("other", ""))
-    found = f"`{asked.text}` takes a part of `{base}`, which is {kind}"
+    found = f"`{asked.text}` accesses a part of `{base}`, which is {kind}"
     return Problem(found, "a STRUCT, an ARRAY or a MAP, which have parts")
 
 
@@ -141,7 +141,7 @@ def _wrong_argument(asked: Asked, said: Mapping[str, str]) -> Problem:
 
 def _wrong_pair(asked: Asked, said: Mapping[str, str]) -> Problem:
     left, right = (_plain(said.get(side, "")) for side in ("left", "right"))
-    found = f"`{asked.text}`: `{_plain(said.get('sqlExpr', ''))}` puts {left} and {right} together"
+    found = f"`{asked.text}`: `{_plain(said.get('sqlExpr', ''))}` combines {left} and {right}"
     return Problem(
         found, "two values of compatible types", "cast one of them to the type of the other: cast(x AS type)"
     )
@@ -149,8 +149,8 @@ def _wrong_pair(asked: Asked, said: Mapping[str, str]) -> Problem:
 
 def _no_expression(asked: Asked, said: Mapping[str, str]) -> Problem:
     at = said.get("error", "").strip("'")
-    place = "it ends too soon" if at == "end of input" else f"it cannot be read from `{at}` on"
-    return Problem(f"`{asked.text}` is no expression: {place}", "one Spark SQL expression")
+    place = "it ends too early" if at == "end of input" else f"it cannot be parsed from `{at}` on"
+    return Problem(f"`{asked.text}` is not a valid SQL expression: {place}", "one Spark SQL expression")
 
 
 def _one_record(asked: Asked, _said: Mapping[str, str]) -> Problem:
@@ -161,10 +161,10 @@ def _one_record(asked: Asked, _said: Mapping[str, str]) -> Problem:
 
 def _no_aggregate(asked: Asked, said: Mapping[str, str]) -> Problem:
     bare = _plain(said.get("expression", ""))
-    found = f"`{asked.text}` takes `{bare}` outside an aggregate: a window holds many values of it"
+    found = f"`{asked.text}` uses `{bare}` outside an aggregate: a window holds many values of it"
     if bare == asked.text:
-        found = f"`{bare}` is no aggregate: a window holds many values of it"
-    hint = f"say which value is meant, such as `max({bare})` or `count({bare})`"
+        found = f"`{bare}` is not an aggregate: a window holds many values of it"
+    hint = f"say which value you mean, such as `max({bare})` or `count({bare})`"
     return Problem(found, "every column inside an aggregate function", asked.hints.get(bare.lower(), hint))
 
 
@@ -270,9 +270,9 @@ def _of_pattern(told: str) -> str:
     found = _PATTERN.search(told)
     letters = re.sub(r"'[^']*'", "", found[1] or found[2]) if found is not None else ""  # without text in quotes
     if set(letters) & _OF_WEEKS:
-        return "Spark has no such pattern: of years by weeks, such as `YYYY` and `ww`, there is none"
+        return "Spark has no such pattern: week-based years, such as `YYYY` and `ww`, are not supported"
     if re.search(r"(?<!E)E{1,4}(?!E)|F", letters):
-        return "Spark reads no days of the week, such as `EEE`: it only writes them"
+        return "Spark cannot parse days of the week, such as `EEE`: it only formats them"
     return "Spark has no such pattern" + (f" as '{found[1]}'" if found is not None else "")
 
 

@@ -114,7 +114,7 @@ def check_built_texts(session: "SparkSession", expression: str, columns: Iterabl
         if number == MOST_CONSTANTS:
             raise SpecError(
                 f"`{expression}` computes more than {MOST_CONSTANTS} values that are the same for every record",
-                expected="constants that are written out",
+                expected="constants that are written out as literals",
             )
         text = constant_text(session, part)
         if text is not None and is_clock(text):
@@ -286,8 +286,8 @@ def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[P
             if any(re.search(r"\btimestamp(_ltz)?\b", kind, re.IGNORECASE) for kind in kinds):
                 text = expression[call.start : call.stop]
                 yield Problem(
-                    f"`{text}` lets Spark guess a time: it completes a time of day from the clock, and takes a "
-                    "number for seconds",
+                    f"`{text}` lets Spark guess a time: it completes a time of day from the clock, and reads a "
+                    "number as seconds",
                     expected=PRINCIPLE,
                     remedy="name STRING there, and write `CAST(… AS TIMESTAMP)` around it; for numbers BIGINT and "
                     "`timestamp_millis(…)`",
@@ -305,7 +305,7 @@ def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str],
             text = expression[call.start : call.stop]
             return Problem(
                 f"`{text}` reads times without an offset in UTC, and `time_zone` is {time_zone}",
-                expected="one zone for all times that are written without one",
+                expected="one zone for all times that are written without an offset",
                 remedy="declare the column TIMESTAMP in `schema`, which is read in `time_zone`, or write "
                 f"`to_utc_timestamp(to_timestamp_ntz({', '.join(filter(None, (inner, form)))}), '{time_zone}')`",
             )
@@ -325,7 +325,7 @@ def constant_time_problem(session: "SparkSession", expression: str, columns: Map
         for name, text in constants.items():
             if re.search(rf"\b{name}#", value):
                 return Problem(
-                    f"'{text}' is a time of day, and is read as a time: Spark takes the machine's date for it",
+                    f"'{text}' is a time of day where a time is expected: Spark would add the machine's date to it",
                     expected=PRINCIPLE,
                     remedy=f"write the date as well, or compare texts: `date_format(x, 'HH:mm') >= '{text.strip()}'`",
                 )
@@ -345,7 +345,7 @@ def hidden_time_problem(session: "SparkSession", expression: str, columns: Mappi
         for name in texts:
             if re.search(rf"(?<!\w){re.escape(name)}#\d", value) and not _is_dated(value):
                 return Problem(
-                    f"`{expression}` takes the text `{name}` for a time without saying so, and Spark completes a "
+                    f"`{expression}` implicitly reads the text `{name}` as a time, and Spark completes a "
                     "time of day from the clock",
                     expected=PRINCIPLE,
                     remedy=f"write `CAST(… AS TIMESTAMP)` around it, or declare `{name}` TIMESTAMP in `schema`",

@@ -32,7 +32,7 @@ class Token:
     """One word, backquoted name, string or symbol.
 
     Args:
-        kind: `unclosed` is a quote or comment that is opened and never closed.
+        kind: `unclosed` is a quote or comment that is never closed.
         text: The name or string without its quotes, or the symbol.
         start: Where it begins in the expression.
         end: Where it ends.
@@ -161,14 +161,14 @@ def balance_fault(tokens: Sequence[Token]) -> str:
     opened: list[str] = []
     for token in tokens:
         if token.kind == "unclosed":
-            return f"{token.text} is opened and never closed"
+            return f"{token.text} is never closed"
         if token.kind != "symbol":
             continue
         if token.text in pairs.values():
             opened.append(token.text)
         elif token.text in pairs and (not opened or opened.pop() != pairs[token.text]):
             return f"{token.text} closes nothing"
-    return f"{opened[-1]} is opened and never closed" if opened else ""
+    return f"{opened[-1]} is never closed" if opened else ""
 
 
 def mentions(expression: str, name: str) -> bool:

@@ -143,7 +143,9 @@ def _first_field(frame: DataFrame, entries: str) -> str:
         kind = type_of(frame, entries)
     except PySparkException as error:
         found = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
-        raise SpecError(found, expected="entries that are no variable's", remedy="use `map_from_arrays`") from error
+        raise SpecError(
+            found, expected="entries that do not depend on a variable of the lambda", remedy="use `map_from_arrays`"
+        ) from error
     assert isinstance(kind, T.ArrayType)
     assert isinstance(kind.elementType, T.StructType)  # as the whole has a type
     return quoted(kind.elementType.names[0])
@@ -216,7 +218,7 @@ def text_problem(kind: T.DataType, expression: str) -> Problem | None:
     elif isinstance(kind, T.StructType):
         remedy = f"name the fields that identify it, or write `to_json({expression})`"
     return Problem(
-        f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text",
+        f"`{expression}` has the type {kind.simpleString().upper()}, which has no plain text form",
         expected="text, a number, an instant, a day or a truth value",
         remedy=remedy,
     )

@@ -31,7 +31,7 @@ _EXPECTED = (
     f"or `30 2 * * mon-fri`; or {', '.join(_NICKNAMES)}"
 )
 CRON_PATTERN = rf"^ *(?:{'|'.join(_NICKNAMES)}|[^ @]+(?: +[^ @]+){{4}}) *$"
-"""The form of a cron text, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
+"""The form of a cron expression, as a regular expression that JSON Schema (ECMA 262) and Python read alike."""
 _CRON_PART = r"(?:\*|[0-9]+|[a-z]{3})(?:-(?:[0-9]+|[a-z]{3}))?(?:/[0-9]+)?"
 """The parts that cron and Dagster read alike: not `L`, `LW` and `5L` for last days, nor `mon#2`: each knows some."""
 _SHORTEST_LOOK = timedelta(seconds=5)  # Dagster looks at its sensors every five seconds
@@ -63,7 +63,7 @@ _FIELDS = (
 
 
 def check_cron(text: str) -> str:
-    """Return a cron text in one spelling: small letters, one blank between fields.
+    """Return a cron expression in one spelling: small letters, one blank between fields.
 
     Raises:
         ProblemsError: It has other than five fields, one of them cannot be read, or the moment never comes.
@@ -78,7 +78,7 @@ def check_cron(text: str) -> str:
             if not re.fullmatch(_CRON_PART, part) or not _is_cron(*["*"] * place, part, *["*"] * (4 - place)):
                 raise _wrong(part, known)
     if not _is_cron("*", "*", *fields[2:4], "*"):
-        raise ProblemsError([Problem(f"found {text!r}, a day that no year has", "a day that exists")])
+        raise ProblemsError([Problem(f"found {text!r}, a day that exists in no year", "a day that exists")])
     return " ".join(fields)
 
 
@@ -98,7 +98,7 @@ def _wrong(part: str, known: _Field) -> ProblemsError:
 
 def _looks(value: timedelta) -> timedelta:
     if value < _SHORTEST_LOOK or value % timedelta(seconds=1):
-        expected = "whole seconds, at least 5: Dagster looks no more often"
+        expected = "whole seconds, at least 5: Dagster does not look more often"
         raise ProblemsError([Problem(f"found {value.total_seconds():g} s", expected=expected)])
     return value
 
@@ -117,7 +117,7 @@ def _schedule(value: object) -> object:
     if isinstance(value, Mapping):
         return read_keys(value, OnNewInput)
     if not isinstance(value, str):
-        raise misfit(value, 'a cron text such as "*/5 * * * *", or {on_new_input: 15 seconds}')
+        raise misfit(value, 'a cron expression such as "*/5 * * * *", or {on_new_input: 15 seconds}')
     return check_cron(value)
 
 
@@ -175,7 +175,7 @@ class RateLevels(ShareLevels):
 
 def _not_too_young(age: timedelta) -> timedelta:
     if age < _SHORTEST_AGE:
-        expected = "at least 1 minute: Dagster looks no more often"
+        expected = "at least 1 minute: Dagster does not look more often"
         raise ProblemsError([Problem(f"found {age.total_seconds():g} s", expected)])
     return age
 
@@ -197,7 +197,7 @@ class AgeLevels(SpecModel):
 
 def _check_levels(warn: Level | None, error: Level | None) -> None:
     if warn is None and error is None:
-        raise ProblemsError([Problem("neither `warn` nor `error` is given", "one of them, or both")])
+        raise ProblemsError([Problem("neither `warn` nor `error` is set", "one of them, or both")])
     if warn is not None and error is not None and warn >= error:
         raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
 
@@ -208,7 +208,7 @@ def _variable(value: object) -> str:
     if match is None:
         found = "found no `${NAME}`"
         if isinstance(value, str) and "://" in value:
-            found = "found a URL in the spec file, where everybody who reads the file sees its secrets"
+            found = "found a URL in the spec file, where everyone who can read the file sees its secrets"
         expected = 'the name of an environment variable that holds the URL, such as "${ALERTS_SLACK}"'
         raise ProblemsError([Problem(found, expected)])
     return match[1]
@@ -304,7 +304,7 @@ Owner = Annotated[
     name_like(_OWNER, "an e-mail address, or `team:` and a name"),
     WithJsonSchema({"type": "string", "pattern": f"^(?:{_OWNER})$"}),
 ]
-_Key = Annotated[str, name_like(_TAG, "letters, digits, `_`, `.` and `-`, with one `/` at most; not of `dagster/`")]
+_Key = Annotated[str, name_like(_TAG, "letters, digits, `_`, `.` and `-`, with one `/` at most; not in `dagster/`")]
 _Value = Annotated[str, name_like(_PART, "letters, digits, `_`, `.` and `-`, 63 at most")]
 Tags = Annotated[
     Mapping[_Key, _Value],

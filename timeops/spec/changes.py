@@ -142,16 +142,16 @@ Decision = tuple[Meaning, str]
 
 _NOTHING: Decision = (Meaning.NOTHING, "no result changes")
 _FROM_HERE_ON = Meaning.FROM_HERE_ON
-_NEW_INPUT: Decision = (_FROM_HERE_ON, "holds for input that is read from here on")
-_NEW_RECORDS: Decision = (_FROM_HERE_ON, "holds for the records from here on")
-_ALL_ROWS: Decision = (Meaning.NEEDS_THE_PAST, "every row would be another: all tables are to be computed anew")
+_NEW_INPUT: Decision = (_FROM_HERE_ON, "applies to input that is read from here on")
+_NEW_RECORDS: Decision = (_FROM_HERE_ON, "applies to the records from here on")
+_ALL_ROWS: Decision = (Meaning.NEEDS_THE_PAST, "every row would change: all tables must be recomputed")
 
 _OF_TIME: Mapping[str, Decision] = {
     "out_of_orderness": (
         _FROM_HERE_ON,
-        "a smaller one raises the watermark here; a larger one shows when the largest time has moved on",
+        "a smaller one raises the watermark here; a larger one takes effect once the largest time has moved on",
     ),
-    "end_of_input": (_FROM_HERE_ON, "holds for the next end of input"),
+    "end_of_input": (_FROM_HERE_ON, "applies to the next end of input"),
     "within": (_FROM_HERE_ON, "records from here on are compared with all before them"),
     "over": _ALL_ROWS,
     "deduplicate_by": _ALL_ROWS,
@@ -176,21 +176,22 @@ _OF_SOURCE: Mapping[str, Decision] = {
 
 _NEW_TOPICS = "topics that were not read before are read from their beginning"
 _MOVED: Mapping[tuple[str, str], str] = {
-    ("files", "path"): "files that were read are known where they were moved to, by name and bytes; others are read",
-    ("delta", "path"): "a table is known by its id: where it was moved to, it is read on; at another one the source "
-    "stops",
-    ("kafka", "bootstrap_servers"): "topics are known by their ids: at other brokers of the cluster they are read "
-    "on; those of another cluster are other topics, see `on_data_loss`",
+    ("files", "path"): "files that were already read are recognized in their new place by name and bytes; others "
+    "are read",
+    ("delta", "path"): "a table is recognized by its id: if it was moved, reading continues; if it is another table, "
+    "the source stops",
+    ("kafka", "bootstrap_servers"): "topics are recognized by their ids: at other brokers of the same cluster, "
+    "reading continues; topics of another cluster are different topics, see `on_data_loss`",
     ("kafka", "topics"): _NEW_TOPICS,
     ("kafka", "topic_pattern"): _NEW_TOPICS,
 }
 """The meanings of another place of a source, by its kind and the key that names the place."""
 
-_WHEN_CLOSED: Decision = (_FROM_HERE_ON, "holds for the windows that close from here on, with all of their events")
+_WHEN_CLOSED: Decision = (_FROM_HERE_ON, "applies to the windows that close from here on, with all of their events")
 _OF_WINDOW: Mapping[str, Decision] = {
     "aggregates": _WHEN_CLOSED,
     "having": _WHEN_CLOSED,
-    "empty_max": (_FROM_HERE_ON, "holds for the next batch"),
+    "empty_max": (_FROM_HERE_ON, "applies to the next batch"),
     "was": _NOTHING,
     "change_feed": (_FROM_HERE_ON, "the feed begins, or ends, with the next batch"),
 }
@@ -280,29 +281,29 @@ def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str 
 
 
 def _renamed(name: str, old: str) -> Change:
-    effect = "its tables go on under the new name"
+    effect = "its tables continue under the new name"
     return Change(f"windows[{name}].was", None, old, _FROM_HERE_ON, effect, sentence=f"`{old}` is `{name}` now")
 
 
 def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) -> Change:
     """Return the change of a name; rows for which expressions use the name would be others."""
     time, windows = spec.time, [window for window in spec.windows if _names_sources(window)]
-    meaning, effect, past = _FROM_HERE_ON, "what was read of it goes on under the new name", Scope.NOTHING
+    meaning, effect, past = _FROM_HERE_ON, "what was read from it is kept under the new name", Scope.NOTHING
     if former.get(name, old) != old:
         meaning, effect = Meaning.REFUSED, _taken(name, former[name])
     elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
-        meaning, effect = Meaning.NEEDS_THE_PAST, "`time` goes by `_source`: all tables are to be computed anew"
+        meaning, effect = Meaning.NEEDS_THE_PAST, "`time` depends on `_source`: all tables must be recomputed"
     elif windows:
         past = Scope(with_readers([window.name for window in windows], spec))
         shown = " and ".join(f"`{window.name}`" for window in windows)
-        meaning, effect = Meaning.NEEDS_THE_PAST, f"{shown} goes by `_source`: its rows are to be computed anew"
+        meaning, effect = Meaning.NEEDS_THE_PAST, f"{shown} depends on `_source`: its rows must be recomputed"
     past = Scope.ALL if past and spec.closes_by_silence else past
     sentence = f"`{old}` is `{name}` now"
     return Change(f"sources[{name}].was", None, old, meaning, effect, past, sentence=sentence)
 
 
 def _taken(name: str, heir: str) -> str:
-    return f"`{heir}` was called `{name}` before, and the log has that name of its records: choose another one"
+    return f"`{heir}` was called `{name}` before, and its records in the log have that name: choose another one"
 
 
 def _names_sources(window: WindowSpec) -> bool:
@@ -338,20 +339,26 @@ def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: 
 
 
 _OF_PERIODS = ("emit", "idle", "late", "unit")
-_COUNTED: Decision = (_FROM_HERE_ON, "holds for the records from here on; silences are counted from here on")
+_COUNTED: Decision = (_FROM_HERE_ON, "applies to the records from here on; silences are counted from here on")
 
 
 def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
     """Return what a change of a key of `time` means, as far as other keys have a say in it."""
     time = new.time
     if name in _OF_PERIODS and time.idle is not None and time.emit_every_us is not None:
-        return Meaning.NEEDS_THE_PAST, "periods show what the clock gave before them, by the rules of then: all anew"
+        return Meaning.NEEDS_THE_PAST, (
+            "periods show what the clock gave before them, by the old rules: everything must be recomputed"
+        )
     if name == "unit" and time.idle is not None:
-        return Meaning.NEEDS_THE_PAST, "what the clock raises is cut to the unit, and times before are not: all anew"
+        return Meaning.NEEDS_THE_PAST, (
+            "what the clock raises is rounded to the unit, and earlier times are not: everything must be recomputed"
+        )
     if name in ("deduplicate_by", "within") and not time.deduplicate_by:
         return _FROM_HERE_ON, "no record is a duplicate from here on"
     if name == "start_at" and (new.time.read_from_us or 0) < (old.time.read_from_us or 0):
-        return Meaning.REFUSED, "records that arrived before were not read: under another `name` they are"
+        return Meaning.REFUSED, (
+            "records that arrived earlier were not read: a pipeline with another `name` reads them"
+        )
     return _COUNTED if name == "idle" else _OF_TIME.get(name, _NEW_RECORDS)
 
 
@@ -367,8 +374,8 @@ def _of_sources(
     for name in old:
         if name not in new:
             effect = (
-                "records of it are in the log, and its splits hold the watermark: leave it in; `idle: {timeout: …, "
-                "advance: exclude_split}` lets the watermark go on without it"
+                "its records are in the log, and its splits hold the watermark: keep it; `idle: {timeout: …, "
+                "advance: exclude_split}` lets the watermark advance without it"
             )
             yield Change(f"sources[{name}]", name, None, Meaning.REFUSED, effect, sentence=f"`{name}` gone")
     for name in new:
@@ -385,12 +392,12 @@ def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> C
     """Return a source that joins, unless it is another one under a new name, or has the former name of another."""
     path = f"sources[{name}]"
     if again is not None or heir is not None:
-        said = f"it would read again what `{again}` has read: write `was: {again}` beside the new name"
+        said = f"it would read again what `{again}` has read: write `was: {again}` next to the new name"
         effect = said if heir in (None, again) else _taken(name, str(heir))
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
     source = next(one for one in spec.sources if one.name == name)
-    since = "when each of its splits has had an event" if source.splits else "when it has had an event"
-    effect = f"it is read from here on; the watermark heeds it {since}"
+    since = "once each of its splits has had an event" if source.splits else "once it has had an event"
+    effect = f"it is read from here on; it counts for the watermark {since}"
     return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
 
 
@@ -403,18 +410,18 @@ def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Sp
     left = [one for one in before.get("topics", ()) if one not in kept and not re.fullmatch(pattern, one)]
     if not left and "topic_pattern" not in before:
         return effect
-    which = " and ".join(f"`{name}`" for name in left) or "topics that do not fit any more"
-    splits = "hold the watermark for ever, unless `idle: {timeout: …, advance: exclude_split}` lets them go"
+    which = " and ".join(f"`{name}`" for name in left) or "topics that no longer match"
+    splits = "hold the watermark forever, unless `idle: {timeout: …, advance: exclude_split}` lets them go"
     if _of_split(spec)[0] is not Meaning.REFUSED:
-        splits = "leave the watermark when they are idle"
+        splits = "stop counting for the watermark once they are idle"
     return f"{effect}; the partitions of {which} get no more records, and {splits}"
 
 
 def _of_split(spec: Spec) -> Decision:
     if spec.time.idle_advance == "exclude_split":
-        return _FROM_HERE_ON, "the splits before leave the watermark when they are idle"
+        return _FROM_HERE_ON, "the earlier splits stop counting for the watermark once they are idle"
     effect = (
-        "the splits before get no more events, and would hold the watermark for ever: `idle: {timeout: …, advance: "
+        "the earlier splits get no more events, and would hold the watermark forever: `idle: {timeout: …, advance: "
         "exclude_split}` lets them go"
     )
     return Meaning.REFUSED, effect
@@ -423,7 +430,7 @@ def _of_split(spec: Spec) -> Decision:
 def _of_source(before: Mapping[str, Any], now: Mapping[str, Any], path: str, spec: Spec) -> Iterator[Change]:
     """Return the changes of a source except for its columns."""
     for name in sorted({*before, *now} - {"name", "schema"}):
-        decision = _OF_SOURCE.get(name, (Meaning.REFUSED, "what was read of it would belong to another source"))
+        decision = _OF_SOURCE.get(name, (Meaning.REFUSED, "what was read from it would belong to another source"))
         if name == "split":
             decision = _of_split(spec)
         if (now["kind"], name) in _MOVED:
@@ -440,7 +447,7 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
     for column, kind in new.items():
         there, shown = old.get(column), type_of_ddl(kind).ddl
         if there is None and column.lower() in lowered:
-            decision = (Meaning.REFUSED, f"the tables have it as `{lowered[column.lower()]}`: one spelling, please")
+            decision = (Meaning.REFUSED, f"the tables call it `{lowered[column.lower()]}`: use that spelling")
             yield Change(path, None, f"{column} {kind}", *decision, sentence=f"`{column}` {shown} new")
         elif there is None:
             effect = (
@@ -486,7 +493,7 @@ def _used_by(column: str, spec: Spec) -> str:
         if one.name not in groups
         and any(mentions(text, column) for text in (one.where or "", *one.aggregates.values()))
     ]
-    said = f"; {_named(groups)} by it, so these records are its group null" if groups else ""
+    said = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
     return f"{said}; {_named(others, 'computes', 'compute')} with it" if others else said
 
 
@@ -503,7 +510,7 @@ def _of_this_source(column: str, name: str, spec: Spec) -> str:
 def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
     gets_zone = before in ("date", "string") and now == "timestamp"
     if gets_zone and len({source.time_zone or spec.time.time_zone for source in spec.sources}) > 1:
-        return Meaning.REFUSED, "times are others in each source's `time_zone`: choose a name of its own"
+        return Meaning.REFUSED, "times differ with each source's `time_zone`: choose another name for this column"
     if is_wider(before, now):
         if not _has_same_texts(type_of_ddl(before), type_of_ddl(now)):
             # The values stay, their texts become others: 1 is `1`, and as DOUBLE `1.0`.
@@ -511,10 +518,10 @@ def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
                 return _of_split(spec)
             if any(mentions(text, column) for text in (*spec.time.over, *spec.time.deduplicate_by)):
                 return _ALL_ROWS
-        return _FROM_HERE_ON, "the rows before get the wider type, with the values that they have"
+        return _FROM_HERE_ON, "existing rows get the wider type and keep their values"
     if may_be_cast(before, now):
-        return Meaning.NEEDS_THE_PAST, "the values of the log are cast; a rebuild names the first that does not fit"
-    return Meaning.REFUSED, "values that are there may not fit: choose another name for the new column with `rename`"
+        return Meaning.NEEDS_THE_PAST, "the values in the log are cast; a rebuild names the first that does not fit"
+    return Meaning.REFUSED, "existing values may not fit: choose another name for the new column with `rename`"
 
 
 def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:
@@ -522,7 +529,7 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
     old, new = ({str(one["name"]): one for one in side} for side in (before, now))
     for name in new:
         if name not in old:
-            effect = "its past is to be computed from the log"
+            effect = "its past must be computed from the log"
             past = Scope.ALL if spec.closes_by_silence else Scope(with_readers([name], spec))
             yield Change(
                 f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, past, sentence=f"`{name}` new"
@@ -541,10 +548,13 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
     name = str(now["name"])
     readers = with_readers([name], spec)
     for key in sorted({*before, *now}):
-        decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows are to be computed anew from the log"))
+        decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows must be recomputed from the log"))
         if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
             others = " and ".join(f"`{one}`" for one in readers[1:])
-            decision = (Meaning.NEEDS_THE_PAST, f"{others} keeps results as they were given: both anew from the log")
+            decision = (
+                Meaning.NEEDS_THE_PAST,
+                f"{others} keeps results as they were emitted: both must be recomputed from the log",
+            )
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             needs = change.meaning is Meaning.NEEDS_THE_PAST
             yield replace(change, past=Scope(readers)) if needs and not spec.closes_by_silence else change

@@ -86,11 +86,11 @@ class TimeSpec(SpecModel):
     )
     over: tuple[Expression, ...] = Field(
         default=(),
-        description="Columns or expressions; each of their values has a watermark of its own.",
+        description="Columns or expressions; each of their values has its own watermark.",
     )
     deduplicate_by: tuple[Expression, ...] = Field(
         default=(),
-        description="Columns or expressions that have equal values on records of one event; needs `within`.",
+        description="Columns or expressions whose values are equal in all records of one event; needs `within`.",
     )
     within: Duration | None = Field(
         default=None, description="How far apart the event times of duplicates are at most, such as 1 hour."
@@ -196,7 +196,7 @@ class TimeSpec(SpecModel):
     def unit_problems(self, out_of_orderness: timedelta, at: Path) -> Iterable[Problem]:
         """Return what is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
         if micros(out_of_orderness) % self.unit_us:
-            found = f"found {format_duration(out_of_orderness)}, which is no whole number of {self.unit}s"
+            found = f"found {format_duration(out_of_orderness)}, which is not a whole number of {self.unit}s"
             expected = f"a whole number of the unit, which is {self.unit}"
             yield Problem(found, expected, "change it, or set a finer `unit`", at)
 

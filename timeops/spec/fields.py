@@ -212,7 +212,7 @@ def _time_zones() -> frozenset[str]:
 def _time_zone(value: object) -> str:
     zone = read_text(value)
     if zone not in _time_zones():
-        expected = "a time zone of the IANA data base, such as UTC or Europe/Berlin"
+        expected = "a time zone of the IANA database, such as UTC or Europe/Berlin"
         raise misfit(zone, expected, did_you_mean(zone, _time_zones()))
     return zone
 
@@ -234,21 +234,21 @@ ALIAS = r"(?!__)[A-Za-z_][A-Za-z0-9_]*"
 
 PipelineName = Annotated[
     str,
-    name_like(PIPELINE_NAME, "small letters, digits and _, first a letter"),
+    name_like(PIPELINE_NAME, "lower-case letters, digits and _, starting with a letter"),
     WithJsonSchema({"type": "string", "pattern": f"^{PIPELINE_NAME}$"}),
 ]
 Name = Annotated[
     str,
-    name_like(NAME, "letters, digits and _, first a letter"),
+    name_like(NAME, "letters, digits and _, starting with a letter"),
     WithJsonSchema({"type": "string", "pattern": f"^{NAME}$"}),
 ]
 _ASSET_PATH = r"[^/\s]+(?:/[^/\s]+)*"
 AssetPath = Annotated[
     str,
-    name_like(_ASSET_PATH, "the key of an asset in Dagster, its parts with `/` between, such as raw/orders"),
+    name_like(_ASSET_PATH, "the key of an asset in Dagster, its parts separated by `/`, such as raw/orders"),
     WithJsonSchema({"type": "string", "pattern": f"^{_ASSET_PATH}$"}),
 ]
-Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one _ in front")]
+Alias = Annotated[str, name_like(ALIAS, "a column name of letters, digits and _, with at most one leading _")]
 Text = Annotated[str, BeforeValidator(read_text), text_schema()]
 Flag = Annotated[StrictBool, BeforeValidator(as_flag)]
 Day = Annotated[
@@ -290,7 +290,7 @@ def _known_url(path: str) -> str:
     if problem is not None:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
         if has_secret(path):
-            remedy = "leave it out: the environment grants access to stores; change the secret if it was seen"
+            remedy = "leave it out: the environment grants access to stores; change the secret if others have seen it"
             raise ProblemsError([Problem(f"found a URL {problem}", expected, remedy)])
         raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
     return path
@@ -419,7 +419,7 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     finals = [(name, name_in_tables(name, rename)) for name in names]
     problems = [
         Problem(
-            f"`{old}` is no column of `schema`",
+            f"`{old}` is not a column of `schema`",
             f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
             did_you_mean(old, names),
             ("rename", old),
@@ -436,7 +436,7 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
         if final.lower() in seen:
             found = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
             remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
-            problems.append(Problem(found, "distinct names in any case", remedy, ("schema",)))
+            problems.append(Problem(found, "names that differ in more than case", remedy, ("schema",)))
         seen[final.lower()] = final
     return problems
 
@@ -452,7 +452,9 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
             found = f"`{old}` is renamed to itself, which has no effect"
             problems.append(Problem(found, remedy="leave it out", at=at))
         if seen.setdefault(new.lower(), new) != new:
-            problems.append(Problem(f"two columns are renamed to `{new}`", "distinct names in any case", at=at))
+            problems.append(
+                Problem(f"two columns are renamed to `{new}`", "names that differ in more than case", at=at)
+            )
     return problems
 
 
@@ -502,8 +504,8 @@ def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) ->
     known = [name for name in top_level_names(ddl) if not any(one.startswith(name) for one in bare)]
     line = _rename_line([name for name in bare if name not in rename], known, rename)
     return Problem(
-        f"{', '.join(f'`{name}`' for name in bare)}: DDL has no such name without backquotes",
+        f"{', '.join(f'`{name}`' for name in bare)}: DDL allows such names only in backquotes",
         "names of letters, digits and `_`",
-        f"write the new names in `schema`, and `{line}` beside it",
+        f"write the new names in `schema`, and `{line}` next to it",
         ("schema",),
     )

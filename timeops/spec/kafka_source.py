@@ -67,7 +67,7 @@ Start = str | datetime | Mapping[str, Mapping[int, int]]
 
 def _servers(value: str) -> str:
     servers = [one.strip() for one in value.split(",")]
-    expected = "host:port, or several of them with commas between"
+    expected = "host:port, or several of them separated by commas"
     for one in servers:
         if "@" in one:
             remedy = "name the user in `options`, and a variable for the password; change it if others have seen it"
@@ -81,7 +81,7 @@ def _servers(value: str) -> str:
 def _topic(value: str) -> str:
     if not _TOPIC.fullmatch(value) or value in {".", ".."}:
         is_pattern = set(value) & set("*+[(^$")
-        remedy = "use `topic_pattern` for topics whose names look like each other" if is_pattern else ""
+        remedy = "use `topic_pattern` for topics with similar names" if is_pattern else ""
         raise misfit(value, "the name of a topic: letters, digits, `.`, `_` and `-`", remedy)
     return value
 
@@ -90,7 +90,7 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        found = f"found {show(value)}, which is no regular expression: {error}"
+        found = f"found {show(value)}, which is not a valid regular expression: {error}"
         raise ProblemsError([Problem(found, expected="a regular expression, such as orders[.].*")]) from None
     return value
 
@@ -112,7 +112,7 @@ def _options(value: object) -> Mapping[str, str]:
             expected = 'the name of an environment variable that holds it, such as "${KAFKA_PASSWORD}"'
             problems.append(Problem(found, expected, "change the secret if others have seen the file", at))
         elif name not in _SECRETS and VARIABLE.search(option):
-            found = f"found {show(option)}: a variable of the environment in an option that is no secret"
+            found = f"found {show(option)}: an environment variable in an option that is not a secret"
             expected = f"the value itself; only {' and '.join(_SECRETS)} name a variable"
             problems.append(Problem(found, expected, "write the value", at))
         elif (words := OPTIONS[name]) and option not in words:
@@ -166,7 +166,7 @@ class KafkaSource(Source):
     """Topics of Kafka, read by ranges of offsets."""
 
     ARRIVALS: ClassVar[str] = "timestamps of Kafka"
-    ARRIVAL: ClassVar[str] = "the timestamp that Kafka has of it"
+    ARRIVAL: ClassVar[str] = "its timestamp in Kafka"
 
     kind: Annotated[Literal["kafka"], one_of(*SOURCE_KINDS)] = Field(
         description="Kind of source: files, delta or kafka."
@@ -288,7 +288,7 @@ class KafkaSource(Source):
             )
             yield Problem(found, "`topics` or `topic_pattern`", at=("topic_pattern",) if self.topics else ())
         if self.splits and self.split is None:
-            found = "`splits` has no effect: the splits are the partitions, and Kafka says which there are"
+            found = "`splits` has no effect: the splits are the partitions, which Kafka lists"
             yield Problem(found, remedy="leave it out", at=("splits",))
         yield from self._value_problems()
         yield from self._metadata_problems()
@@ -321,10 +321,10 @@ class KafkaSource(Source):
             at = ("metadata", name)
             if name not in METADATA:
                 remedy = did_you_mean(name, METADATA)
-                yield Problem(f"Kafka says no `{name}` of a record", f"one of {', '.join(METADATA)}", remedy, at)
+                yield Problem(f"Kafka has no `{name}` for a record", f"one of {', '.join(METADATA)}", remedy, at)
             yield from column_name_problems(column, "choose another name", at)
             if column.lower() in taken:
-                yield Problem(f"there is a column `{column}` already", "distinct names in any case", at=at)
+                yield Problem(f"there is a column `{column}` already", "names that differ in more than case", at=at)
             taken.add(column.lower())
 
     def _option_problems(self) -> Iterator[Problem]:

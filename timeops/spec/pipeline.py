@@ -76,15 +76,15 @@ def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Proble
         at: Path = (f"{of}s", position)
         if part.name.lower() in seen:
             found = f"found a second {of} called `{part.name}`"
-            yield Problem(found, "distinct names (in any case)", at=(*at, "name"))
+            yield Problem(found, "names that differ in more than case", at=(*at, "name"))
         seen.add(part.name.lower())
         if part.was is None:
             continue
         if part.was.lower() in names:
             found = f"`{part.was}` is the name of a {of} of this spec"
-            yield Problem(found, "a name that is free now", at=(*at, "was"))
+            yield Problem(found, "a name that is not in use", at=(*at, "was"))
         elif part.was.lower() in former:
-            expected = "one that goes on with " + ("its tables" if of == "window" else "what was read")
+            expected = "one that takes over " + ("its tables" if of == "window" else "what was read")
             yield Problem(f"two {of}s were `{part.was}`", expected, at=(*at, "was"))
         former.add(part.was.lower())
 
@@ -98,7 +98,7 @@ def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iter
         found = f"found {source.record_order}, and {first.record_order} in sources[{sources.index(first)}]"
         yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
     elif source.record_order == "position" and any(one.record_order is None for one in sources):
-        found = "found position beside a Delta table, whose records are ordered by the time of their commits"
+        found = "found position next to a Delta table, whose records are ordered by the time of their commits"
         yield Problem(found, "arrival_time", "leave it out", (*at, "order"))
 
 
@@ -168,7 +168,7 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
         found = "`alignment` together with `idle` and periodic emission is not supported"
         why = "a period of emission cannot distinguish idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
-        yield Problem(f"{found}: {why}", "two of the three at most", remedy, ("time", "emit"))
+        yield Problem(f"{found}: {why}", "at most two of the three", remedy, ("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
@@ -186,7 +186,7 @@ def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[in
             found = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
             yield Problem(found, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
         elif source.live and not goes_by_clock(time, windows.values()):
-            found = "`live` has no effect here: no rule follows the clock alone"
+            found = "`live` has no effect here: no rule depends on the clock alone"
             expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
             yield Problem(found, expected, "set one of them, or leave it out", at)
 
@@ -532,7 +532,7 @@ def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterabl
             items = [item if plain_column(item) else f"{item} AS name" for item in missing]
             yield Problem(
                 f"lacks {', '.join(f'`{item}`' for item in missing)} of `time.over`",
-                expected="all columns of `time.over`: each of their values has a watermark of its own",
+                expected="all columns of `time.over`: each of their values has its own watermark",
                 remedy=f"add {', '.join(f'`{item}`' for item in items)} to `group_by`",
                 at=("windows", position, "group_by"),
             )

@@ -469,7 +469,7 @@ class FilesSource(StoredSource):
             found = "`missing` has no effect with `format: json`: a key that a record lacks is null"
             yield Problem(found, remedy="leave it out", at=("missing",))
         if self.missing == "null" and self.format == "csv" and not self.options.get("header", False):
-            found = "`missing` has no effect without `header: true`: the columns of a file are those of `schema`"
+            found = "`missing` has no effect without `header: true`: the columns of a file are the ones in `schema`"
             yield Problem(found, remedy="leave it out, or set `header` in `options`", at=("missing",))
         if self.skip_lines is not None and (self.format != "csv" or self.options.get("multiLine", False)):
             what = "`multiLine: true`" if self.format == "csv" else f"`format: {self.format}`"
@@ -477,7 +477,7 @@ class FilesSource(StoredSource):
             yield Problem(found, remedy="leave it out", at=("skip_lines",))
         if {"sep", "delimiter"} <= set(self.options):
             found = "`sep` and `delimiter` are the same option"
-            yield Problem(found, expected="one of them", at=("options", "delimiter"))
+            yield Problem(found, expected="only one of them", at=("options", "delimiter"))
 
 
 CHANGE_TYPE = "_change_type"
@@ -555,7 +555,7 @@ class DeltaSource(StoredSource):
     def _own_problems(self) -> Iterator[Problem]:
         if self.start_version is not None and self.start_timestamp is not None:
             found = "`start_version` and `start_timestamp` both say where to start"
-            yield Problem(found, "one of them", at=("start_timestamp",))
+            yield Problem(found, "only one of them", at=("start_timestamp",))
         names = {*top_level_names(self.columns), *self.rename.values()}
         if self.changes == "rows" and CHANGE_TYPE in {name.lower() for name in names}:
             found = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"

@@ -166,7 +166,7 @@ class _Walk:
         elif isinstance(node, yaml.MappingNode):
             yield from self._mapping(node, path)
         elif node.tag == _NULL and path and not (node.value and self.nullable(path)):
-            found = f"found `{node.value}`, which YAML reads as nothing" if node.value else "nothing is written here"
+            found = f"found `{node.value}`, which YAML reads as nothing" if node.value else "there is no value here"
             remedy = "put it in quotes if it is text; else write a value, or leave the key out"
             yield Problem(found, remedy=remedy if node.value else "write a value, or leave it out", at=path)
 

@@ -59,7 +59,9 @@ SHAPES: Mapping[str, _Shape] = {
     "tumbling": _Shape({"size": "1 hour"}, _GRID | {"time_zone"}, "whose step is its size"),
     "hopping": _Shape({"size": "1 hour", "hop": "5 minutes"}, _GRID),
     "cumulative": _Shape({"size": "1 day", "step": "1 hour"}, _GRID),
-    "session": _Shape({"gap": "30 minutes"}, frozenset({"max_duration"}), "which lasts as long as its events go on"),
+    "session": _Shape(
+        {"gap": "30 minutes"}, frozenset({"max_duration"}), "which lasts as long as its events continue"
+    ),
     "sliding": _Shape(
         {"size": "10 minutes"}, frozenset(), "which ends wherever its events change, and holds its end"
     ),
@@ -74,7 +76,7 @@ def _size(value: object) -> timedelta | Literal["1 month"]:
     if isinstance(value, str) and re.match(A_MONTH, value):
         return MONTH
     if isinstance(value, str) and re.match(_MONTHS, value):
-        raise misfit(value, "a duration such as `30 days`, or `1 month` for the months of the calendar")
+        raise misfit(value, "a duration such as `30 days`, or `1 month` for calendar months")
     return read_positive_duration(value)
 
 
@@ -227,10 +229,10 @@ class WindowShape(SpecModel):
 
     def _calendar_problems(self) -> Iterable[Problem]:
         if self.size == MONTH and self.kind != "tumbling":
-            found = f"found {MONTH}, whose length differs, on a {self.kind} window"
+            found = f"found {MONTH}, whose length varies, on a {self.kind} window"
             yield Problem(found, "a duration such as `30 days`", "or write `kind: tumbling`", ("size",))
         elif self.time_zone is not None and self.size not in (MONTH, DAY):
-            found = "only windows of a day or a month follow a `time_zone`; others lie on a UTC grid"
+            found = "only windows of a day or a month follow a `time_zone`; all others use a UTC grid"
             remedy = "leave `time_zone` out, or write one of these sizes"
             yield Problem(found, f"`size: 1 day` or `size: {MONTH}`", remedy, ("time_zone",))
         elif self.calendar is not None and "offset" in self.model_fields_set:
@@ -383,7 +385,7 @@ class WindowEmission(WindowShape):
             found = "`empty_max` has no effect without `empty: true`"
             yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
         if self.empty and not self.closes_on_grid:
-            found = f"`empty` has no effect on a {self.kind} window, which lies on no grid"
+            found = f"`empty` has no effect on a {self.kind} window, which has no grid"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(found, remedy=remedy, at=("empty",))
 
@@ -506,7 +508,7 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             found = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
-                "results would come when this window is closed"
+                "results would come after this window has closed"
             )
             expected = f"at least {format_duration(inputs[-1].allowed_lateness)}"
             yield Problem(found, expected, at=("windows", position, "allowed_lateness"))

@@ -446,7 +446,7 @@ class _Splits:
             raise InputError(
                 f"A timeline has {count.max():,} splits.",
                 expected=f"at most {MOST_SPLITS:,}: every one is a number to compare when the slowest moves",
-                remedy="use a coarser `split`, or `over` if each value should have a watermark of its own",
+                remedy="use a coarser `split`, or `over` if each value should have its own watermark",
             )
         rows = _split_rows(of_source, of_value, rules)
         at = of_all[len(own) : len(own) + len(of_known)]

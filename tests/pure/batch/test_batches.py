@@ -263,7 +263,9 @@ def test_tables_of_a_newer_format_are_refused(lake: Lake, log: BatchLog) -> None
     row = lake.rows(BATCHES).to_pylist()[0] | {"attempt": 2, "format_version": FORMAT_VERSION + 1}
     lake.append_rows(BATCHES, pa.Table.from_pylist([row], schema=BATCHES_SCHEMA), expect=2)
     for look in (log.last_commit, log.pending, lambda: planned(log)):
-        with pytest.raises(LakeError, match=f"made by a newer Tidemark: its tables have format {FORMAT_VERSION + 1}"):
+        with pytest.raises(
+            LakeError, match=f"written by a newer Tidemark: its tables have format {FORMAT_VERSION + 1}"
+        ):
             look()
     assert lake.version(BATCHES) == 3
 

@@ -132,9 +132,9 @@ def test_a_translation_changes_all_that_the_catalog_shows_and_keys_hold_for_deps
     [
         (
             {"key": "lake/{{ table }}"},
-            "`lake/raw_events` is one of two assets, bank: raw_events and shop: raw_events",
+            "`lake/raw_events` belongs to two assets, bank: raw_events and shop: raw_events",
         ),
-        ({"key": "all"}, "`all` is one of two assets, bank: raw_events and bank: ordered_events"),
+        ({"key": "all"}, "`all` belongs to two assets, bank: raw_events and bank: ordered_events"),
         ({"partitions_def": {"type": "static", "partition_keys": ["a"]}}, "the translation changes `partitions_def`"),
         ({"skippable": False}, "bank: raw_events: the translation changes `skippable`"),
     ],

@@ -314,7 +314,7 @@ def test_a_receiver_that_fails_leaves_one_sentence(
         openlineage._sender()._waiting.join()
     assert [commit.batch_id for commit in shop.batches.history()] == [0, 1, 2]
     [record] = caplog.records
-    assert record.getMessage().startswith(f"OpenLineage has not taken an event: {why}. Batches are not affected;")
+    assert record.getMessage().startswith(f"OpenLineage did not accept an event: {why}. Batches are not affected;")
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ cases:
         ("{records: [{at: x, amont: 1}], expect: {watermark: none}}", "did you mean `amount`?"),
         ("{records: [7], expect: {watermark: none}}", "cases[0].records[0]: found 7"),
         ("{records: [{}], expect: {watermark: none}}", "cases[0].records[0]: found an empty mapping"),
-        ("{records: [{at: }], expect: {watermark: none}}", "nothing is written here"),
-        ("{records: , expect: {watermark: none}}", "cases[0].records: nothing is written here"),
+        ("{records: [{at: }], expect: {watermark: none}}", "there is no value here"),
+        ("{records: , expect: {watermark: none}}", "cases[0].records: there is no value here"),
         ("{records: [], expect: {watermark: noon}}", 'cases[0].expect.watermark: found "noon"'),
         ("{records: [], expect: {watermark: null}}", "cases[0].expect.watermark: found nothing"),
         ("{records: [], expect: {watermarks: {a: 5}}}", "cases[0].expect.watermarks.a: found 5"),
@@ -124,7 +124,7 @@ def test_arrival_is_asked_for_where_a_rule_goes_by_it_and_refused_where_an_expre
     assert read(case).cases
     dated = case.replace("at: x", "at: x, _arrival_time: 2026-01-01")
     late = {"timestamp_by": "at", "late": {"tolerance": "5 s", "policy": "drop"}}
-    assert "cases[0].records[0]._arrival_time: the key is missing: time.late goes by" in refused(case, time=late)
+    assert "cases[0].records[0]._arrival_time: the key is missing: time.late depends on" in refused(case, time=late)
     assert read(dated, time=late).cases
     assert "without `timestamp_by`" in refused(case, time={})
     own = [{**SOURCE, "arrival_time": "at"}]

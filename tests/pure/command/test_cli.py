@@ -129,7 +129,7 @@ WRONG_USAGE = [
         ("report good.yaml other.yaml --out page.html", "page.html is one page; a folder is expected"),
         ("report good.yaml --out a_file/page.html", "--out is a_file, which is a file"),
         ("maintain none.yaml --retain soon", "--retain"),
-        ("changes none.yaml --accept a --take-back b", "found both, expected one of them"),
+        ("changes none.yaml --accept a --take-back b", "Use either --accept or --take-back, not both"),
         ("changes none.yaml --accept ' '", "a sentence is expected"),
         *((words, "Error: ") for words in WRONG_USAGE),
     ],
@@ -179,7 +179,7 @@ def test_a_file_that_is_held_back_is_named_and_fails_the_run(folder: Path) -> No
     (folder / "in" / "tills.csv.zip").write_bytes(b"PK")
     done = call("run", "good.yaml")
     assert (done.exit_code, done.stdout) == (1, "shop: nothing new.\n")
-    assert "1 file(s) held back, everything else was processed" in done.stderr
+    assert "1 file(s) held back; everything else was processed" in done.stderr
     assert "tills.csv.zip" in done.stderr
 
 
@@ -267,7 +267,7 @@ A_FILE = "is a file\nExpected: a folder, or nothing yet\nTo do: name another fol
     [
         ("DAGSTER_HOME", "a_file", "run", 2, f"/a_file, which {A_FILE}DAGSTER_HOME\n"),
         ("DAGSTER_HOME", "a_file/below", "run", 2, f"/a_file {A_FILE}DAGSTER_HOME\n"),
-        ("DAGSTER_HOME", "/proc/home", "run", 1, "DAGSTER_HOME is /proc/home, and that folder cannot be made"),
+        ("DAGSTER_HOME", "/proc/home", "run", 1, "DAGSTER_HOME is /proc/home, and that folder cannot be created"),
         ("TIDEMARK_WAREHOUSE", "a_file", "run", 2, f"/a_file {A_FILE}--warehouse or TIDEMARK_WAREHOUSE\n"),
         ("TIDEMARK_WAREHOUSE", "a_file/below", "run", 2, f"/a_file {A_FILE}--warehouse or TIDEMARK_WAREHOUSE\n"),
         ("TIDEMARK_SPARK", "locl[2]", "validate", 2, "TIDEMARK_SPARK is 'locl[2]'"),
@@ -291,7 +291,7 @@ def test_a_configuration_that_dagster_does_not_take_is_said_in_a_sentence(folder
         (folder / "home" / "dagster.yaml").write_text(text)
     done = call("run", "good.yaml")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "home/dagster.yaml is no configuration of Dagster: " in done.stderr
+    assert "home/dagster.yaml is not a valid configuration of Dagster: " in done.stderr
     assert "To do: correct it, or move it away" in done.stderr
 
 
@@ -318,9 +318,9 @@ def test_a_name_of_a_spec_reaches_a_terminal_written_out(folder: Path, command: 
 @pytest.mark.parametrize(
     ("waits", "batch", "said"),
     [
-        (None, "0", "no batch waits for its commit. Nothing was changed."),
-        ("process", "7", "batch 0 waits for its commit, not batch 7"),
-        ("ingest", "0", "batch 0 waits, but it only reads input"),
+        (None, "0", "no batch is waiting to be committed. Nothing was changed."),
+        ("process", "7", "batch 0 is waiting to be committed, not batch 7"),
+        ("ingest", "0", "batch 0 is waiting, but it only reads input"),
     ],
 )
 def test_accept_refuses_a_batch_that_no_check_stopped(
@@ -342,7 +342,7 @@ def test_accept_refuses_a_batch_that_no_check_stopped(
         (LakeError("f", remedy="r"), 1, "f\nTo do: r\n"),
         (KeyboardInterrupt(), 130, "Stopped. Nothing is lost"),
         (ZeroDivisionError("by 0\nmore"), 1, "Unexpected ZeroDivisionError: by 0\n"),
-        (ConnectionRefusedError(111, "Connection refused"), 1, "The Java process of Spark ended"),
+        (ConnectionRefusedError(111, "Connection refused"), 1, "Spark's Java process ended"),
         (
             OSError(30, "Read-only file system: '/mnt/home'"),
             1,

@@ -294,7 +294,9 @@ def test_maintenance_says_what_tables_take_and_when_the_rest_is_deleted(
     [sizes] = re.findall(r"tables: ([\d,]+) bytes, ([\d,]+) now", done.stdout)
     before, after = (int(size.replace(",", "")) for size in sizes)
     assert after > before
-    assert re.search(r"[\d,]+ of these are of old versions.*: the same command after 20.* UTC deletes", done.stdout)
+    assert re.search(
+        r"[\d,]+ of these belong to old versions.*: the same command after 20.* UTC deletes", done.stdout
+    )
 
 
 def test_status_check_exits_with_1_where_something_is_wrong(shop: Shop) -> None:

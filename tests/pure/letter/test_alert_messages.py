@@ -172,8 +172,8 @@ def test_a_receiver_that_is_down_gets_its_message_later_and_only_the_state_of_th
         look(shop)
     [said] = [record.getMessage() for record in caplog.records if record.name == "tidemark.notify"]
     assert said == (
-        "shop: the message about rate was not taken by ${ALERTS_HOOK}: the receiver answered with status 500. The "
-        "next look sends it again"
+        "shop: ${ALERTS_HOOK} did not accept the message about rate: the receiver answered with status 500. It is "
+        "sent again at the next look"
     )
     assert SECRET not in caplog.text
     ids = {message["message"].splitlines()[-1] for message in hook.got}
@@ -236,8 +236,8 @@ def test_the_command_sends_a_test_to_every_channel_and_says_who_took_it(tmp_path
     called = call(shop, "--test")
     assert called.exit_code == 1
     first, second = called.stdout.splitlines()
-    assert first == "shop: ${ALERTS_HOOK} took the message"
-    assert second.startswith("shop: ${ALERTS_NOT_SET} did not take the message: the variable is not set")
+    assert first == "shop: ${ALERTS_HOOK} accepted the message"
+    assert second.startswith("shop: ${ALERTS_NOT_SET} did not accept the message: the variable is not set")
     assert titles(hook) == ["shop: test"]
     hook.status = 403
     assert "status 403" in call(shop, "--test").stdout
@@ -254,7 +254,7 @@ def test_a_url_is_never_shown(
     with caplog.at_level(logging.DEBUG):
         called = call(shop, "--test")
     assert called.exit_code == 1
-    assert "did not take the message: " in called.stdout
+    assert "did not accept the message: " in called.stdout
     assert url not in called.output + caplog.text
     assert SECRET not in called.output + caplog.text
 

@@ -183,7 +183,7 @@ def test_google_and_azure_are_told_to_spark_by_account(name_options: Write) -> N
         f"{CONTAINER}: {{azure_storage_account_key: k, azure_endpoint: 'http://127.0.0.1:10000/lake'}}\n"
     )
     assert hadoop_settings(["gs://a"])["fs.gs.auth.service.account.json.keyfile"] == "a.json"
-    with pytest.raises(SpecError, match="gs://b has another account"):
+    with pytest.raises(SpecError, match="gs://b uses another account"):
         hadoop_settings(["gs://a", "gs://b"])
     settings = hadoop_settings([CONTAINER])
     assert settings[f"fs.azure.account.key.{ACCOUNT}"] == "k"
@@ -195,7 +195,11 @@ def test_google_and_azure_are_told_to_spark_by_account(name_options: Write) -> N
 @pytest.mark.parametrize(
     ("text", "root", "said"),
     [
-        (f"{CONTAINER}: {{azure_storage_sas_token: 'sv=1&sig=hidden'}}\n", CONTAINER, "no shared access signature"),
+        (
+            f"{CONTAINER}: {{azure_storage_sas_token: 'sv=1&sig=hidden'}}\n",
+            CONTAINER,
+            "does not accept a shared access signature",
+        ),
         ("s3://b: {aws_secret_access_key: hidden\n", ROOT, "cannot be read: it is not YAML"),
     ],
     ids=["a shared access signature", "no YAML"],

@@ -365,7 +365,7 @@ def test_one_master_of_several_is_enough_and_others_are_not_asked() -> None:
         (
             "Py4JJavaError",
             "Job aborted: org.apache.spark.SparkException: [CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] rdd_7_1",
-            "Executors of the cluster went away with rows of the batch that no other executor had.",
+            "Executors of the cluster were lost with rows of the batch that no other executor had.",
             "run again",
         ),
         (
@@ -411,9 +411,9 @@ def test_serve_refuses_where_there_is_a_server_already(tmp_path: Path, monkeypat
     with serving() as note:
         server.leave_note(tmp_path, note)
         said = refused_by_serve("--port", str(dead_port()))
-        assert f"A server is there already, at {note.address}: process {os.getpid()}" in said
+        assert f"A server is already running at {note.address}: process {os.getpid()}" in said
     monkeypatch.setenv("TIDEMARK_SPARK", "sc://far:15002")
-    assert "TIDEMARK_SPARK names a server already, at far:15002" in refused_by_serve()
+    assert "TIDEMARK_SPARK already names a server, at far:15002" in refused_by_serve()
 
 
 @dataclass

@@ -135,7 +135,7 @@ def test_a_changed_spec_is_told_and_a_window_without_a_table_waits(tmp_path: Pat
     (tmp_path / "shop.yaml").write_text(SPEC + WINDOWS.replace("per_minute", "new"))
     page = said(page_of(made.workspace))
     assert "The spec has changed since" in page
-    assert "The table is made by the next run." in page
+    assert "The next run creates the table." in page
 
 
 def dumped(folder: Path, page: str) -> str:
@@ -175,7 +175,7 @@ def state_in(made: Shop) -> State:
         (b"\x01", "01"),
         (["a", None, date(2026, 1, 1)], '["a", null, "2026-01-01"]'),
         ({"at": datetime(2026, 1, 1, tzinfo=UTC)}, '{"at": "2026-01-01 00:00:00"}'),
-        ("x" * 3_000, "x" * 2_000 + "… (3,000 letters in all)"),
+        ("x" * 3_000, "x" * 2_000 + "… (3,000 characters in all)"),
     ],
 )
 def test_a_value_of_any_type_has_a_text(value: object, text: str) -> None:
@@ -251,7 +251,9 @@ def test_a_window_s_last_rows_are_shown_newest_first_and_drawn_for_a_few_groups(
     assert {row[3] for row in part_of_page.rows} == {"599", "598", "597", "596", "595"}
     assert part_of_page.rows[0][0] == "2026-01-01 09:59:00"
     assert part_of_page.drawn == "events: count(*)"
-    assert part_of_page.said == "Over the last 168 window starts; 6 of 10 groups, those with the largest sums of it."
+    assert part_of_page.said == (
+        "Over the last 168 window starts; 6 of 10 groups, the ones with the largest sums of it."
+    )
 
 
 def chart(groups: dict[str, list[tuple[int, float]]], *, up: str = "n", step_us: int | None = None) -> Figure:

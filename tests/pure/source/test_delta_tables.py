@@ -150,12 +150,12 @@ def test_a_commit_that_changes_rows_stops_the_source_or_is_passed_over_whole(tmp
         assert shown(found) == [(1, "added", 1)]
         assert "version 2 (DELETE at " in only_error(found)
         assert "`changes: rows`" in only_error(found)
-        assert "set `start_version: 3`: this commit is passed over" in only_error(found)
+        assert "set `start_version: 3`: this commit is skipped" in only_error(found)
         assert shown(look(tmp_path, source(start_version=3), first)) == [(3, "added", 1)]
     else:
         assert shown(found) == [(1, "added", 1), (2, "nothing", 0), (3, "added", 1)]
         (said,) = [version.passed_over for version in found.versions if version.passed_over]
-        assert "passed over whole, as `changes` is ignore" in said
+        assert "skipped entirely, because `changes` is ignore" in said
 
 
 def test_changed_rows_are_read_where_the_table_keeps_a_change_feed(tmp_path: Path) -> None:
@@ -179,8 +179,8 @@ def test_a_log_entry_that_was_cleaned_up_stops_the_source_until_it_is_passed_ove
     for version in (0, 1, 2):
         log_entry(tmp_path, version).unlink()
     said = only_error(look(tmp_path, read=first))
-    assert "the log has no entry of version 1 any more" in said
-    assert "`start_version: 3` passes over what is missing" in said
+    assert "the log no longer has an entry of version 1" in said
+    assert "`start_version: 3` skips what is missing" in said
     assert shown(look(tmp_path, source(start_version=4), first)) == [(4, "added", 1)]
 
 
@@ -289,7 +289,7 @@ def test_a_correction_in_another_pipelines_table_is_passed_over_or_read_anew(tmp
     table.delete("id = 1")
     add(tmp_path, 9)  # a batch of two commits
     said = only_error(look(tmp_path, read=first, versions=[0, 2]))
-    assert "its pipeline has computed results anew, as a backfill or a revision does" in said
+    assert "its pipeline has recomputed results, as a backfill or a revision does" in said
     assert "set `start_version: 3`" in said
     assert "take them in with `changes: follow`" in said
     add(tmp_path, 3)

@@ -195,7 +195,7 @@ def test_an_aligned_source_with_arrivals_of_its_own_gives_one_file_at_once(tmp_p
         ("1,ü\n".encode("utf-16-le"), "text in UTF-16"),
         ("1,ü\n".encode("utf-16-be"), "text in UTF-16"),
         ("1,ü\n".encode("utf-32"), "text in UTF-32"),
-        (b"PAR1" + b"x" * 90, "a parquet file, not text under the name of text"),
+        (b"PAR1" + b"x" * 90, "a parquet file, not text with the name of a text file"),
         (gzip.compress(b"1\n", mtime=0), "compressed with gzip, not text"),
         (bytes(range(256)), "binary, not text"),
     ],
@@ -290,7 +290,7 @@ def test_a_header_below_other_lines_is_found_as_the_message_says(tmp_path: Path)
         ("time,nst", ""),
         ("time,MAGTYPE,mag,nst", "column `magType` is missing from the header"),
         ("a,b", "column `time` is missing from the header"),
-        ("time,mag,mag", "column `mag` is more than once"),
+        ("time,mag,mag", "column `mag` occurs more than once"),
     ],
 )
 def test_a_file_may_lack_columns_but_not_all_nor_for_a_letters_case(tmp_path: Path, header: str, found: str) -> None:
@@ -306,7 +306,7 @@ def test_a_column_by_any_of_its_names_is_there_but_not_by_two(tmp_path: Path) ->
     assert discover(given, tmp_path).errors == ()
     land(tmp_path / "in" / "two.csv", "n,time,mag,magType,nst\n")
     [error] = discover(given, tmp_path).errors
-    assert "`nst` and `n` are one column, and both in the header" in str(error)
+    assert "`nst` and `n` are the same column, and both are in the header" in str(error)
 
 
 def any_names(form: str, **more: object) -> FilesSource:
@@ -387,7 +387,10 @@ def test_a_field_inside_comes_with_the_whole_type_and_what_cannot_be_added_with_
     )
     assert not_to_add(given, told) == [
         "No column of `schema` can have the type of `x`: leave it out.",
-        "`loc.Lat` differs from `lat` in case only, and a column has one of them: correct the name in the input.",
+        (
+            "`loc.Lat` differs from `lat` in case only, and a column can have only one of them: correct the name in "
+            "the input."
+        ),
     ]
     grown = source("in/*.json", format="json", schema="who STRING, loc STRUCT<lat: DOUBLE, alt: FLOAT>, m STRING")
     assert unknown_of(grown, told) == (("m.element.value.u.v", "INT"), ("loc.Lat", "INT"), ("x", ""))

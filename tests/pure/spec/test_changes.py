@@ -121,14 +121,14 @@ def changes(*replacements: tuple[str, str], before: str = SPEC) -> list[Change]:
     [
         ("n INT", "n INT, who STRING", HERE, "`who` STRING new", "null in the records before"),
         (", n INT", "", HERE, "`n` gone", "it stays in the tables, null in the records from here on"),
-        ("n INT", "n BIGINT", HERE, "`n` was INT, is BIGINT", "the rows before get the wider type"),
-        ("day DATE", "day TIMESTAMP", HERE, "`day` was DATE, is TIMESTAMP", "the rows before get the wider type"),
+        ("n INT", "n BIGINT", HERE, "`n` was INT, is BIGINT", "existing rows get the wider type"),
+        ("day DATE", "day TIMESTAMP", HERE, "`day` was DATE, is TIMESTAMP", "existing rows get the wider type"),
         ("n INT", "n STRING", PAST, "`n` was INT, is STRING", "a rebuild names the first that does not fit"),
-        ("n INT", "n SMALLINT", PAST, "`n` was INT, is SMALLINT", "the values of the log are cast"),
-        ("k STRING", "k DECIMAL(9,2)", PAST, "`k` was STRING, is DECIMAL(9,2)", "the values of the log are cast"),
+        ("n INT", "n SMALLINT", PAST, "`n` was INT, is SMALLINT", "the values in the log are cast"),
+        ("k STRING", "k DECIMAL(9,2)", PAST, "`k` was STRING, is DECIMAL(9,2)", "the values in the log are cast"),
         ("day DATE", "day STRING", REFUSED, "`day` was DATE, is STRING", "choose another name for the new column"),
         ("n INT", "n DATE", REFUSED, "`n` was INT, is DATE", "choose another name for the new column"),
-        ("n INT", "N INT", REFUSED, "`N` INT new", "the tables have it as `n`"),
+        ("n INT", "N INT", REFUSED, "`N` INT new", "the tables call it `n`"),
     ],
 )
 def test_columns_are_told_one_by_one(old: str, new: str, meaning: Meaning, sentence: str, effect: str) -> None:
@@ -191,7 +191,7 @@ def test_a_value_that_was_the_default_is_said_as_if_it_were_written(old: str, ne
 def test_a_new_column_is_told_with_the_windows_that_its_nulls_reach() -> None:
     new = ("n INT", "n INT, site STRING")
     found = changes(new, ("group_by: [k]", "group_by: [k, upper(site) AS site]"))[0]
-    assert found.effect == ("null in the records before; `w` groups by it, so these records are its group null")
+    assert found.effect == ("null in the records before; `w` groups by it, so these records form its null group")
     found = changes(new, ("c: count(*)}", "c: count(*), sites: count(DISTINCT site)}"))[0]
     assert found.effect == "null in the records before; `w` computes with it"
 
@@ -345,7 +345,7 @@ def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_
 
 def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() -> None:
     [new, _] = changes(("name: tills", "name: counters"))
-    assert (new.meaning, new.effect[-44:]) == (REFUSED, "read: write `was: tills` beside the new name")
+    assert (new.meaning, new.effect[-44:]) == (REFUSED, "read: write `was: tills` next to the new name")
     [typo, _] = changes(("name: tills", "name: counters\n    was: till"))
     assert (typo.path, typo.meaning) == ("sources[counters]", REFUSED)
 
@@ -401,10 +401,10 @@ KAFKA = SPEC.replace(
 @pytest.mark.parametrize(
     ("before", "old", "new", "said"),
     [
-        (SPEC, "in/*", "there/*", "files that were read are known where they were moved to, by name and bytes"),
-        (KAFKA, "here:9092", "there:9092", "those of another cluster are other topics, see `on_data_loss`"),
+        (SPEC, "in/*", "there/*", "files that were already read are recognized in their new place by name and bytes"),
+        (KAFKA, "here:9092", "there:9092", "topics of another cluster are different topics, see `on_data_loss`"),
         (KAFKA, "[a, b]", "[a, b, c]", "topics that were not read before are read from their beginning"),
-        (KAFKA, "[a, b]", "[a, c]", "the partitions of `b` get no more records, and hold the watermark for ever"),
+        (KAFKA, "[a, b]", "[a, c]", "the partitions of `b` get no more records, and hold the watermark forever"),
     ],
 )
 def test_what_a_moved_source_means_is_told_by_its_kind(before: str, old: str, new: str, said: str) -> None:
@@ -449,7 +449,7 @@ def call(*words: str) -> Result:
 @pytest.mark.parametrize(
     ("old", "new", "said", "to_do"),
     [
-        ("n INT", "n DATE", "line 8, sources[0].schema: `n` was INT, is DATE: values that are there", OTHER),
+        ("n INT", "n DATE", "line 8, sources[0].schema: `n` was INT, is DATE: existing values", OTHER),
         ("n INT", "n STRING", "line 8, sources[0].schema: `n` was INT, is STRING: the values of", f"{ANEW}`"),
         ("[k], within", "[n], within", 'line 9, time.deduplicate_by: was ["k"], is ["n"]', f"{ANEW}`"),
         ("size: 1 hour", "size: 2 hours", 'windows[0].size: was "1 hour", is "2 hours": ', f"{ANEW} {BOTH_W}`"),

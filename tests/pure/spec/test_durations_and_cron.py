@@ -42,8 +42,8 @@ READ = {
 }
 REFUSED: list[tuple[str, str, list[object]]] = [
     ("bare number", "us, ms, s, min, h, d or their full names", [60, 60.5, "60", " 1.5 ", "-3", "+3"]),
-    ("whose length differs", "`5 seconds`", ["1 month", "2 months", "1 year", "3 years", "1 year 2 days"]),
-    ("whose length differs", "`5 seconds`", ["P1M", "P1Y", "P1Y2D"]),
+    ("which has no fixed length", "`5 seconds`", ["1 month", "2 months", "1 year", "3 years", "1 year 2 days"]),
+    ("which has no fixed length", "`5 seconds`", ["P1M", "P1Y", "P1Y2D"]),
     ("negative", "zero or more", ["-5 s", "-PT5M"]),
     ("not a duration", "`5 seconds`", ["", "soon", "s", "5 fortnights", "5 S", "1 Hour", "5s 3", "5 s and 3 ms"]),
     ("not a duration", "`5 seconds`", ["1,5 s", "P", "PT", "P1DT", "P1H", "PT5", "1:30", None, True, []]),
@@ -136,8 +136,8 @@ def test_common_texts_and_names_are_read_in_one_spelling(text: str) -> None:
     [
         ("* * * *", "which has 4 fields"),
         ("@reboot", "which has 1 fields"),
-        ("0 0 30 2 *", "a day that no year has"),
-        ("0 0 31 4,6 *", "a day that no year has"),
+        ("0 0 30 2 *", "a day that exists in no year"),
+        ("0 0 31 4,6 *", "a day that exists in no year"),
         ("5-1 * * * *", "`5-1` as the minute, which cannot be read"),
         ("*/0 * * * *", "`*/0` as the minute, which cannot be read"),
         ("* 24 * * *", "`24` as the hour, which cannot be read"),

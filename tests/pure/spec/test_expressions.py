@@ -52,11 +52,11 @@ REFUSED = [
     ("random", "_arrival_seq", ["shuffle(xs)", "base64(aes_encrypt(a, b))"]),
     ("random", "percentile(x, 0.5)", ["kll_sketch_get_n_bigint(kll_sketch_agg_bigint(n))"]),
     (
-        "cut into files",
+        "split into files",
         "_arrival_seq",
         ["monotonically_increasing_id()", "spark_partition_id()", "input_file_name()"],
     ),
-    ("cut into files", "_arrival_seq", ["input_file_block_start()", "input_file_block_length()"]),
+    ("split into files", "_arrival_seq", ["input_file_block_start()", "input_file_block_length()"]),
     ("who runs the pipeline", "as text", ["current_user", "current_user()", "user", "user()", "session_user"]),
     ("who runs the pipeline", "as text", ["current_database()", "version()"]),
     ("Tidemark cannot check", "Spark SQL", ["reflect('java.lang.System', 'nanoTime')", "java_method('a', 'b')"]),

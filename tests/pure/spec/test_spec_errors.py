@@ -282,7 +282,7 @@ OF_DELTA = [
     ({"start_version": 1, "start_timestamp": "2026-01-01"}, ".start_timestamp", "both say where to start"),
     ({"format": "csv"}, ".format", "unknown key `format`"),
     ({"settle": "5 s"}, ".settle", "unknown key `settle`"),
-    ({"path": "ftp://lake/t"}, ".path", "the URL of no store"),
+    ({"path": "ftp://lake/t"}, ".path", "which is not the URL of an object store"),
     ({"path": "bronze/*"}, ".path", "the folder of one Delta table"),
     ({"changes": "rows", "schema": "t STRING, _change_type STRING"}, ".schema", "adds"),
     ({"alignment": {"grup": "a"}}, ".alignment.grup", "did you mean `group`?"),
@@ -295,7 +295,7 @@ OF_KAFKA = [
     ({"topic_pattern": "o.*"}, ".topic_pattern", "both say what to read"),
     ({"topics": ["orders*"]}, ".topics[0]", "use `topic_pattern`"),
     ({"topics": ["a", "a"]}, ".topics[1]", "occurs twice"),
-    ({"topics": None, "topic_pattern": "("}, ".topic_pattern", "no regular expression"),
+    ({"topics": None, "topic_pattern": "("}, ".topic_pattern", "not a valid regular expression"),
     ({"format": "csv"}, ".format", "json or avro or raw"),
     ({"format": "avro"}, ".format", "needs `avro_schema`"),
     ({"avro_schema": "a.avsc"}, ".avro_schema", "has no effect with `format: json`"),
@@ -349,7 +349,7 @@ def test_a_password_in_the_file_is_refused_and_not_shown(name: str, value: str) 
 def test_a_variable_stands_for_nothing_but_a_secret(name: str) -> None:
     certificates = {"ssl.certificate.location": "a.pem", "ssl.key.location": "b.pem"}
     said = message(with_source(options={**LOGIN, **certificates, name: "${KAFKA_ID}"}))
-    assert f'options["{name}"]: found "${{KAFKA_ID}}": a variable of the environment in an option' in said
+    assert f'options["{name}"]: found "${{KAFKA_ID}}": an environment variable in an option' in said
 
 
 @pytest.mark.parametrize("address", ["me:hunter2@one:9092", "kafka://me:hunter2@one:9092", "two:1,hunter2@one:9092"])
@@ -361,7 +361,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(address: str) -> N
 
 def test_files_in_order_of_position_do_not_go_with_a_table() -> None:
     both = [{**SMALL["sources"][0], "order": "position"}, {**TABLE, "name": "other"}]
-    assert "position beside a Delta table" in message(changed("sources", both))
+    assert "position next to a Delta table" in message(changed("sources", both))
     assert len(parse(changed("sources", [SMALL["sources"][0], {**TABLE, "name": "other"}])).sources) == 2
 
 
@@ -461,7 +461,7 @@ def written(at: str, text: str) -> str:
         ("tags", "{team: no}", "tags.team: found `no`, which YAML reads as false"),
         ("windows.0.where", "on", "found `on`, which YAML reads as true"),
         ("windows.0.where", "~", "found `~`, which YAML reads as nothing"),
-        ("time.over", '"f(x, y)"', 'To do: write `["f(x, y)"]` for a list of one'),
+        ("time.over", '"f(x, y)"', 'To do: write `["f(x, y)"]` for a list with one entry'),
     ],
 )
 def test_what_yaml_reads_as_something_else_is_shown_as_it_is_written(at: str, text: str, told: str) -> None:
@@ -510,7 +510,7 @@ NO_TIME = yaml.safe_dump(changed("time", ...))
             f"{NO_TIME}time:\n  unit: second\n  unit: second\n",
             "time.unit: the key `unit` occurs twice, in lines 15 and 16",
         ),
-        (f"{yaml.safe_dump(SMALL)}outputs:\n", "small.yaml, line 16, outputs: nothing is written here"),
+        (f"{yaml.safe_dump(SMALL)}outputs:\n", "small.yaml, line 16, outputs: there is no value here"),
     ],
 )
 def test_yaml_that_is_no_mapping_of_keys_to_values_is_refused_with_the_line(text: str, fragment: str) -> None:
@@ -535,11 +535,21 @@ def test_merge_keys_cannot_grow_without_bound() -> None:
         ("`a=b` INT, x INT", {"x": "a_b"}, "holds '='", 'add `rename: {x: a_b, "a=b": a_b_2}`'),
         ("`a``b` INT", {}, "holds '`'", 'add `rename: {"a`b": a_b}`'),
         ("ts INT, `id.orig_h` STRING", {}, "'id.orig_h' holds '.'", "add `rename: {id.orig_h: id_orig_h}`"),
-        ("ts INT, id.orig_h STRING", {}, "no such name without backquotes", "`rename: {id.orig_h: id_orig_h}`"),
-        ("@timestamp STRING", {}, "`@timestamp`: DDL has no", '`rename: {"@timestamp": timestamp}`'),
+        (
+            "ts INT, id.orig_h STRING",
+            {},
+            "DDL allows such names only in backquotes",
+            "`rename: {id.orig_h: id_orig_h}`",
+        ),
+        (
+            "@timestamp STRING",
+            {},
+            "`@timestamp`: DDL allows such names only in backquotes",
+            '`rename: {"@timestamp": timestamp}`',
+        ),
         ("a INT, A INT", {}, "columns `a` and `A` have the same name", "rename: {name in the file"),
         ("a INT, b INT", {"b": "A"}, "columns `a` and `A` have the same name", "rename: {name in the file"),
-        ("magnitude INT", {"magnitud": "m"}, "`magnitud` is no column of `schema`", "did you mean `magnitude`?"),
+        ("magnitude INT", {"magnitud": "m"}, "`magnitud` is not a column of `schema`", "did you mean `magnitude`?"),
     ],
 )
 def test_a_name_that_no_table_can_have_is_refused_with_the_line_that_renames_it(

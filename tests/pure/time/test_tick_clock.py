@@ -82,7 +82,7 @@ def test_a_segment_is_not_taken_on_once_another_run_has_committed_since_it_was_c
     segment = next_segment(workspace, None, flush=False)
     assert segment == LogSegment(0, 1, flushes=False)
     workspace.batches.commit(pending, {"records": 1}, {}, SEEN)
-    with pytest.raises(BusyError, match="Another run has committed batch 1 meanwhile"):
+    with pytest.raises(BusyError, match="Another run has committed batch 1 in the meantime"):
         take_on(workspace, segment, "run")
 
 
@@ -91,7 +91,7 @@ def test_a_tick_is_not_taken_on_once_another_run_has_read_more_input(tmp_path: P
     tick = next_segment(workspace, None, flush=False, tick_us=7)
     assert tick.tick_us == 7
     commit(workspace, "ingest", {})
-    with pytest.raises(BusyError, match="Another run has committed batch 1 meanwhile"):
+    with pytest.raises(BusyError, match="Another run has committed batch 1 in the meantime"):
         take_on(workspace, tick, "run")
 
 
@@ -117,7 +117,7 @@ def test_a_tick_stands_behind_the_log_when_all_input_is_read_and_the_clock_has_g
         (SPEC.replace(", LIVE", ""), "source `tills` has an `arrival_time` without `live: true`"),
         (
             SPEC.replace(", arrival_time: t, LIVE", "").replace(", emit: {every: 1 s}", ""),
-            "no rule of the spec follows the clock alone",
+            "no rule of the spec depends on the clock alone",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_what_is_lost_of_a_table_is_named_and_nothing_is_written(kept: Path, tmp
             done = command(base, "meter", word)
             assert done.exit_code == 1, (lose, word, done.output)
             assert f"meter/{table}" in done.output, (lose, word, done.output)
-            remedy = "To do: make the table anew from the log with `tidemark rebuild SPEC`"
+            remedy = "To do: rebuild the table from the log with `tidemark rebuild SPEC`"
             remedy = "restore " if table in OF_THE_LOG else remedy
             assert remedy in done.output, (lose, word, done.output)
             assert ("tidemark rebuild" in done.output) == (table not in OF_THE_LOG)

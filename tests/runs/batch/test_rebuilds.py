@@ -1,4 +1,4 @@
-"""Pipelines whose tables are made anew from the log: after a change of the spec, and where tables were lost."""
+"""Pipelines whose tables are rebuilt from the log: after a change of the spec, and where tables were lost."""
 
 import json
 import shutil
@@ -54,7 +54,7 @@ def test_after_a_change_that_needs_the_past_the_tables_are_those_of_a_new_pipeli
         made = changed(made, "size: 1 minute", "size: 30 s")
         done = rebuild(made, "--reason", "half a minute is enough")
         assert done.exit_code == 0, done.output
-        assert "meter: made anew from the 60 records of the log, as batch " in done.output
+        assert "meter: rebuilt from the 60 records of the log, as batch " in done.output
         fresh = assert_as_new(made, instance)
         assert_tables_equal_the_oracle(made[1].warehouse, made[0].spec)
         land(tmp_path / "in_meter", 50, seed=4, prefix="b")
@@ -257,7 +257,7 @@ def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_a
     before = consistent(made[1].warehouse, "meter")
     refused = rebuild(changed(made, "v INT", "v DATE"))
     assert refused.exit_code == 2, refused.output
-    assert "`v` was INT, is DATE: values that are there may not fit" in refused.output
+    assert "`v` was INT, is DATE: existing values may not fit" in refused.output
     made = changed(made, "v DATE", "v INT")
 
     def stop(*_: object) -> None:

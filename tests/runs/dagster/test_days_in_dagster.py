@@ -290,7 +290,7 @@ def test_an_instance_without_the_list_is_given_it_by_the_first_look_and_a_day_th
         failed = job.execute_in_process(
             instance=new, asset_selection=[HOURLY], tags=tags, partition_key="soon", raise_on_error=False
         )
-        assert "The partition `soon` is no day" in str(failed.all_events)
+        assert "The partition `soon` is not a day" in str(failed.all_events)
 
 
 @pytest.mark.long

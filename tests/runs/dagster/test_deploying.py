@@ -166,4 +166,4 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "events").write_text("")
     done = CliRunner().invoke(main, ["init", str(tmp_path / "events")], catch_exceptions=False)
     assert done.exit_code == 1
-    assert f"{tmp_path}/events/specs cannot be made: Not a directory" in done.output
+    assert f"{tmp_path}/events/specs cannot be created: Not a directory" in done.output

@@ -215,7 +215,7 @@ def test_a_run_whose_process_is_gone_is_ended_by_the_sensor_which_then_launches(
         said = reason(sensor.tick(instance))
         assert f"run {run.run_id} is over: process {dead.pid} on {dead.host} is gone" in said
         assert f"run {other.run_id} is over" in said
-        assert f"run {run.run_id} did not finish it: it is tried anew at " in said
+        assert f"run {run.run_id} did not finish it: it is retried at " in said
         assert {one.status for one in instance.get_runs()} == {DagsterRunStatus.FAILURE}
         clock.advance(timedelta(minutes=1))
         request_after = decide(look(workspace), workspace, job_name(file), instance)
@@ -251,7 +251,7 @@ def test_the_tags_of_a_run_that_failed_say_nothing_of_the_run_that_repeats_it(tm
         asked = request(sensor_of(made).tick(instance))
         tags = {**asked.tags, PROCESS_TAG: dead_process().text, FAILURE_TAG: LASTING}
         failed = instance.add_run(DagsterRun(job_name="twice_live", tags=tags, status=DagsterRunStatus.FAILURE))
-        assert "would again" in reason(sensor_of(made).tick(instance))
+        assert "would fail again" in reason(sensor_of(made).tick(instance))
         repeated = DagsterRun(
             job_name="twice_live",
             tags=tags,
@@ -262,7 +262,7 @@ def test_the_tags_of_a_run_that_failed_say_nothing_of_the_run_that_repeats_it(tm
         instance.add_run(repeated)
         assert end_dead_runs(workspace, "twice_live", instance) == []
         instance.report_run_failed(repeated)
-        assert "it is tried anew at" in reason(sensor_of(made).tick(instance))
+        assert "it is retried at" in reason(sensor_of(made).tick(instance))
 
 
 def test_the_cron_schedule_skips_when_nothing_is_new_and_says_what_it_looked_at(tmp_path: Path) -> None:
@@ -317,7 +317,7 @@ def test_bad_input_fails_at_once_and_is_not_tried_again_until_it_changes(spark: 
         told = instance.get_run_by_id(run.run_id)
         assert told is not None
         assert told.tags[FAILURE_TAG] == LASTING
-        assert "tried anew when the input or the spec changes" in reason(sensor.tick(instance))
+        assert "it is retried when the input or the spec changes" in reason(sensor.tick(instance))
         mended = request(sensor_of(made).tick(instance))
         assert mended.tags[WORK_TAG] != asked.tags[WORK_TAG]
 

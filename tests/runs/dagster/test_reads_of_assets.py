@@ -137,15 +137,15 @@ def test_time_partitions_of_a_project_get_the_rows_of_their_time(
 @pytest.mark.parametrize(
     ("partitions", "key", "table", "said"),
     [
-        (dg.StaticPartitionsDefinition(["emea"]), "emea", PER_MINUTE, "The partition `emea` is no day"),
-        (DAYS, "every day", PER_MINUTE, "The partition `every day` is no day"),
+        (dg.StaticPartitionsDefinition(["emea"]), "emea", PER_MINUTE, "The partition `emea` is not a day"),
+        (DAYS, "every day", PER_MINUTE, "The partition `every day` is not a day"),
         (DAYS, "2026-03-29", "dead_letters", "The rows of dead_letters belong to no day"),
         (dg.StaticPartitionsDefinition(["2011-12-30"]), "2011-12-30", PER_MINUTE, "Pacific/Apia had no 2011-12-30"),
         (
             _DAILY,
             "2026-10-25",
             PER_MINUTE,
-            "2026-10-25 is a day of UTC, and the days of the pipeline are of Pacific/A",
+            "2026-10-25 is a day in UTC, but the days of the pipeline are in Pacific/A",
         ),
         (None, None, "windows/by_our", "Pipeline shop has no table windows/by_our as of batch 1"),
     ],

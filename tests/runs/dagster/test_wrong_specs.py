@@ -108,7 +108,7 @@ def test_good_specs_are_loaded_and_wrong_ones_are_assets_whose_check_fails_with_
     (specs / "a.yaml").unlink()
     said, _ = told(made, cursor)
     assert said.keys() == {"twin/a_yaml", "twin/b_yaml"}
-    assert "True: It is right now: reload the code location" in said["twin/b_yaml"]
+    assert "True: The spec is valid now: reload the code location" in said["twin/b_yaml"]
     assert "twin/raw_events" in groups(located())["twin"]
 
 

@@ -241,9 +241,9 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
         in failed.stderr
     )
     assert "check conservation failed." in failed.stderr
-    assert 'take it as it is with `tidemark accept SPEC 1 --reason "…"`' in failed.stderr
+    assert 'accept it as it is with `tidemark accept SPEC 1 --reason "…"`' in failed.stderr
     workspace = Workspace(file, settings.warehouse)
-    assert workspace.progress.processed_end() == 0, "readers stay at the last commit"
+    assert workspace.progress.processed_end() == 0, "readers still see the last commit"
     assert workspace.base()["ordered_events"] == 0
 
     status = command("status", file.path, "--warehouse", settings.warehouse).stdout
@@ -251,7 +251,7 @@ def test_a_batch_with_a_failed_check_waits_until_an_operator_accepts_it(
     assert "`tidemark accept SPEC 1 --reason …` takes it as it is" in status
 
     other = command("accept", file.path, 7, "--reason", "no such batch", "--warehouse", settings.warehouse)
-    assert (other.exit_code, "batch 1 waits for its commit, not batch 7" in other.stderr) == (1, True)
+    assert (other.exit_code, "batch 1 is waiting to be committed, not batch 7" in other.stderr) == (1, True)
 
     taken = command("accept", file.path, 1, "--reason", "seen with the shop", "--warehouse", settings.warehouse)
     assert taken.exit_code == 0, taken.stderr

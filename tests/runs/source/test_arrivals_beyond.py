@@ -108,8 +108,8 @@ def test_what_is_dated_ahead_of_the_machine_is_named(spark: SparkSession, tmp_pa
         os.utime(tmp_path / "aged" / name, (second, second))
     done = command(tmp_path, "ahead")
     assert done.exit_code == 1
-    assert "aged/ahead: the file is dated 2099-01-01 00:00:00 UTC, " in done.output
-    assert "date it anew with `touch`" in done.output
+    assert "aged/ahead: the modification time of the file is 2099-01-01 00:00:00 UTC, " in done.output
+    assert "set its time with `touch`" in done.output
     assert (
         "record 2 (source stamped, b, record 1 of it) has the arrival time 2099-01-01 00:00:01 UTC, " in done.output
     )

@@ -76,7 +76,7 @@ def test_an_error_of_a_stage_that_nobody_expected_names_its_kind_and_with_verbos
         done = tidemark(folder)
         told = CliRunner().invoke(main, ["run", "tills.yaml", "--verbose"], catch_exceptions=False).stderr
     assert done.exit_code == 1
-    said = "Unexpected AssertionError\nExpected: no error of the program itself; readers stay at the last commit\n"
+    said = "Unexpected AssertionError\nExpected: no error in the program itself; readers still see the last commit\n"
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert re.search(r"test_bad_input\.py.*in broken(.|\n)*Unexpected AssertionError", told), told
@@ -144,12 +144,12 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
     done = CliRunner().invoke(main, ["run", "tills.yaml"], catch_exceptions=False)
     assert done.exit_code == 1
     assert records(folder) == 4
-    assert "tills: 14 file(s) held back, everything else was processed." in done.stderr
+    assert "tills: 14 file(s) held back; everything else was processed." in done.stderr
     said = {
         "utf16.csv": "this is text in UTF-16",
         "no_mark.json": "this is text in UTF-16",
         "missing.csv": "column `v` is missing from the header: at",
-        "doubled.csv.gz": "column `at` is more than once in the header: at, v, at",
+        "doubled.csv.gz": "column `at` occurs more than once in the header: at, v, at",
         "broken.csv.gz": "the archive is damaged or truncated",
         "bare.csv": "column `at` is missing from the header: 2026-01-01T00:00:00Z, 1",
         "random.csv": "this is binary, not text",

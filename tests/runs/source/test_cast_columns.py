@@ -64,11 +64,11 @@ def test_values_are_cast_and_all_is_as_in_a_pipeline_that_had_the_types_from_the
         assert (refused.exit_code, f"`tidemark rebuild {made[0].path}`" in refused.output) == (2, True), (
             refused.output
         )
-        assert "`v` was STRING, is INT: the values of the log are cast" in refused.output
+        assert "`v` was STRING, is INT: the values in the log are cast" in refused.output
         with monkeypatch.context() as patched:
             patched.setattr(switch, "end_tables", _dies)
             assert rebuild(made).exit_code == STOPPED
-        assert committed(made, "raw_events") == before, "readers stay at the last commit"
+        assert committed(made, "raw_events") == before, "readers still see the last commit"
         done = rebuild(made, "--to-spec")
         assert done.exit_code == 0, done.output
         fresh = assert_as_new(made, instance)

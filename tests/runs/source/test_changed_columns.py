@@ -139,7 +139,7 @@ def test_what_cannot_go_on_is_refused_before_anything_is_written(
     made = begun(tmp_path, instance)
     for schema, said in (
         (FIRST.replace("v INT", "v STRING"), "`v` was INT, is STRING"),
-        (LATER.replace("k STRING", "K STRING"), "the tables have it as `k`"),
+        (LATER.replace("k STRING", "K STRING"), "the tables call it `k`"),
     ):
         with pytest.raises(SpecError, match=said):
             go(write(tmp_path, "kept", schema), instance)

@@ -53,7 +53,7 @@ def test_what_a_source_leaves_behind_is_told(spark: SparkSession, tmp_path: Path
     (tmp_path / "other").mkdir()
     with DagsterInstance.ephemeral() as instance:
         go(made(tmp_path, LINES + OTHER), instance)
-        with pytest.raises(SpecError, match="its splits hold the watermark: leave it in"):
+        with pytest.raises(SpecError, match="its splits hold the watermark: keep it"):
             go(made(tmp_path, LINES), instance)
         with pytest.raises(SpecError, match="it would read again what `other` has read: write `was: other`"):
             go(made(tmp_path, LINES + OTHER.replace("name: other", "name: another")), instance)

@@ -237,7 +237,10 @@ def test_a_column_that_the_table_renames_is_found_under_each_of_its_names(
     spark.sql(f"ALTER TABLE delta.`{table}` ADD COLUMN old INT")
     spark.sql(f"INSERT INTO delta.`{table}` VALUES ('e', '2026-01-01T00:00:00Z', NULL, 'a', 3, 4)")
     ran = command(tmp_path, "x")
-    assert (ran.exit_code, "`old` and `worth` are one column, and both in the table" in ran.output) == (1, True)
+    assert (ran.exit_code, "`old` and `worth` are the same column, and both are in the table" in ran.output) == (
+        1,
+        True,
+    )
 
 
 @pytest.mark.long

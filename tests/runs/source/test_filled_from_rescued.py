@@ -128,7 +128,7 @@ def test_a_rebuild_gives_added_columns_the_past_that_a_fresh_pipeline_has(
         effects = [one["effect"] for one in json.loads(planned)["changes"]]
         fills = "`tidemark rebuild SPEC` fills them from `_rescued`"
         assert f"null in the records before; {fills}" in effects
-        wider = "the rows before get the wider type, with the values that they have"
+        wider = "existing rows get the wider type and keep their values"
         assert (f"{wider}; fields that they lack are null; {fills}" in effects) == (form != "csv")
         write(tmp_path / "in" / f"b.{form}", records(50, 30, rng))
         done = rebuild(made, "--to-spec")

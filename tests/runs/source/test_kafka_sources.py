@@ -334,7 +334,7 @@ def test_values_are_read_as_avro_and_as_bytes(spark: SparkSession, topic: MakeTo
     twice = {**avro, "fields": [*avro["fields"], {"name": "MORE", "type": "int", "default": 0}]}
     (tmp_path / "order.avsc").write_text(json.dumps(twice))
     orders.write([{"value": values[0], "partition": 0}])
-    assert "order.avsc: column `more` is more than once (in any case)" in command(tmp_path, "avro", "run").output
+    assert "order.avsc: column `more` occurs more than once (in any case)" in command(tmp_path, "avro", "run").output
     file, _ = made(tmp_path, "raw", orders, schema="v BINARY")
     spec = file.path.read_text().replace("format: json", "format: raw").replace("group_by: [k]", "")
     spec = spec.replace(", total: sum(v), seen: array_sort(collect_set(id))", "")

@@ -254,7 +254,9 @@ def test_a_name_may_change_again_and_come_back_but_never_be_of_another_source(
         assert state is not None
         assert accounts.sources(state) == [accounts.SourceInput("d", 2, 20)]
         for other in (named("a", folder="in_slow"), named("b", was="x", folder="in_slow")):
-            with pytest.raises(SpecError, match=r"`d` was called `[ab]` before, and the log has that name"):
+            with pytest.raises(
+                SpecError, match=r"`d` was called `[ab]` before, and its records in the log have that name"
+            ):
                 go(plain(named("d"), other), instance)
         go(plain(named("d"), named("e", folder="in_slow")), instance)
 

@@ -190,7 +190,7 @@ def test_a_log_with_bytes_as_splits_which_earlier_versions_took_is_judged_as_by_
     for name in ("texts", "bytes"):
         land(tmp_path / f"in_{name}", 30, seed=71)
     go(by_text)
-    with pytest.raises(SpecError, match=r"sources\[0\].split: .* has the type BINARY, which has no plain text"):
+    with pytest.raises(SpecError, match=r"sources\[0\].split: .* has the type BINARY, which has no plain text form"):
         go(by_bytes)
     monkeypatch.setattr(spec_check, "text_problem", lambda _kind, _text: None)
     monkeypatch.setattr(records, "text_of", lambda _records, split: f"CAST({split} AS STRING)")

@@ -1,4 +1,4 @@
-"""`tidemark backfill`: days computed anew equal the live ones, and new aggregates reach the past."""
+"""`tidemark backfill`: days recomputed equal the live ones, and new aggregates reach the past."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_recomputed_days_equal_the_live_ones_and_new_aggregates_reach_the_past_a
         live = results(spark, made, "seen").localCheckpoint()
         done = backfill(file, settings, "--from", "2026-01-01", "--to", "2026-01-02")
         assert done.exit_code == 0, done.stderr
-        said = "daily: 2026-01-01 to 2026-01-02, 2 days computed anew, as batch 2\n  windows/per_minute"
+        said = "daily: 2026-01-01 to 2026-01-02, 2 days recomputed, as batch 2\n  windows/per_minute"
         assert done.stdout.startswith(said)
         assert_same(results(spark, made, "seen"), live)
         assert_each_day_has_its_own_row_count(live, tmp_path / "home")
@@ -124,7 +124,7 @@ def test_a_day_that_a_zone_skipped_leaves_the_rows_of_the_days_beside_it(
     assert "Pacific/Apia had no 2011-12-30" in skipped.stderr
     done = backfill(file, settings, "--from", "2011-12-29", "--to", "2011-12-30")
     assert (done.exit_code, batches()[10]) == (0, live[10])
-    assert "2011-12-29 to 2011-12-29, 1 day computed anew" in done.stdout
+    assert "2011-12-29 to 2011-12-29, 1 day recomputed" in done.stdout
     assert batches()[9] > live[9]
     with DagsterInstance.from_config(str(tmp_path / "home")) as instance:
         assert list(instance.get_dynamic_partitions("samoa/windows/hours")) == ["2011-12-29", "2011-12-31"]

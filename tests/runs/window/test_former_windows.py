@@ -90,7 +90,7 @@ def test_a_run_that_dies_while_it_renames_is_repeated_by_the_next(
                 _dies(patched, at)
                 with pytest.raises(Exception, match="dies here"):
                     go(made, instance)
-            assert committed(made, "dead_letters") == before, "readers stay at the last commit"
+            assert committed(made, "dead_letters") == before, "readers still see the last commit"
         go(made, instance)
         assert_as_new(made, instance)
 
@@ -151,7 +151,7 @@ def test_a_window_that_is_gone_is_marked_keeps_its_table_until_it_is_dropped_and
         go(made, instance)
         opened = workspace_of(made).lake.opened.take("windows/visits")
         assert opened.metadata().description == "Ended: shifts has no window visits any more"
-        assert "windows/visits: the spec has no such window any more" in asked(made, "status").output
+        assert "windows/visits: no longer in the spec" in asked(made, "status").output
         assert "one of visits" in rebuild(made, "--drop", "visit").output
         with monkeypatch.context() as patched:
             patched.setattr(switch, "remove_tree", dies)

@@ -1,4 +1,4 @@
-"""Single windows that are made anew from the log: with what was changed, added, or lost; the others stay."""
+"""Single windows that are rebuilt from the log: with what was changed, added, or lost; the others stay."""
 
 import shutil
 from collections.abc import Mapping

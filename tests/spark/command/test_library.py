@@ -158,9 +158,9 @@ def test_the_clock_and_periods_go_by_arrival(events: DataFrame) -> None:
         ({"time": {"timestamp_by": "at", "lat": {}}}, tm.SpecError, "did you mean `late`?"),
         ({"time": {"timestamp_by": "at", "unit": None}}, tm.SpecError, "a key has the value None"),
         ({"arrival_time": "now()"}, tm.SpecError, "arrival_time: "),
-        ({"arrival_time": "camee"}, tm.SpecError, "arrival_time: `camee` is no column here"),
+        ({"arrival_time": "camee"}, tm.SpecError, "arrival_time: `camee` is not a column here"),
         ({"arrival_time": None}, tm.InputError, "the events have no order of arrival"),
-        ({"column": ("_watermark", "at")}, tm.InputError, "`_watermark`, a name that Tidemark reserves"),
+        ({"column": ("_watermark", "at")}, tm.InputError, "`_watermark`, a name that is reserved by Tidemark"),
         ({"column": ("_arrival_seq", "id")}, tm.InputError, "`_arrival_seq` is STRING"),
         ({"column": ("_arrival_time", "timestamp(came)")}, tm.InputError, "`arrival_time` is 'came' as well"),
     ],
@@ -180,7 +180,7 @@ def test_what_stands_in_the_way_is_said_with_a_remedy(
 def test_a_text_that_would_be_taken_for_a_time_is_refused(spark: SparkSession) -> None:
     """Spark would complete `08:00:00` with the day of the machine."""
     events = spark.createDataFrame([("2026-01-01 12:00:00", "08:00:00")], "at STRING, opened STRING")
-    said = "takes the text `opened` for a time without saying so"
+    said = "implicitly reads the text `opened` as a time"
     with pytest.raises(SpecError, match=f"time: .* {said}"):
         tm.adjust(events, {"timestamp_by": "at", "over": ["opened < timestamp_millis(1)"]}, arrival_time="at")
     judged = tm.adjust(events, {"timestamp_by": "at", "end_of_input": "flush"}, arrival_time="at")

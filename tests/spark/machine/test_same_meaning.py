@@ -121,7 +121,7 @@ def in_locale(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[S
 @pytest.mark.parametrize("in_locale", ["tr-TR", "az", "lt", "el-GR", "hy", "ar-EG", "th-u-nu-thai"], indirect=True)
 def test_a_session_in_the_locale_of_a_language_with_other_texts_is_refused(in_locale: SparkSession) -> None:
     for check in (check_session, of_machine.settle):
-        with pytest.raises(TidemarkError, match="has the locale of another language") as refused:
+        with pytest.raises(TidemarkError, match="runs in the locale of another language") as refused:
             check(in_locale)
         assert "-Duser.language=en -Duser.country=US" in str(refused.value)
 

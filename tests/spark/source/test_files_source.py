@@ -343,7 +343,7 @@ def test_a_wanted_column_that_no_header_names_is_an_error_that_helps(tmp_path: P
     assert error.remedy == "did you mean `Mag`?"
     land(file, "mag,net,mag\n")
     [error] = held_back(source("mag DOUBLE", options={"header": True}), tmp_path)
-    assert "is more than once in the header" in error.found
+    assert "occurs more than once in the header" in error.found
 
 
 def test_csv_lines_that_do_not_fit_are_malformed_and_no_other(spark: SparkSession, tmp_path: Path) -> None:
@@ -565,7 +565,7 @@ def test_a_parquet_file_with_names_that_spark_takes_for_one_is_an_error_where_th
     file = land(tmp_path / "in" / "x.parquet", b"")
     lists = pa.ListArray.from_arrays(pa.array([0, 1]), inner)
     for column, kept, said in (
-        (inner, False, "`s.a` is more than once (in any case) in the file"),
+        (inner, False, "`s.a` occurs more than once (in any case) in the file"),
         (lists, True, "`s` has the type ARRAY<STRUCT<a: BIGINT, A: BIGINT>>, whose values cannot be kept"),
     ):
         pq.write_table(pa.table({"n": one, "s": column}), file)
@@ -575,7 +575,7 @@ def test_a_parquet_file_with_names_that_spark_takes_for_one_is_an_error_where_th
         assert f"{file}: column {said}" in str(caught.value)
     pq.write_table(pa.table([one, one, one], names=["n", "zz", "ZZ"]), file)
     [error] = held_back(source("n BIGINT", format="parquet", keep_unknown=True), tmp_path)
-    assert error.found == f"{file}: column `zz` is more than once (in any case) in the file, which has: n, zz, ZZ"
+    assert error.found == f"{file}: column `zz` occurs more than once (in any case) in the file, which has: n, zz, ZZ"
     assert payload(read(spark, source("n BIGINT", format="parquet"), tmp_path)) == {1: (1,)}
 
 

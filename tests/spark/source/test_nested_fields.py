@@ -56,7 +56,7 @@ READ: Mapping[str, tuple[Any, Any, Any, Any]] = {
 HELD: Mapping[str, tuple[Any, str]] = {
     "a field less": (struct(lat=pa.float64()), "`loc.lon` is missing from"),
     "another case": (struct(Lat=pa.float64(), lon=pa.float64()), "did you mean `Lat`?"),
-    "twice": (pa.struct([*PLACE, ("LAT", pa.float64())]), "`loc.lat` is more than once (in any case) in"),
+    "twice": (pa.struct([*PLACE, ("LAT", pa.float64())]), "`loc.lat` occurs more than once (in any case) in"),
     "a text": (struct(lat=pa.string(), lon=pa.float64()), "`loc.lat` has the type STRING"),
     "too many digits": (struct(lat=pa.int64(), lon=pa.float64()), "`loc.lat` has the type BIGINT"),
     "no struct": (pa.float64(), "`loc` has the type DOUBLE"),

@@ -132,4 +132,7 @@ def test_validate_names_the_line_of_a_time_of_day_and_what_to_write(shifts: Path
     said = done.stderr.replace("\n", " ")
     assert "line 9, windows[0].where: '08:00' is a time of day" in said
     assert "date_format(x, 'HH:mm') >= '08:00'" in said
-    assert "line 12, windows[0].aggregates.late: `count_if(opened > at)` takes the text `at` for a time" in said
+    assert (
+        "line 12, windows[0].aggregates.late: `count_if(opened > at)` implicitly reads the text `at` as a time"
+        in said
+    )
