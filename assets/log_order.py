@@ -76,11 +76,11 @@ class Records:
 
     @cached_property
     def are_new(self) -> NDArray[np.bool_]:
-        """Whether a record is new, and takes no other one's place."""
+        """A flag for each record: it is new, and takes no other one's place."""
         return self.place == NONE if len(self.place) else np.ones(len(self), bool)
 
     def in_order(self, *, by_arrival: bool, from_us: int | None) -> Places:
-        """Return the places of the records in the order of the log, without those that arrived before an instant.
+        """Return the places of the records in the order of the log, without the ones that arrived before an instant.
 
         Where tables are read, the time of the version comes first, then the place that a record takes. Then they are
         in the order of arrival, untimed ones last, if the spec says so, and then by file and place there. Two sources
@@ -117,7 +117,7 @@ class NumberedLog:
 
     Attributes:
         records: All that were read.
-        order: The places of those that enter the log, in its order.
+        order: The places of the ones that enter the log, in its order.
         first_seq: The `_arrival_seq` of the first.
         before_us: The clock of the log before them; None for none.
     """

@@ -91,7 +91,7 @@ class _Events:
 
     @cached_property
     def are_out(self) -> Flags:
-        """Whether an event is released in the sequence of its timeline."""
+        """A flag for each event: it is released in the sequence of its timeline."""
         in_sequence = self.are_accepted & ~self.are_kept
         if self.batch.flushes:
             return np.asarray(in_sequence)
@@ -100,7 +100,7 @@ class _Events:
 
     @cached_property
     def are_held(self) -> Flags:
-        """Whether an event stays held."""
+        """A flag for each event: it stays held."""
         return np.asarray(self.are_accepted & ~self.are_kept & ~self.are_out)
 
     def release_seqs(self) -> Array:
@@ -130,7 +130,7 @@ class _Events:
 
     @contextmanager
     def lying(self) -> Iterator["_Lying"]:
-        """Give the events as they lie: those held before in their table, the records in the log.
+        """Yield the events as they lie: the ones held before in their table, the records in the log.
 
         Where the log is not as it is stored, Spark computes its records.
         """
@@ -195,7 +195,7 @@ class _Lying(NamedTuple):
     """Events as they lie.
 
     Attributes:
-        parts: Their rows: those that were held before, then the records of the batch.
+        parts: Their rows: the ones that were held before, then the records of the batch.
         places: The place of each event among these rows; None where it is its own.
     """
 

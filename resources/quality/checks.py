@@ -38,7 +38,7 @@ class Expectation:
 
     @property
     def sentence(self) -> str:
-        """What holds, as a sentence that stands alone."""
+        """The statement that holds, as a sentence of its own."""
         return f"{self.holds[0].upper()}{self.holds[1:]}."
 
 

@@ -219,7 +219,7 @@ def test_restore_brings_back_exactly_what_a_version_held(lake: Lake) -> None:
 def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_the_same(
     lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    """With `most` 3 the appended rows are few, and those that stay get a file of their own."""
+    """With `most` 3 the appended rows are few, and the ones that stay get a file of their own."""
     for module in (lake_module, aside):
         monkeypatch.setattr(module, "FEW_ROWS", most)
     first = lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, are_few=True)
