@@ -166,7 +166,7 @@ _FIELDS: Mapping[str, _Field] = {
     MODIFIED: (pa.timestamp("us", "UTC"), "TIMESTAMP", lambda record: _instant_us(*record.timestamp())),
     _STAMPED: (pa.string(), "STRING", lambda record: (None, "CreateTime", "LogAppendTime")[record.timestamp()[0]]),
 }
-"""What the copy has of a record: the type in Arrow and in Spark, and the value."""
+"""Columns of the copy: the type in Arrow and in Spark, and the value of a record."""
 _ON_DEMAND: Mapping[str, Sequence[str]] = {"key": [_KEY], "headers": [_HEADERS, _UNNAMED]}
 
 
@@ -216,7 +216,7 @@ def _pieces(records: Iterable["Message"]) -> Iterator[list["Message"]]:
 
 
 def _headers_of(record: "Message") -> Sequence[tuple[str, bytes | None]] | None:
-    """Return the headers of a record; None if the client cannot give them, as the name of one is not UTF-8."""
+    """Return the headers of a record; None if the client cannot decode them, as the name of one is not UTF-8."""
     try:
         return cast("Sequence[tuple[str, bytes | None]]", record.headers() or ())
     except UnicodeDecodeError:
