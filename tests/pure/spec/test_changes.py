@@ -345,7 +345,7 @@ def test_a_source_with_another_name_goes_on_and_what_else_it_changes_is_told_of_
 
 def test_a_source_under_another_name_without_its_former_one_is_told_to_say_it() -> None:
     [new, _] = changes(("name: tills", "name: counters"))
-    assert (new.meaning, new.effect[-44:]) == (REFUSED, "read: write `was: tills` next to the new name")
+    assert (new.meaning, new.effect[-45:]) == (REFUSED, "read: write `was: tills` next to the new name")
     [typo, _] = changes(("name: tills", "name: counters\n    was: till"))
     assert (typo.path, typo.meaning) == ("sources[counters]", REFUSED)
 
@@ -450,7 +450,7 @@ def call(*words: str) -> Result:
     ("old", "new", "said", "to_do"),
     [
         ("n INT", "n DATE", "line 8, sources[0].schema: `n` was INT, is DATE: existing values", OTHER),
-        ("n INT", "n STRING", "line 8, sources[0].schema: `n` was INT, is STRING: the values of", f"{ANEW}`"),
+        ("n INT", "n STRING", "line 8, sources[0].schema: `n` was INT, is STRING: the values in", f"{ANEW}`"),
         ("[k], within", "[n], within", 'line 9, time.deduplicate_by: was ["k"], is ["n"]', f"{ANEW}`"),
         ("size: 1 hour", "size: 2 hours", 'windows[0].size: was "1 hour", is "2 hours": ', f"{ANEW} {BOTH_W}`"),
         (

@@ -87,7 +87,7 @@ def test_what_is_no_function_of_the_record_is_refused_with_another_way(
 @pytest.mark.parametrize("expression", ["(a", "a)", "'a", '"a', "`a", "a /* b", "[a)", "a /* /* b */"])
 def test_an_expression_that_is_not_whole_is_refused(expression: str) -> None:
     [problem] = determinism_problems(expression)
-    assert "not whole" in problem.found
+    assert "is incomplete" in problem.found
 
 
 def test_a_column_called_user_hides_the_function_but_not_its_call() -> None:
