@@ -36,6 +36,7 @@ from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, Counts, IngestInput, Plan
 from tidemark.resources.batches.position import Position
+from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_US, MOVED, Outcomes, counts_by_window
@@ -137,8 +138,9 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     if reasons:
         rows = batch.outcome.dead_letters(payload_of(batch.workspace).names, of_windows_alone=alone)
         rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
-        # Files of a full size, in a large batch: few rows of each task.
-        batch.append(tables.DEAD_LETTERS, rows.hint("rebalance"), grows=True)
+        # One file, or files of a full size; not one task, which would go through all records of a large batch.
+        few = batch.is_moderate and reasons.total() <= FEW_ROWS
+        batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), grows=True, are_few=few)
     return reasons
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -52,7 +51,6 @@ class Outcomes:
         moved: Which of MOVED did so to an accepted event, bit by bit.
         source: The place of its source in `sources`; their number for another source.
         sources: The names of the sources of the spec.
-        timelines: The timelines, in the order of their numbers in `items`.
     """
 
     items: Items
@@ -63,7 +61,6 @@ class Outcomes:
     moved: Array
     source: Array
     sources: tuple[str, ...]
-    timelines: pa.Array
 
     @staticmethod
     def of(judged: Adjusted) -> "Outcomes":
@@ -87,7 +84,6 @@ class Outcomes:
             moved=codes[MOVED_BY],
             source=codes[SOURCE_PLACE],
             sources=tuple(source.name for source in judged.rules.sources),
-            timelines=log.names,
         )
 
     def __len__(self) -> int:
@@ -132,13 +128,6 @@ class Outcomes:
         found[self.behind["item"] - self.place.start] = self.behind["watermark"]
         return found
 
-    def watermarks_of(self, items: Array) -> Array:
-        """Return the watermark that each of some items found, if it is an event out of order; else NONE."""
-        behind = self.behind["item"]
-        at = np.searchsorted(behind, items)
-        found = np.append(self.behind["watermark"], NONE)[at]
-        return np.where(np.append(behind, -1)[at] == items, found, NONE)
-
     def _instants(self, name: str) -> Array:
         known = self.instants.get(name)
         return np.full(len(self), NONE) if known is None else self._of_items(known)
@@ -158,9 +147,9 @@ class Outcomes:
 
     @property
     def final(self) -> Array:
-        """`_timestamp` of accepted events; any number of a record that is refused."""
-        t, is_moved = self._of_items(self.items.t), self.moved & (1 << MOVED.index("out_of_order")) != 0
-        return np.where(is_moved, self.watermark, t) if is_moved.any() else t
+        """`_timestamp` of accepted events."""
+        is_moved = self.moved & (1 << MOVED.index("out_of_order")) != 0
+        return np.where(is_moved, self.watermark, self.t)
 
     def moved_by_source(self) -> dict[tuple[str, str], int]:
         """Count the accepted events of each source by what moved them, or kept them out of order."""

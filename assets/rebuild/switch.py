@@ -291,7 +291,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
         if has_marks(table) and workspace.lake.row_count(table, workspace.base_of(table)):
             rows = live_events(workspace, table)
             rows = rows.withColumn(mark, F.transform(mark, lambda name: c.named(name, now)))
-            BatchWriter(workspace, plan).replace(table, rows, where=())
+            BatchWriter(workspace, plan).replace(table, rows, where=(), are_few=True)
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
@@ -307,7 +307,7 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
             detail = F.regexp_replace(detail, f"(?s)^({before}){old}({behind})", f"$1{new}$2")
     window = c.named("window_name", {old: new for new, old in names.items()})
     renamed_letters = letters.withColumns({"window_name": window, "detail": detail})
-    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs)
+    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs, are_few=False)
 
 
 def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]:

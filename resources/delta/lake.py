@@ -12,8 +12,7 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
-from itertools import islice
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,7 +22,6 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidemark.resources.delta.aside import FEW_ROWS, few_rows
 from tidemark.resources.delta.columns import (
     OtherColumnsError,
     delta_columns,
@@ -31,6 +29,7 @@ from tidemark.resources.delta.columns import (
     misfits,
     missing_fields,
     sql_types_of,
+    with_columns_of,
 )
 from tidemark.resources.delta.files import (
     UNLIMITED,
@@ -39,7 +38,6 @@ from tidemark.resources.delta.files import (
     RowChanges,
     footers_of_joined,
     interval,
-    piece_of,
     removals,
     take_files,
     write_files,
@@ -62,6 +60,7 @@ from tidemark.resources.delta.versions import (
     Opened,
     Version,
     arrow_condition,
+    sql_condition,
 )
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
@@ -71,6 +70,9 @@ from tidemark.timeops.errors import FencedError, LakeError
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+FEW_ROWS = 50_000
+"""How many rows this process takes from Spark to write them itself."""
 
 MOST_FILES = 32
 """A table of few rows with more files than this is rewritten."""
@@ -377,20 +379,33 @@ class Lake:
             ConflictError: The table is at another version, before or after the write.
             FencedError: A later attempt has written the table.
         """
-        return self.replace(table, df, where=None, attempt=attempt, expect=expect, are_few=are_few)
+        rows = _few(df) if are_few else None
+        if rows is not None:
+            return self.append_rows(table, rows, attempt=attempt, expect=expect)
+        return self._save(table, lambda version: write_files(df, version, attempt), attempt, expect)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """Append rows of Arrow like `append`, see `replace_pieces`."""
-        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
+        """Append rows of Arrow like `append`, without Spark, see `write_pieces`.
+
+        Raises:
+            pyarrow.ArrowException: The rows cannot be read; nothing was written.
+        """
+        return self._save(table, lambda version: write_pieces(pieces, version, attempt), attempt, expect)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
-        """Append rows that this process has in one commit. Without rows there is no commit.
+        """Append rows to a small table in one commit, without a Spark job. Without rows there is no commit.
 
         Rows are written only if the table is at version `expect` at that moment. With an attempt it repeats like
         `append`; without one the caller decides what a repetition means.
         """
-        pieces = [piece_of(rows)] if rows.num_rows else []
-        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
+        if rows.num_rows == 0:
+            return Written(expect, 0)
+
+        def write(version: Version) -> DataFiles:
+            whole = with_columns_of(version.schema, rows)
+            return write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
+
+        return self._save(table, write, attempt, expect)
 
     def replace(
         self,
@@ -408,37 +423,27 @@ class Lake:
         No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
         stay, and so do all rows of a file with rows that match `stays`.
 
-        Only files that hold matching rows are written anew. In a table with a change feed only rows that differ are
-        deleted and added, see `files.RowChanges`.
+        Only files that hold matching rows are written anew. With `are_few` this process writes their other rows as
+        well, if the files have at most FEW_ROWS. In a table with a change feed only rows that differ are deleted and
+        added, see `files.RowChanges`.
         """
-        if where is not None and self.opened.seen(table).has_change_feed:
+        if where is None:
+            return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
+        there = self.opened.seen(table)
+        if there.has_change_feed:
             return self._exchange(table, df, where, attempt, expect)
-        rows = few_rows(df) if are_few else None
-        if rows is not None:
-            pieces = [piece_of(rows)] if rows.num_rows else []
-            return self.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect, stays=stays)
-        put = partial(write_files, df, attempt=attempt)
-        return self._save(table, put, attempt, expect, where=where, stays=stays)
+        old = cache(lambda version: version.files_to_replace(where, stays))
+        fresh = _few(df) if are_few and there.row_count(old(there)) <= FEW_ROWS else None
+        if fresh is not None:
+            return self._rewrite(table, fresh, attempt, expect, where=where, old=old)
+        return self._save(
+            table, lambda version: write_files(df, version, attempt), attempt, expect, where=where, old=old
+        )
 
-    def replace_pieces(
-        self,
-        table: str,
-        pieces: Sequence[Piece],
-        *,
-        where: Filters | None,
-        attempt: int | None,
-        expect: int,
-        stays: Filters | None = None,
-    ) -> Written:
-        """Replace rows by rows of Arrow, as `replace` does; a file for each piece, see `write_pieces`.
-
-        Raises:
-            pyarrow.ArrowException: The rows cannot be read; nothing was written.
-        """
-        if where is None and not pieces:
-            return Written(expect, 0)
-        put = partial(write_pieces, pieces, attempt=attempt)
-        return self._save(table, put, attempt, expect, where=where, stays=stays, pieces=pieces)
+    def replace_rows(self, table: str, rows: pa.Table, *, where: Filters, attempt: int, expect: int) -> Written:
+        """Replace rows by others that this process has, as `replace` does."""
+        old = cache(lambda version: version.files_to_replace(where))
+        return self._rewrite(table, rows, attempt, expect, where=where, old=old)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
         """Replace all rows and columns of a table by those of another one, whose files stay, in one commit."""
@@ -504,56 +509,54 @@ class Lake:
         attempt: int | None,
         expect: int,
         *,
-        where: Filters | None,
-        stays: Filters | None,
-        pieces: Sequence[Piece] | None = None,
+        where: Filters = (),
+        old: "Callable[[Version], list[str]]" = lambda _version: [],
     ) -> Written:
-        """Write files and commit them in place of old ones, whose rows that do not match `where` are written again.
-
-        Rows of one piece get into one file with few that stay.
-        """
-        old = cache(lambda version: [] if where is None else version.files_to_replace(where, stays))
+        """Write files and commit them in place of old ones, whose rows that do not match `where` are written anew."""
         made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
-            replaced = old(version)
-            is_one = pieces is not None and len(pieces) <= 1 and version.row_count(replaced) <= FEW_ROWS
-            if where is not None and pieces is not None and is_one:
-                return self._merge(table, delta, replaced, pieces, where=where, attempt=attempt)
             if not made:  # if maintenance comes in between, they need not be written again
                 made.append(write(version))
-            stay = [_staying(version, path, where) for path in replaced] if where else []
-            kept = [write_pieces(stay, version, attempt)] if stay else []
-            added = [action for files in (*made, *kept) for action in files.added]
+            [fresh], replaced = made, old(version)
+            kept = [self._kept(version, replaced, where, attempt)] if replaced and where else []
+            sizes = version.sizes
+            added = [action for files in (fresh, *kept) for action in files.added]
+            actions: list[Action] = [*added, *removals({path: sizes[path] for path in replaced})]
             with _discarded_if_overtaken(kept):
-                return self._commit_files(
-                    table, delta, [*added, *_removals(version, replaced)], attempt, made[0].rows
-                )
+                return self._commit_files(table, delta, actions, attempt, fresh.rows)
 
         return self._once(table, attempt, expect, save, made)
 
-    def _merge(
+    def _rewrite(
         self,
         table: str,
-        delta: DeltaTable,
-        replaced: Sequence[str],
-        pieces: Sequence[Piece],
+        rows: pa.Table,
+        attempt: int,
+        expect: int,
         *,
         where: Filters,
-        attempt: int | None,
+        old: Callable[[Version], list[str]],
     ) -> Written:
-        """Commit rows in one file with the rows of old files that stay."""
-        version = self.opened.known(table, delta)
-        if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
-            replaced = list(version.sizes)  # otherwise small files would pile up
-        schema: pa.Schema = version.dataset.schema
-        stay = [batch for path in replaced for batch in _staying(version, path, where)(schema)] if where else []
-        kept = pa.Table.from_batches(stay, schema)
-        made = write_pieces([_after(kept, pieces)], version, attempt)
-        actions: list[Action] = [*made.added, *_removals(version, replaced)]
-        with _discarded_if_overtaken([made]):
-            return self._commit_files(table, delta, actions, attempt, made.rows - kept.num_rows)
+        """Commit rows as `_save` does, with the rows of old files that stay, in one file that this process writes."""
+
+        def rewrite(delta: DeltaTable) -> Written:
+            version = self.opened.known(table, delta)
+            replaced, sizes = old(version), version.sizes
+            if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
+                replaced = list(sizes)  # otherwise small files would pile up
+            there = version.rows_of(replaced)
+            stay = ~arrow_condition(where) if where else pc.scalar(False)
+            kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
+            whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
+            # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
+            made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
+            actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in replaced})]
+            with _discarded_if_overtaken([made]):
+                return self._commit_files(table, delta, actions, attempt, rows.num_rows)
+
+        return self._once(table, attempt, expect, rewrite)
 
     def _exchange(self, table: str, df: "DataFrame", where: Filters, attempt: int, expect: int) -> Written:
         """Commit the rows that differ, after a commit that moves the rows to delete into own files, if need be."""
@@ -575,6 +578,11 @@ class Lake:
                 return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
 
         return self._once(table, attempt, expect, exchange)
+
+    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int | None) -> DataFiles:
+        """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
+        rows = version.frame_of(self.session(), files).where(f"NOT coalesce({sql_condition(where)}, false)")
+        return write_files(rows, version, attempt)
 
     def _commit_files(
         self,
@@ -687,30 +695,12 @@ def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression
     return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
 
 
-def _removals(version: Version, files: Sequence[str]) -> list[RemoveAction]:
-    sizes = version.sizes
-    return removals({path: sizes[path] for path in files})
-
-
-def _staying(version: Version, file: str, where: Filters) -> Piece:
-    """Return the rows of a file that do not match filters, piece by piece; rows for which these are null stay."""
-    stay = pc.coalesce(~arrow_condition(where), pc.scalar(True))
-    return lambda _schema: version.dataset_of([file]).to_batches(filter=stay)
-
-
-def _after(kept: pa.Table, pieces: Sequence[Piece]) -> Piece:
-    """Return rows in memory, and after them those of pieces, the first of these in one batch with them."""
-
-    def rows(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        more = (batch for piece in pieces for batch in piece(schema))
-        first = pa.concat_tables([kept, pa.Table.from_batches([*islice(more, 1)], schema)])
-        yield from first.combine_chunks().to_batches()
-        yield from more
-
-    return rows
-
-
 def _bounded(table: str, columns: Collection[str]) -> dict[str, str]:
     """Return the property that names the columns with bounds: Spark writes no table that lacks one of them."""
     named = [name for name in bounded_columns(table) if name in columns]
     return {BOUNDED: ",".join(named)} if named else {}
+
+
+def _few(df: "DataFrame") -> pa.Table | None:
+    rows: pa.Table = df.limit(FEW_ROWS + 1).toArrow()
+    return rows if rows.num_rows <= FEW_ROWS else None
