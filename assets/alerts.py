@@ -15,7 +15,7 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.assets.losses import LogTables, Losses, advice, beyond, cause_of, in_words, losses_since
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end, records_in
-from tidemark.resources.quality.checks import Checked, Expectation, Measured, check
+from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, validated
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
@@ -81,19 +81,24 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 
 
 def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
-    """Compare a batch with what an alert allows: first with what is an error, then with what is a warning."""
+    """Compare a batch with what an alert allows."""
+    [checked] = validated([count_alert(batch, expectation)])
+    return checked
+
+
+def count_alert(batch: BatchWriter, expectation: Expectation) -> Counted:
+    """Count what an alert asks for: with the limit of an error if that is exceeded, else with that of a warning."""
     of_level = _compared(batch, expectation)
-    passed = Checked(expectation, ())
+    allowed = Counted(expectation)
     for level in ("error", "warn"):
         met = of_level(level)
         if met is None:
             continue
         asked = replace(expectation, remedy=met.remedy or expectation.remedy)
-        done = replace(check(asked, met.measured, note=met.note), numbers=met.numbers)
-        if not done.passed:
-            return replace(done, is_error=level == "error", note="")
-        passed = done
-    return passed
+        allowed = Counted(asked, met.measured, note=met.note, numbers=met.numbers)
+        if any(count.expected != count.found for count in met.measured):
+            return replace(allowed, is_error=level == "error", note="")
+    return allowed
 
 
 def _compared(batch: BatchWriter, expectation: Expectation) -> "Callable[[str], _Met | None]":

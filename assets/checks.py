@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.alerts import alerts_of, check_alert
+from tidemark.assets.alerts import alerts_of, count_alert
 from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
@@ -24,7 +24,7 @@ from tidemark.assets.recount.window_checks import (
     ONE_FINAL_ROW,
     SUM_OVERFLOW,
     asked_of,
-    check_windows,
+    count_windows,
     some_rows,
 )
 from tidemark.assets.schemas import RELEASED
@@ -33,7 +33,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.quality.checks import Checked, Expectation, Measured, Rows, check, some_of
+from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, Rows, some_of, validated
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.materialize import from_driver
@@ -107,24 +107,28 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
 def run_checks(batch: Batch, asset: str) -> list[Checked]:
     """Run the checks of an asset (a key of CHECKS) on what a batch wrote."""
     asked = expectations(batch.workspace.spec)[asset]
-    alerts = [check_alert(batch, one) for one in asked if one not in CHECKS[asset]]
-    return [*check_rows(batch, asset), *alerts]
+    alerts = [count_alert(batch, one) for one in asked if one not in CHECKS[asset]]
+    return validated([*_count_rows(batch, asset), *alerts])
 
 
 def check_rows(batch: Batch, asset: str) -> list[Checked]:
     """Do the same as `run_checks`, without the checks that alerts ask for."""
+    return validated(_count_rows(batch, asset))
+
+
+def _count_rows(batch: Batch, asset: str) -> list[Counted]:
     if not set(CHECKS[asset]).intersection(expectations(batch.workspace.spec)[asset]):
         return []
     if asset == "window_results":
-        return check_windows(batch)
-    return _check_releases(batch) if asset == tables.ORDERED_EVENTS else _check_dead_letters(batch)
+        return count_windows(batch)
+    return _count_releases(batch) if asset == tables.ORDERED_EVENTS else _count_dead_letters(batch)
 
 
-def _check_releases(batch: Batch) -> list[Checked]:
+def _count_releases(batch: Batch) -> list[Counted]:
     if _are_released_in_order(batch):
         return [
-            check(ORDER, [some_of(0, 0, _RELEASED, are=_OUT_OF_ORDER)]),
-            check(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
+            Counted(ORDER, [some_of(0, 0, _RELEASED, are=_OUT_OF_ORDER)]),
+            Counted(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
         ]
     looked, names = _releases(batch), ("broken", "above_watermark")
     [found] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
@@ -136,8 +140,8 @@ def _check_releases(batch: Batch) -> list[Checked]:
     order = some_of(found["all"], found["broken"], _RELEASED, are=_OUT_OF_ORDER)
     above = some_of(found["all"], found["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
     return [
-        check(ORDER, [order], lambda: rows("broken")),
-        check(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
+        Counted(ORDER, [order], lambda: rows("broken")),
+        Counted(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
     ]
 
 
@@ -194,7 +198,7 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
     )
 
 
-def _check_dead_letters(batch: Batch) -> list[Checked]:
+def _count_dead_letters(batch: Batch) -> list[Counted]:
     workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
     # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
@@ -209,14 +213,14 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
             by_reason[row["reason"]] = row["n"]
     inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")
-    consistent = check(
+    consistent = Counted(
         CONSISTENT_DEAD_LETTERS,
         [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
         lambda: some_rows([dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)]),
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
-        return [check(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
+        return [Counted(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
     fresh, refused = recount_of_batch(batch, dead_letters), sum(by_reason.values())
     in_log, records = fresh["records"], _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
@@ -224,7 +228,7 @@ def _check_dead_letters(batch: Batch) -> list[Checked]:
     if workspace.spec.outputs.ordered_events:
         accounts += _released_accounts(batch, refused)
     accounts += _window_accounts(batch, refused, of_windows)
-    return [check(RECOUNT, recounted(by_reason, fresh)), check(CONSERVATION, accounts), consistent]
+    return [Counted(RECOUNT, recounted(by_reason, fresh)), Counted(CONSERVATION, accounts), consistent]
 
 
 def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) -> list[Measured]:

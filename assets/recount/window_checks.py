@@ -19,7 +19,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import pieces
-from tidemark.resources.quality.checks import SAMPLE_ROWS, Checked, Expectation, Measured, Rows, check
+from tidemark.resources.quality.checks import SAMPLE_ROWS, Counted, Expectation, Measured, Rows
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -91,8 +91,8 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
     return (ONE_FINAL_ROW, *dense, *overflow, *having) if spec.windows else ()
 
 
-def check_windows(batch: Batch) -> list[Checked]:
-    """Check the results that a batch wrote; windows without a new result cost nothing."""
+def count_windows(batch: Batch) -> list[Counted]:
+    """Count what is wrong with the results that a batch wrote; windows without a new result cost nothing."""
     workspace, plan = batch.workspace, batch.plan
     asked = asked_of(workspace.spec)
     looks = looks_at(batch)
@@ -172,13 +172,13 @@ def _is_plain(kind: pa.DataType) -> bool:
     return any(is_one(kind) for is_one in kinds)
 
 
-def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Checked:
+def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Counted:
     """Look for sums and averages that do not fit, in the windows that lack one."""
     each = [_too_large(workspace, *one) for one in written if one[1].lacking and can_recompute(one[0])]
     frames = [frame for frame in each if frame is not None]
     n = reduce(DataFrame.unionByName, frames).count() if frames else 0
     too_large = Measured("sums and averages that are null as they do not fit", 0, n)
-    return check(SUM_OVERFLOW, [too_large], lambda: some_rows(frames))
+    return Counted(SUM_OVERFLOW, [too_large], lambda: some_rows(frames))
 
 
 def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame | None:
@@ -227,11 +227,11 @@ def _named(window: WindowSpec, *columns: str) -> list[str]:
     return [f"{literal(window.name)} AS window_name", *columns, group_values(window.group_columns)]
 
 
-def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Checked:
+def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Counted:
     found = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
     sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
     n = f"more than {_MOST_SHOWN:,}" if len(found) > _MOST_SHOWN else f"{len(found):,}"
-    return check(expectation, [Measured(what, 0, len(found), f"{what}: {n}; expected none")], lambda: sample)
+    return Counted(expectation, [Measured(what, 0, len(found), f"{what}: {n}; expected none")], lambda: sample)
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:

@@ -24,7 +24,7 @@ from tidemark.pipelines.cli import main
 from tidemark.pipelines.launching import live_sensor
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import Kind, this_process
-from tidemark.resources.quality.checks import Expectation, Measured, check
+from tidemark.resources.quality.checks import Counted, Expectation, Measured, validated
 from tidemark.resources.quality.failures import write_failures
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.spec.automation import OnNewInput
@@ -54,9 +54,8 @@ def shop_in(folder: Path, alerts: str = NOTIFY) -> Shop:
 
 def checked(shop: Shop, batch: int, expectation: Expectation = RATE, *, lost: int, is_error: bool = False) -> None:
     """Write the checks of a batch that failed: one counts what was lost."""
-    done = check(expectation, [Measured("records lost", 0, lost)])
-    done = type(done)(**{**vars(done), "is_error": is_error})
-    write_failures(shop.folder / "warehouse" / "shop", "dead_letters", batch, [done], START + timedelta(seconds=2))
+    done = validated([Counted(expectation, [Measured("records lost", 0, lost)], is_error=is_error)])
+    write_failures(shop.folder / "warehouse" / "shop", "dead_letters", batch, done, START + timedelta(seconds=2))
 
 
 def look(shop: Shop) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests import ROOT
 from tidemark.resources.quality import failures
-from tidemark.resources.quality.checks import Expectation, Measured, check
+from tidemark.resources.quality.checks import Counted, Expectation, Measured, validated
 from tidemark.resources.quality.failures import (
     FOLDER,
     FailedCheck,
@@ -26,8 +26,8 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def write(pipeline: Path, batch: int, *, lost: int = 1, asset: str = "dead_letters", minutes: int = 0) -> None:
-    done = check(EVEN, [Measured("odd numbers", 0, lost)], lambda: [{"text": HOSTILE}])
-    write_failures(pipeline, asset, batch, [done], START + timedelta(minutes=minutes))
+    counted = Counted(EVEN, [Measured("odd numbers", 0, lost)], lambda: [{"text": HOSTILE}])
+    write_failures(pipeline, asset, batch, validated([counted]), START + timedelta(minutes=minutes))
 
 
 def batches(pipeline: Path) -> list[str]:
@@ -96,12 +96,12 @@ def test_old_failures_are_forgotten_but_for_the_newest_of_each_asset_and_so_are_
 PROGRAM = """
 import sys
 assert not hasattr(sys.modules["__main__"], "__file__")
-from tidemark.resources.quality.checks import Expectation, Measured, check, import_ahead
+from tidemark.resources.quality.checks import Counted, Expectation, Measured, import_ahead, validated
 AHEAD
 even = Expectation("even", holds="it is even", remedy="add one")
-done = check(even, [Measured("n", 0, 1)])
+[done] = validated([Counted(even, [Measured("n", 0, 1)])])
 assert not hasattr(sys.modules["__main__"], "__file__")
-assert check(even, [Measured("n", 0, 0)]).passed
+assert validated([Counted(even, [Measured("n", 0, 0)])])[0].passed
 assert not {"altair", "scipy.stats"} & set(sys.modules)
 from great_expectations.expectations.core import expect_column_kl_divergence_to_be_less_than as of_others
 assert of_others.stats.entropy([0.5, 0.5]) > 0
@@ -123,7 +123,17 @@ def test_a_check_runs_where_the_main_module_is_no_file_and_imports_nothing_that_
     assert done.stdout.startswith("Expected: it is even")
 
 
-def test_checks_that_follow_one_another_look_at_their_own_counts_alone() -> None:
+def test_checks_look_at_their_own_counts_alone_one_after_the_other_and_all_at_once() -> None:
     wrong, right = Measured("rows", 1, 2), Measured("rows", 1, 1)
-    found = [check(EVEN, [one]) for one in (right, wrong, right)]
-    assert [one.broken for one in found] == [(), (wrong,), ()]
+    odd = Expectation("odd", holds="every number is odd", remedy="add one")
+    for counts in ((right, wrong), (wrong, right), (right, right), (wrong, wrong)):
+        counted = [
+            Counted(EVEN, [counts[0]], note="a note"),
+            Counted(odd, [counts[1]], lambda: [{"n": 2}]),
+            Counted(odd),
+        ]
+        even, one, empty = validated(counted)
+        assert (even.broken, one.broken, empty.broken) == (*[(n,) if n is wrong else () for n in counts], ())
+        assert even.note == "a note"
+        assert one.sample == (({"n": 2},) if counts[1] is wrong else ())
+    assert validated([]) == []
