@@ -18,6 +18,7 @@ from tidemark.assets.state.timelines import timelines_at
 from tidemark.assets.state.windows import has_marks, live_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
+from tidemark.resources.delta.columns import old_columns
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import closed_from, last_end_before
@@ -107,9 +108,11 @@ def _last_filled(workspace: Workspace, window: WindowSpec) -> int:
     """Return the end of the last window that held an event, of the timeline where it is the earliest."""
     if not may_wait(window, workspace.rules):
         return _NEVER_US
-    table = tables.seen_groups_table(window.name)
-    rows = workspace.lake.rows(table, workspace.base_of(table), columns=[c.TIMELINE, "_last_end"])
-    return _least(rows.group_by(c.TIMELINE).aggregate([("_last_end", "max")])["_last_end_max"])
+    table, end = tables.seen_groups_table(window.name), "_last_end"
+    # A table of an earlier format is looked at before a run renames its columns.
+    earlier_name = {new: old for old, new in old_columns(workspace.lake, table).items()}.get(end, end)
+    rows = workspace.lake.rows(table, workspace.base_of(table), columns=[c.TIMELINE, earlier_name])
+    return _least(rows.rename_columns([c.TIMELINE, end]).group_by(c.TIMELINE).aggregate([(end, "max")])[f"{end}_max"])
 
 
 def _least(values: pa.ChunkedArray) -> int:
