@@ -241,7 +241,7 @@ def test_of_two_plans_made_on_the_same_state_one_wins(lake: Lake) -> None:
 
 def test_a_plan_made_before_another_runs_commit_is_refused(log: BatchLog) -> None:
     done(log)
-    with pytest.raises(BusyError, match="committed batch 0 meanwhile"):
+    with pytest.raises(BusyError, match="committed batch 0 in the meantime"):
         log.begin("process", ME, NOON, after=None, first_seq=0, end_seq=10, input={}, fingerprint="f")
 
 
