@@ -252,8 +252,6 @@ class Broker:
                 if record is None:
                     continue
                 error = record.error()
-                if error is not None and error.name() == _OF_GROUP:
-                    continue
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
                 one = (str(record.topic()), int(record.partition() or 0))
@@ -288,8 +286,6 @@ class Broker:
                 for record in self._next(consumer, early):
                     partition, offset = (str(record.topic()), int(record.partition() or 0)), int(record.offset() or 0)
                     end, error = ends.get(partition, 0), record.error()
-                    if error is not None and error.name() == _OF_GROUP:
-                        continue
                     if error is not None and error.name() != "_PARTITION_EOF":
                         is_gone = error.name() in _GONE
                         raise self._gone(partition) if is_gone else self._failed(error, f"topic {record.topic()}")
@@ -432,8 +428,6 @@ _IN_MOTION = {
     *("UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
 }
 """Errors for a moment after a broker has started, or has ceased to lead a partition."""
-_OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
-"""A consumer must name a group, and looks for its coordinator; none is joined, so a user needs no right for it."""
 _GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"}
 _ANY_SIZE = {"receive.message.max.bytes": str(2**31 - 1)}
 """The client otherwise stops at a record of 100 MB."""
