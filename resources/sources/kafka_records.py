@@ -10,7 +10,6 @@ compact and delete.
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -151,22 +150,21 @@ _WRITTEN_AS: Mapping[str, Any] = {
     "write_statistics": False,
 }
 
-_Headers = Sequence[tuple[str, bytes | None]] | None
-_Field = tuple[pa.DataType, str, Callable[["Message", _Headers], object]]
+_Field = tuple[pa.DataType, str, Callable[["Message"], object]]
 _FIELDS: Mapping[str, _Field] = {
-    _VALUE: (pa.binary(), "BINARY", lambda record, _: record.value()),
-    _KEY: (pa.binary(), "BINARY", lambda record, _: record.key()),
+    _VALUE: (pa.binary(), "BINARY", lambda record: record.value()),
+    _KEY: (pa.binary(), "BINARY", lambda record: record.key()),
     _HEADERS: (
         _HEADERS_TYPE,
         "ARRAY<STRUCT<key: STRING, value: BINARY>>",
-        lambda _, headers: headers or None,
+        lambda record: _headers_of(record) or None,
     ),
-    _UNNAMED: (pa.bool_(), "BOOLEAN", lambda _, headers: headers is None),
-    _TOPIC: (pa.string(), "STRING", lambda record, _: record.topic()),
-    _PARTITION: (pa.int32(), "INT", lambda record, _: record.partition()),
-    POSITION: (pa.int64(), "BIGINT", lambda record, _: record.offset()),
-    MODIFIED: (pa.timestamp("us", "UTC"), "TIMESTAMP", lambda record, _: _instant_us(*record.timestamp())),
-    _STAMPED: (pa.string(), "STRING", lambda record, _: (None, "CreateTime", "LogAppendTime")[record.timestamp()[0]]),
+    _UNNAMED: (pa.bool_(), "BOOLEAN", lambda record: _headers_of(record) is None),
+    _TOPIC: (pa.string(), "STRING", lambda record: record.topic()),
+    _PARTITION: (pa.int32(), "INT", lambda record: record.partition()),
+    POSITION: (pa.int64(), "BIGINT", lambda record: record.offset()),
+    MODIFIED: (pa.timestamp("us", "UTC"), "TIMESTAMP", lambda record: _instant_us(*record.timestamp())),
+    _STAMPED: (pa.string(), "STRING", lambda record: (None, "CreateTime", "LogAppendTime")[record.timestamp()[0]]),
 }
 """Columns of the copy: the type in Arrow and in Spark, and the value of a record."""
 _ON_DEMAND: Mapping[str, Sequence[str]] = {"key": [_KEY], "headers": [_HEADERS, _UNNAMED]}
@@ -197,19 +195,18 @@ def _write(records: Iterable["Message"], fields: Mapping[str, _Field], copy: Pla
     schema = pa.schema([(name, kind) for name, (kind, _, _) in fields.items()])
     with new_file(copy) as target, pq.ParquetWriter(target, schema, **_WRITTEN_AS) as writer:
         for piece in _pieces(records):
-            columns = [pa.array([value(*one) for one in piece], kind) for kind, _, value in fields.values()]
+            columns = [pa.array([value(record) for record in piece], kind) for kind, _, value in fields.values()]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
 
 
-def _pieces(records: Iterable["Message"]) -> Iterator[list[tuple["Message", _Headers]]]:
-    """Yield records with their headers, in pieces of some megabytes, or of one record that is larger."""
-    piece: list[tuple[Message, _Headers]] = []
+def _pieces(records: Iterable["Message"]) -> Iterator[list["Message"]]:
+    """Yield records in pieces of some megabytes, or of one record that is larger."""
+    piece: list[Message] = []
     size = 0
     for record in records:
-        headers = _headers_of(record)
-        piece.append((record, headers))
+        piece.append(record)
         size += len(record) + len(record.key() or b"")
-        if headers:
+        if headers := _headers_of(record):
             size += sum(len(name) + len(value or b"") for name, value in headers)
         if size >= _PIECE_BYTES or len(piece) == _PIECE_RECORDS:
             yield piece
@@ -218,19 +215,12 @@ def _pieces(records: Iterable["Message"]) -> Iterator[list[tuple["Message", _Hea
         yield piece
 
 
-def _headers_of(record: "Message") -> _Headers:
-    """Return the headers of a record; None if the client cannot decode them, as the name of one is not UTF-8.
-
-    To be called once for a record: the client fails at such a name, and the next time returns a list with null
-    pointers, which end the process. In a plain call, Python would not always see that it failed.
-    """
+def _headers_of(record: "Message") -> Sequence[tuple[str, bytes | None]] | None:
+    """Return the headers of a record; None if the client cannot decode them, as the name of one is not UTF-8."""
     try:
-        return cast("_Headers", _HEADERS_CHECKED(record)) or ()
-    except (UnicodeDecodeError, SystemError):
+        return cast("Sequence[tuple[str, bytes | None]]", record.headers() or ())
+    except UnicodeDecodeError:
         return None
-
-
-_HEADERS_CHECKED = methodcaller("headers")
 
 
 def _instant_us(kind: int, ms: int) -> int | None:
