@@ -285,6 +285,8 @@ class Broker:
                 if record is None:
                     continue
                 error = record.error()
+                if error is not None and error.name() == _OF_GROUP:
+                    continue
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
                 one = (str(record.topic()), int(record.partition() or 0))
@@ -319,6 +321,8 @@ class Broker:
                     continue
                 self._until = time.monotonic() + self._patience_s
                 error, one = record.error(), (str(record.topic()), int(record.partition() or 0))
+                if error is not None and error.name() == _OF_GROUP:
+                    continue
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
                 end, at = left.get(one, 0), int(record.offset() or 0)
@@ -429,6 +433,8 @@ _IN_MOTION = {
     *("UNKNOWN_LEADER_EPOCH", "FENCED_LEADER_EPOCH", "REPLICA_NOT_AVAILABLE", "NETWORK_EXCEPTION"),
 }
 """Errors for a moment after a broker has started, or has ceased to lead a partition."""
+_OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
+"""A consumer must name a group, and looks for its coordinator; none is joined, so a user needs no right for it."""
 _SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_BROKERS_DOWN", "REQUEST_TIMED_OUT"}
 
 
