@@ -103,7 +103,8 @@ def test_a_warm_server_reads_kafka_and_its_pages_show_the_requests_without_passw
         assert f"UI is at {ui}" in told
         pages = list(pages_of(ui))
     assert places(log_of(tmp_path, "x")) == written(orders, sent)
-    assert any(orders.name in page for page in pages), "the pages show how the topic was asked for"
+    assert any("spark.connect.grpc.binding.port" in page for page in pages), "the pages are those of the warm server"
+    assert any("tidemark" in page for page in pages), "and show what it was asked for, to some depth of a request"
     assert_stand_nowhere(secrets, tmp_path, ran.stdout, ran.stderr, *pages)
 
 
