@@ -306,6 +306,8 @@ def _newest_judged(workspace: Workspace, latest: int) -> list[Commit]:
 def _batches_of_run(workspace: Workspace, latest: int) -> str:
     """Name the batches of a run; what they judged was read by batches with numbers between theirs."""
     judged = [one.batch_id for one in _newest_judged(workspace, latest)]
+    if not judged:  # a later version of a table corrected the log, and all tables were rebuilt in the same run
+        return f"{latest} batch{'es' if latest > 1 else ''}, recomputed by a rebuild in the same run"
     earlier = [one.batch_id for one in workspace.batches.history("process") if one.batch_id < judged[0]]
     ids = [one.batch_id for one in workspace.batches.history("ingest", after=max(earlier, default=-1))]
     read = [number for number in ids if number < judged[-1]]
