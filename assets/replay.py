@@ -62,7 +62,7 @@ def pieces_left(
         items: The control items of REPLAYED_KINDS, in order.
         begin_seq: The first `_arrival_seq` that is not done.
         replayed: How many of the items are done.
-        end_seq: End of the log, as far as it is to be judged.
+        end_seq: End of the log, as far as it has to be judged.
         most: Records of a piece; by default MOST_RECORDS.
         waits: The sources and splits that wait before the first item.
     """

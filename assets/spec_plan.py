@@ -31,8 +31,8 @@ class SpecPlan:
         changes: The differences between the spec and the one that last processed the log.
         run: The work of a run; None if the input cannot be looked at.
         input_fault: Why it cannot; empty if it can.
-        past: The work to compute the past anew; None if no change requires it.
-        rebuild: What `tidemark rebuild --to-spec` carries out, for all changes since all tables were made anew last;
+        past: The work to compute the past again; None if no change requires it.
+        rebuild: What `tidemark rebuild --to-spec` carries out, for all changes since all tables were rebuilt last;
             None if nothing was processed, or a change is refused.
         differs: The differences if the whole log had been judged by the spec; None if no change of time or windows
             requires them.

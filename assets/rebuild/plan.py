@@ -55,9 +55,7 @@ class RebuildPlan:
         return sum(last - first + 1 for first, last in ranges)
 
 
-def plan_rebuild(
-    workspace: Workspace, scope: Scope, reason: str | None = None, items: Sequence[Mapping[str, Any]] = ()
-) -> RebuildPlan:
+def plan_rebuild(workspace: Workspace, scope: Scope, reason: str | None = None) -> RebuildPlan:
     """Plan to compute a scope again, whatever has changed.
 
     Raises:
@@ -65,15 +63,14 @@ def plan_rebuild(
         SpecError: Another spec file made the tables, or the spec asks for more.
     """
     ensure_can_begin(workspace, scope)
-    made, work = _tables_of(workspace, scope), work_of_rebuild(workspace)
-    return RebuildPlan(scope, made, work, reason=reason, items=tuple(items))
+    return RebuildPlan(scope, _tables_of(workspace, scope), work_of_rebuild(workspace), reason=reason)
 
 
 def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan:
     """Plan the least that has to be computed again so that the past is as the spec has it.
 
-    The log may have been processed with several specs since all tables were made anew last: rows of each may be
-    others now. A window that was made anew alone since then has its past.
+    The log may have been processed with several specs since all tables were rebuilt last: rows of each may differ
+    now. A window that was rebuilt alone since then has its past.
 
     Raises:
         LakeError: The log is lost or damaged, or nothing of it was processed.
@@ -84,11 +81,11 @@ def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan
     items, now = recorded(workspace, SPEC), json.loads(spec.canonical_json())
     changes: dict[str, Change] = {}
     for before, after in zip(recorded_specs(workspace), [*items[1:], None], strict=True):
-        anew = set[str]() if after is None else _made_anew_after(workspace, int(after["_batch_id"]))
+        rebuilt = set[str]() if after is None else _rebuilt_after(workspace, int(after["_batch_id"]))
         for change in changes_between(before, now):
             past = Scope.ALL if change.fills else change.past
             if not past.of_all:
-                windows = {*workspace.window_tables} - anew
+                windows = {*workspace.window_tables} - rebuilt
                 past = Scope(tuple(name for name in past.windows if name in windows))
             if past:
                 scopes.append(past)
@@ -121,8 +118,8 @@ def windows_in(scope: Scope, spec: Spec) -> tuple[WindowSpec, ...]:
     return tuple(window for window in spec.windows if scope.of_all or window.name in names)
 
 
-def _made_anew_after(workspace: Workspace, batch_id: int) -> set[str]:
-    """Return the windows that were made anew alone by a batch, or after it."""
+def _rebuilt_after(workspace: Workspace, batch_id: int) -> set[str]:
+    """Return the windows that were rebuilt alone by a batch, or after it."""
     done = [RebuildInput.of(one.plan) for one in workspace.batches.history("rebuild", after=batch_id - 1)]
     return {name for one in done if not one.renamed for name in one.windows}
 
@@ -139,7 +136,7 @@ def own_tables(windows: Sequence[WindowSpec]) -> list[str]:
 
 
 def ensure_can_begin(workspace: Workspace, scope: Scope) -> Mapping[str, LakeError]:
-    """Check that there is a log that can be judged anew, for some windows or for all tables.
+    """Check that there is a log that can be judged again, for some windows or for all tables.
 
     Return the derived tables that are lost or damaged.
 

@@ -5,12 +5,13 @@ Here: the item, and the clocks. Not here: the log without these records (../excl
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 
 import numpy as np
 
 from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock, ranges_of
 from tidemark.assets.log_control import EXCLUDE, INCLUDE, control_item
-from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_rebuild
+from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import numbers_where
 from tidemark.resources.workspace import Workspace
@@ -32,7 +33,7 @@ def plan_rejudging(
     where: str | None = None,
     include: Collection[int] = (),
 ) -> RebuildPlan:
-    """Plan to judge the log anew without some records, or with them again.
+    """Plan to judge the log again without some records, or with them again.
 
     Args:
         workspace: The pipeline.
@@ -45,7 +46,7 @@ def plan_rejudging(
         SpecError: There are no such records, or it is decided already.
         LakeError: The log is lost or damaged, or nothing of it was processed.
     """
-    ensure_can_begin(workspace, Scope.ALL)
+    plan = plan_rebuild(workspace, Scope.ALL, reason)  # first: it finds a log that is lost or damaged
     out, kind = excluded(workspace), INCLUDE if include else EXCLUDE
     numbers = np.unique(np.array([*exclude, *include], np.int64))
     if where is not None:
@@ -61,7 +62,7 @@ def plan_rejudging(
         raise SpecError(f"Record {numbers[~known][0]} is not excluded", expected="records that are excluded")
     said = {"records": ranges_of(numbers), "moved_clock": moved_clock(workspace, numbers)}
     item = control_item(_OPEN_END, kind, reason, argument=json.dumps(said, separators=(",", ":")))
-    return plan_rebuild(workspace, Scope.ALL, reason, [item])
+    return replace(plan, items=(item,))
 
 
 def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:

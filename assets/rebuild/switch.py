@@ -53,7 +53,7 @@ from tidemark.timeops.spec.pipeline import canonical, digest
 
 
 def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Commit:
-    """Carry out a plan: make tables anew from the log under the spec as it is, and switch to them in one commit.
+    """Carry out a plan: compute tables again from the log under the spec as it is, and switch to them in one commit.
 
     Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
 
