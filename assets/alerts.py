@@ -41,7 +41,7 @@ FAR_AHEAD = Expectation(
     name="far_ahead",
     holds="no event moved the watermark further ahead of the clock than `alerts.far_ahead` says, a day by default",
     remedy="see whether the time of that record is right: what arrives behind the watermark is late, and it never "
-    "goes back. `time.early: {tolerance: 1 day, policy: drop}` refuses such events from the next record on; "
+    "goes back. With `time.early: {tolerance: 1 day, policy: keep}` such events move no watermark from the next record on; "
     "`tidemark rejudge` judges the log without that one, so that what was lost comes back",
 )
 CLOCK_AHEAD = Expectation(

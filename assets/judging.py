@@ -94,6 +94,7 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
     """Return the position after the segment, without the number of released events."""
     seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
     state = watermarks.state
+    kept = (batch.before.kept_until_us, watermarks.kept_until_us)
     highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
     return replace(
         reached,
@@ -102,6 +103,7 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
         set_by=state["watermark_set_by"][0].as_py() if len(state) == 1 else None,
         released=batch.before.released,
         final=batch.flushes,
+        kept_until_us=max((us for us in kept if us is not None), default=None),
     )
 
 

@@ -496,11 +496,11 @@ def _over(cause: Cause, spec: Spec) -> Iterator[str]:
 
 
 def _early(pull: Pull, spec: Spec) -> Iterator[str]:
-    """Propose to refuse what is ahead of its arrival, by a tolerance that lets in what is not."""
+    """Propose that what is ahead of its arrival moves no watermark, by a tolerance that leaves out what is not."""
     least = rounded_up(max(_tolerance_us(spec), 1_000_000))
     if pull.ahead_us is not None and 2 * micros(least) <= pull.ahead_us and spec.time.early is None:
-        policy = f"{{tolerance: {format_duration(least)}, policy: drop}}"
-        yield f"`time.early: {policy}`, which refuses what is further ahead of its arrival"
+        policy = f"{{tolerance: {format_duration(least)}, policy: keep}}"
+        yield f"`time.early: {policy}`: what is further ahead of its arrival then moves no watermark"
 
 
 def _wider(cause: Cause, spec: Spec) -> Iterator[str]:

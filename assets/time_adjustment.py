@@ -35,7 +35,7 @@ from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, Counts, IngestInput, Plan
-from tidemark.resources.batches.position import Position
+from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -211,7 +211,7 @@ def _pipeline_row(batch: Batch, after: Position, counts: Mapping[str, int]) -> d
         "watermark_set_by": after.set_by,
         "released": after.released,
         "final": after.final,
-        "counts": dict(counts),
+        "counts": dict(counts) | ({} if after.kept_until_us is None else {KEPT_UNTIL: after.kept_until_us}),
         "clock_before_period": _instant(after.clock_before_period_us),
         "watermark_before_flush": _instant(after.watermark_us) if after.final else None,
     }

@@ -169,7 +169,8 @@ def _in_order(rows: pa.Table) -> pa.Table:
 def _risen(rows: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table:
     """Return the one timeline that has nothing but a watermark after some records."""
     [source] = rules.sources
-    highest, before = pc.max(rows["t"]).as_py(), timelines["computed"].to_pylist()
+    moving = rows.filter(rows["moves"]) if "moves" in rows.column_names else rows
+    highest, before = pc.max(moving["t"]).as_py(), timelines["computed"].to_pylist()
     risen = [us for us in before if us is not None]
     risen += [] if highest is None else [max(highest - source.out_of_orderness_us, _FIRST_US)]
     after = [max(risen, default=None)]
@@ -207,14 +208,17 @@ def _outcomes(rules: RecountRules) -> dict[str, str]:
 
 
 def _records(rules: RecountRules, outcomes: Mapping[str, str]) -> str:
-    """Return SQL of the records: `seq`, `flags` of their outcomes, `t`, which is null unless it moves W.
+    """Return SQL of the records: `seq`, `flags` of their outcomes, `t`, which is null unless rule 3 judges it.
 
-    A record that is `active` belongs to a timeline. What only some rules ask for is there if they do.
+    A record that is `active` belongs to a timeline; one that is early and kept has a `t` and no `moves`, as it moves
+    no W. What only some rules ask for is there if they do.
     """
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     # They come as one number: of many rows each column takes seconds.
     flags = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(outcomes.values()))
     columns = ["seq", f"CAST({flags} AS TINYINT) AS flags", "t"]
+    early_t = "e" if rules.early_policy == "keep" else f"a + {rules.early_us or 0}L"
+    columns += ["NOT is_early AS moves"] if rules.early_policy == "keep" else []
     columns += ["clock", "active"] if rules.follows_clock else []
     columns += ["source", "part", "clock", "active"] if rules.uses_splits else []
     columns += ["line", "active"] if rules.over else []
@@ -227,7 +231,7 @@ WITH timed AS (
     NOT malformed AND a IS NOT NULL AS active,
     NOT untimed AND NOT duplicate AND {early} AS is_early,
     NOT untimed AND NOT duplicate AND NOT ({early}) AND {late} AS is_late,
-    CASE WHEN {early} THEN a + {rules.early_us or 0}L WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
+    CASE WHEN {early} THEN {early_t} WHEN {late} THEN a - {rules.late_us or 0}L ELSE e END AS chosen
   FROM marked
 ), records AS (
   SELECT *, IF(untimed OR duplicate OR is_early AND {_is(rules.early_policy)}
@@ -365,8 +369,8 @@ class _Records(NamedTuple):
     """The records of a timeline in order.
 
     Attributes:
-        t: The time that moves W; _NONE of a record that moves none.
-        allows: The watermark that its split allows by it.
+        t: The time that may be below W; _NONE of a record that is refused before or has none.
+        allows: The watermark that its split allows by it; _NONE of a record that moves none.
         clock: The clock at the record.
         ended: The clock at the end of the period of emission before.
         split: Its split.
@@ -389,7 +393,7 @@ def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules)
     """Return whether each record comes below the watermark that it meets.
 
     Args:
-        records: `seq` and `t`; `line`, `source`, `part`, `clock`, `active` as far as the rules ask; by `seq`.
+        records: `seq` and `t`, by `seq`; `line`, `source`, `part`, `clock`, `active`, `moves` as the rules ask.
         timelines: See `recount`.
         rules: The spec's numbers.
     """
@@ -448,7 +452,7 @@ def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDAr
         allows = records.allows[i]
         if len(splits) > 0:
             lowest, next_idle = _met(splits, records.split[i], now, allows, lowest, next_idle, rules)
-            allows = _NONE if t == _NONE else lowest
+            allows = _NONE if allows == _NONE else lowest
         watermark = max(watermark, allows)
         for w in range(len(latest)):
             latest[w] = max(latest[w], records.closes[i][w])
@@ -586,6 +590,7 @@ class _Ready:
 
 def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Ready:
     t = _ints(records["t"])
+    moving = np.where(records["moves"].to_numpy(), t, _NONE) if "moves" in records.column_names else t
     clock = _ints(records["clock"]) if "clock" in records.column_names else np.zeros(len(t), np.int64)
     split, pairs = np.zeros(len(t), np.int64), list[_Split]()
     tolerance = np.full(1, rules.sources[0].out_of_orderness_us)
@@ -601,11 +606,13 @@ def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Rea
     reached, ended_reached = ([_reached(window, limit) for window in rules.windows] for limit in limits)
     arrays = _Records(
         t=t,
-        allows=np.where(t == _NONE, _NONE, np.maximum(np.where(t == _NONE, 0, t) - tolerance, _FIRST_US)),
+        allows=np.where(
+            moving == _NONE, _NONE, np.maximum(np.where(moving == _NONE, 0, moving) - tolerance, _FIRST_US)
+        ),
         clock=clock,
         ended=ended,
         split=split,
-        closes=_side_by_side([_closes(window, t) for window in rules.windows], len(t)),
+        closes=_side_by_side([_closes(window, moving) for window in rules.windows], len(t)),
         reached=_side_by_side(reached, len(t)),
         ended_reached=_side_by_side(ended_reached, len(t)),
     )

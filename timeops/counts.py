@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.engine import Outcome
-from tidemark.timeops.events.adjustment import KEPT, MOVED_BY, Adjusted
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
+from tidemark.timeops.events.adjustment import KEPT, Adjusted
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
+from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
 from tidemark.timeops.windows.segment import told_of
@@ -114,7 +114,8 @@ class Outcomes:
     @property
     def t(self) -> Array:
         """The time that rule 3 judged; NONE of a record that it did not judge."""
-        return np.where(self._of_items(self.items.role) == JUDGED, self._of_items(self.items.t), NONE)
+        is_judged = np.isin(self._of_items(self.items.role), (JUDGED, AHEAD))
+        return np.where(is_judged, self._of_items(self.items.t), NONE)
 
     @property
     def clock(self) -> Array:
@@ -174,7 +175,9 @@ class Outcomes:
         """Return FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US: of several events the first one's; empty without any."""
         found: dict[str, int] = {}
         for part in self.parts():
-            own, t = np.flatnonzero(part.reason == 0), part.t
+            # An event that is early and kept moves no watermark, however far ahead it is.
+            moves = part._of_items(self.items.role) == JUDGED
+            own, t = np.flatnonzero((part.reason == 0) & moves), part.t
             ahead = t[own] - part.clock[own]
             if not len(own) or (found and ahead.max() <= found[FURTHEST_US]):
                 continue

@@ -113,8 +113,7 @@ def _all_before(position: Position, instant_us: int) -> bool:
 
     A flush closes all windows, whatever they hold.
     """
-    reached = (position.max_t_us, position.watermark_us)
-    return not position.final and all(us is None or us < instant_us for us in reached)
+    return not position.final and (position.reached_us is None or position.reached_us < instant_us)
 
 
 def _closed_on_all_timelines(

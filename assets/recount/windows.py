@@ -172,9 +172,8 @@ def _flushed_up_to(workspace: Workspace, window: WindowSpec) -> int | None:
     flush = last_flush(workspace)
     if flush is None or workspace.progress.position().final:
         return None
-    position = workspace.progress.position_after(flush)
-    reached = [us for us in (position.max_t_us, position.watermark_us) if us is not None]
-    return max(reached) + window.reach_us if reached else None
+    reached_us = workspace.progress.position_after(flush).reached_us
+    return None if reached_us is None else reached_us + window.reach_us
 
 
 def _may_lack(workspace: Workspace, window: WindowSpec, written: DataFrame) -> bool:

@@ -45,7 +45,7 @@ from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.spec import Source, Spec, TimeSpec, TolerancePolicy, WindowSpec
+from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.pipeline import has_event_time
 from tidemark.timeops.spec.window import Early
@@ -137,9 +137,15 @@ def _event_time(time: TimeSpec) -> str:
     return _joined(parts)
 
 
-def _off(by: str, policy: TolerancePolicy) -> str:
-    what = "is refused" if policy.policy == "drop" else "is moved to the edge of that"
-    return f"An event that {by.format(format_duration(policy.tolerance))} {what}."
+_POLICIES = {
+    "drop": "is refused",
+    "adjust": "is moved to the edge of that",
+    "keep": "keeps its time, and does not move the watermark",
+}
+
+
+def _off(by: str, policy: EarlyPolicy | LatePolicy) -> str:
+    return f"An event that {by.format(format_duration(policy.tolerance))} {_POLICIES[policy.policy]}."
 
 
 def _watermark(spec: Spec) -> Iterator[str]:

@@ -27,6 +27,9 @@ from tidemark.timeops.spec import Source
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
+KEPT_UNTIL = "kept_until_us"
+"""In the `counts` of a pipeline row of `watermarks`: the latest time of an event that was early and was kept."""
+
 
 @dataclass(frozen=True)
 class Position:
@@ -41,6 +44,7 @@ class Position:
         clock_before_period_us: Clock of the last record before the period of emission of this clock; None if no rule
             needs it.
         released: Number of events with a `_release_seq`.
+        kept_until_us: The latest time of an event that was early and was kept, see KEPT_UNTIL; None without any.
         final: The end of input was flushed: everything is released and closed.
     """
 
@@ -51,6 +55,13 @@ class Position:
     clock_before_period_us: int | None = None
     released: int = 0
     final: bool = False
+    kept_until_us: int | None = None
+
+    @property
+    def reached_us(self) -> int | None:
+        """The latest instant that an accepted event or the watermark has come to; None before the first event."""
+        instants = (self.max_t_us, self.watermark_us, self.kept_until_us)
+        return max((us for us in instants if us is not None), default=None)
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> "Position":
@@ -63,6 +74,7 @@ class Position:
             clock_before_period_us=_us(row["clock_before_period"]),
             released=row["released"] or 0,
             final=bool(row["final"]),
+            kept_until_us=dict(row["counts"] or ()).get(KEPT_UNTIL),
         )
 
 
@@ -141,7 +153,8 @@ class Progress:
 
     def counts_of(self, batch_id: int) -> Counts:
         """Return the counts that the time stage of a batch wrote."""
-        return Counts(dict(self.watermarks_of(batch_id)["counts"]))
+        counts = dict(self.watermarks_of(batch_id)["counts"])
+        return Counts({name: n for name, n in counts.items() if name != KEPT_UNTIL})
 
     @property
     def _read_clocks(self) -> Mapping[str, Any]:

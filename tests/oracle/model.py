@@ -51,9 +51,9 @@ class Control:
 class TimeRules:
     """The time rules of a pipeline.
 
-    `late` and `early` are (tolerance, "drop" or "adjust"). `idle` is ("exclude_split" | "arrival_clock" |
-    "window_close", timeout or None). `known_splits` are (source, value) pairs. `within_us` turns the
-    duplicate rule on. `out_of_orderness_us` and, for exclude_split, the timeout may be given per source.
+    `late` and `early` are (tolerance, "drop" or "adjust"), `early` also "keep". `idle` is ("exclude_split" |
+    "arrival_clock" | "window_close", timeout or None). `known_splits` are (source, value) pairs. `within_us` turns
+    the duplicate rule on. `out_of_orderness_us` and, for exclude_split, the timeout may be given per source.
     """
 
     unit_us: int = 1
@@ -139,7 +139,8 @@ def check_rules(rules: TimeRules, windows: Sequence[Window]) -> None:
     refuse(rules.out_of_order not in ("drop", "adjust", "keep"), "out_of_order", "is drop, adjust or keep")
     for name, rule in (("late", rules.late), ("early", rules.early)):
         refuse(rule is not None and rule[0] < 0, name, "the tolerance is from 0 up")
-        refuse(rule is not None and rule[1] not in ("drop", "adjust"), name, "the policy is drop or adjust")
+        policies = ("drop", "adjust", "keep") if name == "early" else ("drop", "adjust")
+        refuse(rule is not None and rule[1] not in policies, name, f"the policy is one of {policies}")
     if rules.processing_time:
         timed = any(tolerances) or rules.late is not None or rules.early is not None
         refuse(timed, "processing_time", "no out_of_orderness, late or early without an event time")

@@ -17,6 +17,7 @@ class Timed:
     event_us: int
     t: int
     adjusted_by: tuple[str, ...] = ()
+    moves: bool = True  # whether it moves W
 
 
 def refused_at_ingestion(record: Record) -> str | None:
@@ -63,6 +64,8 @@ class TimePolicies:
         self.counts.early += 1
         if policy == "drop":
             return DeadLetter(record.seq, "time", "early", event_us=e, lateness_us=e - arrival - tolerance)
+        if policy == "keep":
+            return Timed(e, floor(e, self.rules.unit_us), moves=False)
         return Timed(e, floor(arrival + tolerance, self.rules.unit_us), ("early",))
 
     def judge_late(self, record: Record, arrival: int, e: int, tolerance: int, policy: str) -> Timed | DeadLetter:

@@ -165,7 +165,7 @@ class Referee:
         else:
             self.outcome.dead_letters.append(verdict)
         timeline.note_activity(record, self.clock)
-        if isinstance(verdict, Timed):
+        if isinstance(verdict, Timed) and verdict.moves:
             timeline.move(record, verdict.t, self.clock)
         self.publish_on_event()
 

@@ -39,6 +39,7 @@ LATE = {"tolerance": "12 us", "policy": "adjust"}
 TIMES: dict[str, Keys] = {
     "drop": {"out_of_order": "drop", "early": {"tolerance": "9 us", "policy": "drop"}},
     "adjust": {"out_of_order": "adjust", "late": LATE, "early": {"tolerance": "5 us", "policy": "adjust"}},
+    "ahead": {"out_of_order": "drop", "early": {"tolerance": "5 us", "policy": "keep"}},
     "clock": {"out_of_order": "adjust", "late": LATE, "idle": {"advance": "arrival_clock"}},
     "keep": {"out_of_order": "keep"},
 }
@@ -88,8 +89,16 @@ def checkpoints_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool)
     def after(end: int, outcome: Sequence[dict[str, int | None]]) -> int | None:
         return outcome[end - 1].get(log.timeline) if end else None
 
+    def kept_until(end: int) -> int | None:
+        bound_us = time.keep_early_from_us
+        if bound_us is None:
+            return None
+        events = [event for event in log.events[:end] if not event.malformed]
+        timed = [(e.event_us, e.event_us - e.arrival_us) for e in events if e.event_us and e.arrival_us]
+        return max((t for t, ahead_us in timed if ahead_us > bound_us), default=None)
+
     checkpoints = [
-        Checkpoint(end, Position(watermark_us=after(end, seen), max_t_us=after(end, largest.watermarks)))
+        Checkpoint(end, Position(after(end, seen), after(end, largest.watermarks), kept_until_us=kept_until(end)))
         for end in ends
     ]
     if flush:

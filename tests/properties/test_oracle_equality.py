@@ -27,8 +27,8 @@ _IDLE = {
 }
 
 
-def tolerance(dice: Dice) -> dict[str, str]:
-    return {"tolerance": dice.choice(["7 us", "0 us", "25 us"]), "policy": dice.choice(["adjust", "drop"])}
+def tolerance(dice: Dice, *more: str) -> dict[str, str]:
+    return {"tolerance": dice.choice(["7 us", "0 us", "25 us"]), "policy": dice.choice(["adjust", "drop", *more])}
 
 
 def maybe_tolerance(dice: Dice) -> dict[str, str] | None:
@@ -44,7 +44,7 @@ def time_spec(dice: Dice, mode: str, turn: int) -> TimeSpec:
         out_of_orderness=dice.choice(turned(["9 us", "0 us", "1 us", "60 us"], turn)),
         out_of_order=dice.turn(["keep", "drop", "keep", "adjust"], turn),
         late=tolerance(dice) if mode == "clock" else maybe_tolerance(dice),
-        early=maybe_tolerance(dice),
+        early=dice.choice([None, tolerance(dice, "keep")]),
         emit=dice.choice(turned(_emissions(mode), turn)),
         idle=_IDLE[mode] | timeout if mode in _IDLE else None,
         deduplicate_by=KEY if "duplicates" in mode else (),

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from tests.properties.fold import Gathered, run
 from tests.properties.logs import Log, generate
 from tidemark.timeops.durations import parse_duration
-from tidemark.timeops.spec import TimeSpec, TolerancePolicy
+from tidemark.timeops.spec import EarlyPolicy, LatePolicy, TimeSpec
 
 LOGS = generate(seed=12, cases=120)
 
@@ -30,7 +30,9 @@ def judged(spark: SparkSession, logs: list[Log], out_of_orderness_us: int, **pol
         over=("case",),
         out_of_orderness=parse_duration(f"{out_of_orderness_us} us"),
         **{
-            name: TolerancePolicy(tolerance=parse_duration(f"{us} us"), policy="drop")
+            name: {"late": LatePolicy, "early": EarlyPolicy}[name](
+                tolerance=parse_duration(f"{us} us"), policy="drop"
+            )
             for name, us in policies.items()
         },
     )
@@ -53,7 +55,7 @@ def test_a_larger_out_of_orderness_or_late_tolerance_adds_no_drop(spark: SparkSe
 
 @pytest.mark.long
 def test_the_watermark_never_goes_back(spark: SparkSession) -> None:
-    time = TimeSpec(timestamp_by="e", over=("case",), late=TolerancePolicy(tolerance="9 us", policy="adjust"))
+    time = TimeSpec(timestamp_by="e", over=("case",), late=LatePolicy(tolerance="9 us", policy="adjust"))
     found = [run(spark, LOGS, time, parts=parts).watermarks for parts in ((0,), (0, 1), (0, 1, 2))]
     for before, after in pairwise(found):
         assert all((after[line] or 0) >= (w or 0) for line, w in before.items())

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY, stored_times
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution
@@ -26,7 +26,7 @@ from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
 from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
-from tidemark.timeops.watermark.fold import ACTIVE, JUDGED, OUTSIDE, Array
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, OUTSIDE, Array
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
@@ -44,8 +44,6 @@ FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
 """Values of FATE: the properties of `Released`."""
 
-MOVED_BY = "__tm_moved_by"
-"""TINYINT: 1 if rule 1 moved the event, 2 if rule 2 did, else 0."""
 _COUNTED = (WHY, MOVED_BY, SOURCE_PLACE, ARRIVAL_US, EVENT_US)
 
 RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
@@ -274,7 +272,8 @@ def _narrow(rules: TimeRules) -> list[str]:
     refused = (
         f"IF({c.REASON} IN ({literals(AT_INGESTION)}), {OUTSIDE}, {ACTIVE})" if rules.follows_activity else OUTSIDE
     )
-    role = f"CAST(IF({c.REASON} IS NULL, {JUDGED}, {refused}) AS TINYINT) AS {ROLE}"
+    judged = f"IF({_is_kept_early(rules)}, {AHEAD}, {JUDGED})"
+    role = f"CAST(IF({c.REASON} IS NULL, {judged}, {refused}) AS TINYINT) AS {ROLE}"
     found = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", role]
     if rules.time.over:
         found.append(c.TIMELINE)
@@ -288,8 +287,9 @@ def _asked_by_counts(rules: TimeRules) -> list[str]:
     """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
     why = f"coalesce(array_position(array({literals(REASONS)}), {c.REASON}), 0)"
     found = [f"CAST({why} AS TINYINT) AS {WHY}"]
-    if any(policy is not None and policy.policy == "adjust" for policy in (rules.time.early, rules.time.late)):
+    if any(policy is not None and policy.policy != "drop" for policy in (rules.time.early, rules.time.late)):
         moved_by = f"CASE try_element_at({c.ADJUSTED_BY}, 1) WHEN 'early' THEN 1 WHEN 'late' THEN 2 ELSE 0 END"
+        moved_by = f"IF({_is_kept_early(rules)}, 1, {moved_by})"
         found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
         place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"
@@ -309,7 +309,7 @@ def _copied(rows: pa.Table) -> dict[str, Array]:
 
 def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
     """Return the records that rules 0 to 3 refuse; None where they are too many to be named."""
-    refused = [log.rises.items.seq[log.rises.items.role != JUDGED] for log in found.logs]
+    refused = [log.rises.items.seq[log.rises.items.role < JUDGED] for log in found.logs]
     if rules.time.out_of_order == "drop":
         refused.append(found.behind[c.SEQ].to_numpy())
     seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
@@ -358,29 +358,30 @@ def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
 def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     """Apply rules 1 and 2: drop or adjust events that are early or late against their arrival, in that order (A2).
 
-    Neither rule knows a timeline or a watermark.
+    Neither rule knows a timeline or a watermark. An early event that is kept is as it was (`_is_kept_early`).
 
     Returns:
         `events`, rows of `extract`, with `__tm_reason` set to `early` or `late_arrival` where an event is refused,
         `__tm_t` moved where one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the
         tolerance was too small.
     """
-    arrival, ahead = f"unix_micros({c.ARRIVAL})", f"(unix_micros({c.EVENT_TIME}) - unix_micros({c.ARRIVAL}))"
+    arrival = f"unix_micros({c.ARRIVAL})"
     rules: list[_OfArrival] = []
     if time.early is not None:
         limit = c.floor_to(c.shifted(arrival, time.early.tolerance_us), time.unit_us)
-        by = c.shifted(ahead, -time.early.tolerance_us)
-        rules.append(_OfArrival("early", Reason.EARLY, time.early.policy == "drop", by, limit))
+        by = c.shifted(_AHEAD_OF_ARRIVAL, -time.early.tolerance_us)
+        rules.append(_OfArrival("early", Reason.EARLY, time.early.policy, by, limit))
     if time.late is not None:
         limit = f"greatest({c.MIN_US}L, {c.floor_to(c.shifted(arrival, -time.late.tolerance_us), time.unit_us)})"
-        by = c.shifted(f"(-{ahead})", -time.late.tolerance_us)
-        rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy == "drop", by, limit))
-    dropping = [rule for rule in rules if rule.drops]
+        by = c.shifted(f"(-{_AHEAD_OF_ARRIVAL})", -time.late.tolerance_us)
+        rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy, by, limit))
+    dropping = [rule for rule in rules if rule.policy == "drop"]
+    moving = [rule for rule in rules if rule.policy == "adjust"]
     found = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
     lateness = _case([(rule.by, rule.by) for rule in dropping], "CAST(NULL AS BIGINT)")
-    moved = _case([(rule.by, rule.limit) for rule in rules], c.T)
+    moved = _case([(rule.by, rule.limit) for rule in moving], c.T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
-    names = _case([(rule.by, f"array('{rule.name}')") for rule in rules], no_names)
+    names = _case([(rule.by, f"array('{rule.name}')") for rule in moving], no_names)
     reason = f"coalesce({c.REASON}, {found})"
     return c.with_sql(
         events,
@@ -393,6 +394,15 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     )
 
 
+_AHEAD_OF_ARRIVAL = f"(unix_micros({c.EVENT_TIME}) - unix_micros({c.ARRIVAL}))"
+
+
+def _is_kept_early(rules: TimeRules) -> str:
+    """Return SQL of whether rule 1 keeps an accepted event with its own time, so that it moves no watermark."""
+    tolerance_us = rules.time.keep_early_from_us
+    return "false" if tolerance_us is None else f"{c.shifted(_AHEAD_OF_ARRIVAL, -tolerance_us)} > 0"
+
+
 @dataclass(frozen=True)
 class _OfArrival:
     """Rule 1 or 2 of a spec.
@@ -400,14 +410,14 @@ class _OfArrival:
     Attributes:
         name: Its name in `_adjusted_by`.
         reason: Why it refuses.
-        drops: Whether it refuses an event, or else moves it.
+        policy: `drop`, `adjust` or `keep`.
         by: SQL of by how much an event is beyond its tolerance, microseconds; the rule applies above zero.
         limit: SQL of the event time, microseconds, to which it moves an event.
     """
 
     name: str
     reason: Reason
-    drops: bool
+    policy: str
     by: str
     limit: str
 

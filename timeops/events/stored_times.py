@@ -17,11 +17,13 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import is_column
 from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.watermark.fold import JUDGED
+from tidemark.timeops.watermark.fold import AHEAD, JUDGED
 from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
 
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
+MOVED_BY = "__tm_moved_by"
+"""TINYINT: 1 if rule 1 moved or kept the event, 2 if rule 2 moved it, else 0."""
 SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
 ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
@@ -43,7 +45,8 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         not plainly one with a time: the event time must be a column of TIMESTAMP, or the arrival.
     """
     column, over = column_of_time(items, rules), rules.time.over
-    is_asked = rules.time.early or rules.time.late or rules.time.deduplicate_by or rules.windows_to_close
+    early = rules.time.early is not None and rules.time.early.policy != "keep"
+    is_asked = early or rules.time.late or rules.time.deduplicate_by or rules.windows_to_close
     if column is None or is_asked or not all(_is_of(items, name, StringType()) for name in over) or len(over) > 1:
         return None
     of_source = [SOURCE] if rules.uses_splits or (counts and len(rules.sources) > 1) else []
@@ -93,12 +96,15 @@ def _is_utf8(texts: pa.Array) -> bool:
 
 def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
     unit_us, count = rules.time.unit_us, len(whole)
-    event = np.asarray(whole[_EVENT])
+    event, keep_from_us = np.asarray(whole[_EVENT]), rules.time.keep_early_from_us
+    is_ahead = np.zeros(count, bool)
+    if keep_from_us is not None:
+        is_ahead = event - np.asarray(whole[_ARRIVAL]) > keep_from_us
     columns: dict[str, object] = {
         SEQ: whole[SEQ],
         T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
         CLOCK_US: whole[_CLOCK],
-        ROLE: np.full(count, JUDGED, np.int8),
+        ROLE: np.where(is_ahead, np.int8(AHEAD), np.int8(JUDGED)),
     }
     if rules.time.over:
         columns[TIMELINE] = _timelines(whole[texts[0]], items, rules)
@@ -106,6 +112,8 @@ def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence
         columns |= {SOURCE: whole[SOURCE], SPLIT: whole[SPLIT]}
     if counts:
         columns[WHY] = np.zeros(count, np.int8)
+        if keep_from_us is not None:
+            columns[MOVED_BY] = is_ahead.astype(np.int8)
         if len(rules.sources) > 1:
             names = pa.array([source.name for source in rules.sources])
             place = pc.fill_null(pc.index_in(whole[SOURCE], value_set=names), len(names))

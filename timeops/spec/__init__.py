@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, Channel, Events, RateLevels
-from tidemark.timeops.spec.event_time import Idle, TimeSpec, TolerancePolicy
+from tidemark.timeops.spec.event_time import EarlyPolicy, Idle, LatePolicy, TimeSpec
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import (
@@ -32,14 +32,15 @@ __all__ = [
     "RESERVED_IN_WINDOWS",
     "Catalog",
     "DeltaSource",
+    "EarlyPolicy",
     "FilesSource",
     "KafkaSource",
+    "LatePolicy",
     "Outputs",
     "Partitions",
     "Source",
     "Spec",
     "TimeSpec",
-    "TolerancePolicy",
     "WindowSpec",
     "is_reserved",
     "name_with",
@@ -58,8 +59,8 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     **{("sources", kind, "idle"): SourceIdle for kind in SOURCE_MODELS},
     **{("sources", kind, "alignment"): Alignment for kind in SOURCE_MODELS},
     ("time",): TimeSpec,
-    ("time", "late"): TolerancePolicy,
-    ("time", "early"): TolerancePolicy,
+    ("time", "late"): LatePolicy,
+    ("time", "early"): EarlyPolicy,
     ("time", "idle"): Idle,
     ("catalog",): Catalog,
     ("outputs",): Outputs,

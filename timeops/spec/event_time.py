@@ -27,18 +27,32 @@ from tidemark.timeops.utc import us_of
 _UNIT_US = {"second": 1_000_000, "millisecond": 1_000, "microsecond": 1}
 
 
-class TolerancePolicy(SpecModel):
-    """How far event time may be from arrival time, and what becomes of an event that is further off (A2)."""
+class _Tolerance(SpecModel):
+    """How far event time may be from arrival time."""
 
     tolerance: Duration = Field(description="How far event time may be from arrival time, such as 5 minutes.")
-    policy: Literal["drop", "adjust"] = Field(
-        description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
-    )
 
     @property
     def tolerance_us(self) -> int:
         """The tolerance in microseconds."""
         return micros(self.tolerance)
+
+
+class LatePolicy(_Tolerance):
+    """How far event time may be behind arrival time, and what becomes of an event that is further behind (A2)."""
+
+    policy: Literal["drop", "adjust"] = Field(
+        description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
+    )
+
+
+class EarlyPolicy(_Tolerance):
+    """How far event time may be ahead of arrival time, and what becomes of an event that is further ahead (A2)."""
+
+    policy: Literal["drop", "adjust", "keep"] = Field(
+        description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance; "
+        "keep: it is accepted with its own time, and moves no watermark."
+    )
 
 
 class Periodic(SpecModel):
@@ -103,10 +117,10 @@ class TimeSpec(SpecModel):
         description="An event behind the watermark: drop (dead letter), adjust (moved to the watermark), or "
         "keep (the windows decide).",
     )
-    late: TolerancePolicy | None = Field(
+    late: LatePolicy | None = Field(
         default=None, description="Events that arrive too long after their time; default: no bound."
     )
-    early: TolerancePolicy | None = Field(
+    early: EarlyPolicy | None = Field(
         default=None, description="Events whose time is too far ahead of their arrival; default: no bound."
     )
     emit: Annotated[Literal["on_event"] | Periodic, _EMISSION] = Field(
@@ -151,6 +165,11 @@ class TimeSpec(SpecModel):
     def out_of_orderness_us(self) -> int:
         """How far the watermark stays below the largest t, in microseconds."""
         return micros(self.out_of_orderness)
+
+    @property
+    def keep_early_from_us(self) -> int | None:
+        """How far ahead of its arrival an event is kept and moves no watermark, microseconds; None for no bound."""
+        return self.early.tolerance_us if self.early is not None and self.early.policy == "keep" else None
 
     @property
     def within_us(self) -> int:

@@ -33,6 +33,7 @@ COMPILED_FROM = 200_000
 OUTSIDE = 0  # a dead letter of ingestion: it belongs to no timeline, and only moves the clock
 ACTIVE = 1  # refused by rules 0 to 2, or without a time: activity that moves no watermark
 JUDGED = 2  # it has a time that rule 3 judges, and moves the watermark
+AHEAD = 3  # kept though it is early: rule 3 judges its time, and it moves no watermark
 
 # What the clock alone does (`idle`).
 NOTHING, ARRIVAL_CLOCK, EXCLUDE_SPLIT, WINDOW_CLOSE = 0, 1, 2, 3
@@ -116,7 +117,7 @@ class Items:
         clock: The clock of the log; NONE before the first timed record.
         timeline: Index of the timeline; any number of an item OUTSIDE.
         split: Index of the split; without splits empty.
-        role: OUTSIDE, ACTIVE or JUDGED.
+        role: OUTSIDE, ACTIVE, JUDGED or AHEAD.
         closes: By item and window, for `window_close`: the close time that t asks for, NONE in a gap.
         tick: The clock of the tick that ends the segment; None for none.
     """
@@ -234,11 +235,11 @@ def _judge(
         if _is_due(timeline, rules, log):
             n_rises = _apply_idle_and_publish(k, i, False, clock, state, rises, silences, n_rises)
         # i is judged: semantics/watermarks.md, «Out of order».
-        if role[i] == JUDGED:
+        if role[i] != ACTIVE:
             n_late = _apply_out_of_order(timeline, i, t[i], out_of_order, n_late)
         # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
         was_active = _note_activity(timeline, splits, split, rules, log)
-        # i moves W, also where rule 3 drops it: semantics/watermarks.md, «Watermark».
+        # i moves W, also where rule 3 drops it, and not where it was kept though early: semantics/watermarks.md.
         if role[i] == JUDGED:
             _note_closes(state.reached[k], closes[i])
             n_rises = _move(timeline, k, i, seq[i], t[i], splits, split, was_active, rules, log, rises, n_rises)

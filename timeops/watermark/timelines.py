@@ -587,10 +587,16 @@ class Watermarks:
         found = []
         for log in self.logs:
             items = log.rises.items
-            reaches = (items.role == f.JUDGED) & (items.t >= us)
+            reaches = (items.role >= f.JUDGED) & (items.t >= us)
             if reaches.any():
                 found.append(int(items.seq[np.argmax(reaches)]))
         return min(found, default=None)
+
+    @property
+    def kept_until_us(self) -> int | None:
+        """The latest t of the events that were kept though they are early; None without any."""
+        ahead = [log.rises.items.t[log.rises.items.role == f.AHEAD] for log in self.logs]
+        return max((int(t.max()) for t in ahead if len(t)), default=None)
 
     def after(self, timeline: pa.ChunkedArray, seq: f.Array) -> Watermark:
         """Return the watermark after an item of the segment, or before all of them, by `_arrival_seq`."""

@@ -38,13 +38,14 @@ from tidemark.timeops.expressions.tokens import top_level_names
 from tidemark.timeops.spec import (
     RESERVED_COLUMNS,
     DeltaSource,
+    EarlyPolicy,
     FilesSource,
     KafkaSource,
+    LatePolicy,
     Outputs,
     Partitions,
     Spec,
     TimeSpec,
-    TolerancePolicy,
     WindowSpec,
     parse_spec,
     spec_json_schema,
@@ -75,8 +76,8 @@ def test_the_example_is_read_as_frozen_models() -> None:
             over=("net",),
             out_of_orderness=timedelta(minutes=2),
             out_of_order="keep",
-            late=TolerancePolicy(tolerance=timedelta(minutes=5), policy="adjust"),
-            early=TolerancePolicy(tolerance=timedelta(minutes=5), policy="drop"),
+            late=LatePolicy(tolerance=timedelta(minutes=5), policy="adjust"),
+            early=EarlyPolicy(tolerance=timedelta(minutes=5), policy="drop"),
         ),
         windows=(
             WindowSpec(
@@ -333,7 +334,17 @@ def test_every_key_of_the_schema_is_described() -> None:
     models = {"Spec": schema, **schema["$defs"]}
     assert set(models) == {
         *["Spec", "DeltaSource", "FilesSource", "KafkaSource", "SourceIdle", "Alignment", "Catalog", "Outputs"],
-        *["TimeSpec", "Periodic", "Idle", "TolerancePolicy", "WindowSpec", "Early", "Partitions", "OnNewInput"],
+        *[
+            "TimeSpec",
+            "Periodic",
+            "Idle",
+            "LatePolicy",
+            "EarlyPolicy",
+            "WindowSpec",
+            "Early",
+            "Partitions",
+            "OnNewInput",
+        ],
         *["Alerts", "RateLevels", "AgeLevels", "Channel", "Events"],
     }
     for name, model in models.items():

@@ -100,8 +100,8 @@ WRONG_VALUES: dict[str, list[object]] = {
     "time.over": ["x", ["x"]],
     "time.out_of_orderness": [60, "1 month", "-1 s"],
     "time.out_of_order": ["ignore"],
-    "time.late": ["5 minutes", {"tolerance": "5 s"}],
-    "time.early": [{"tolerance": "5 s", "policy": "keep"}, {"tolerance": "5 s", "policy": "drop", "x": 1}],
+    "time.late": ["5 minutes", {"tolerance": "5 s"}, {"tolerance": "5 s", "policy": "keep"}],
+    "time.early": [{"tolerance": "5 s", "policy": "hold"}, {"tolerance": "5 s", "policy": "drop", "x": 1}],
     "time.emit": [{"every": "0 ms"}, {"every": "1 s", "evry": "1 s"}, {}, "every"],
     "time.idle": [
         *[{"advance": "arrival_clok"}, {"advance": "window_close"}, {"advance": "window_close", "timeout": "0 s"}],

@@ -72,8 +72,9 @@ class Setting:
 
 
 def setting(mode: str, rng: random.Random) -> Setting:
-    def tolerance() -> dict[str, str]:
-        return {"tolerance": rng.choice(["7 us", "0 us", "25 us"]), "policy": rng.choice(["adjust", "drop"])}
+    def tolerance(*more: str) -> dict[str, str]:
+        policy = rng.choice(["adjust", "drop", *more])
+        return {"tolerance": rng.choice(["7 us", "0 us", "25 us"]), "policy": policy}
 
     idle: dict[str, str] | None = {
         "clock": {"advance": "arrival_clock"},
@@ -93,7 +94,7 @@ def setting(mode: str, rng: random.Random) -> Setting:
         out_of_orderness=rng.choice(patience),
         out_of_order=policy,
         late=tolerance() if mode == "clock" else rng.choice([None, tolerance()]),
-        early=rng.choice([None, tolerance()]),
+        early=rng.choice([None, tolerance("keep")]),
         emit=rng.choice(periods if mode == "periods" else ["on_event", *periods]),
         idle=idle,
     )
@@ -136,7 +137,7 @@ def narrow(log: Log, part: int | None, one: Setting, policies: TimePolicies) -> 
         if refused_at_ingestion(record) is None and record.arrival_us is not None:
             verdict = policies.judge(record, record.arrival_us)
             if isinstance(verdict, Timed):
-                t, role = verdict.t, fold.JUDGED
+                t, role = verdict.t, fold.JUDGED if verdict.moves else fold.AHEAD
             elif one.rules.follows_activity:
                 role = fold.ACTIVE
         closes = [
@@ -185,6 +186,7 @@ def recounted(items: pa.Table, state: pa.Table, one: Setting, place: LogPlace) -
     names = {"_arrival_seq": "seq", "_timeline": "line", "_source": "source", "_split": "part"}
     records = items.rename_columns([names.get(name, name) for name in items.column_names])
     records = records.append_column("active", pc.not_equal(records["role"], fold.OUTSIDE))
+    records = records.append_column("moves", pc.not_equal(records["role"], fold.AHEAD))
     sources = one.sources or (SourceTime("s", "e", "UTC", one.time.out_of_orderness_us),)
     idle = one.time.idle_advance
     rules = replace(

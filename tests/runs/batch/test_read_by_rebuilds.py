@@ -24,7 +24,7 @@ SPEC = (
     f"name: shop\n{LINES}    order: position\n"
     """\
 time: {timestamp_by: at, out_of_orderness: 3 s, late: {tolerance: 9 s, policy: drop}}
-alerts: {dead_letter_rate: {warn: 50 %, min_records: 1000}}  # more than there are: the events of a day are not counted
+alerts: {dead_letter_rate: {warn: 50 %, min_records: 1000}}  # more than are read
 windows:
   - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}
   - {name: hours, kind: tumbling, size: 1 hour, from: minutes, group_by: [k], aggregates: {n: sum(n)}}
