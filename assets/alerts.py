@@ -12,6 +12,7 @@ from functools import partial
 
 from tidemark.assets import silences
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.exclusions import excluded
 from tidemark.assets.losses import LogTables, Losses, advice, beyond, cause_of, in_words, losses_since
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end, records_in
@@ -41,7 +42,7 @@ FAR_AHEAD = Expectation(
     name="far_ahead",
     holds="no event moved the watermark further ahead of the clock than `alerts.far_ahead` says, a day by default",
     remedy="see whether the time of that record is right: what arrives behind the watermark is late, and it never "
-    "goes back. With `time.early: {tolerance: 1 day, policy: keep}` such events move no watermark from the next record on; "
+    "goes back. With `time.early: {tolerance: 1 day, policy: keep}` no such event moves it from the next record on; "
     "`tidemark rejudge` judges the log without that one, so that what was lost comes back",
 )
 CLOCK_AHEAD = Expectation(
@@ -51,6 +52,13 @@ CLOCK_AHEAD = Expectation(
     remedy="see whether the arrival time of that record is right: the clock never goes back, and idle rules and "
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
     "such a record; `tidemark rejudge` judges the log without this one, so that what was lost comes back",
+)
+ARRIVED_AHEAD = Expectation(
+    name="future_arrival",
+    holds="no record arrived further ahead of this machine's clock than `future_arrival` of its source says, an hour "
+    "by default",
+    remedy="correct the clock of the machine that sets the arrival, or the `arrival_time` of the source. Such "
+    "records arrive when they are read; `future_arrival` in `_adjusted_by` and an item of `log_control` name them",
 )
 SILENCE = Expectation(
     name="silence",
@@ -73,9 +81,10 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the alerts of a spec, its own and the ones that every spec has, by the asset that shows them."""
     ahead = (FAR_AHEAD,) if has_event_time(spec.sources, spec.time) else ()
     freshness = (FRESHNESS,) if spec.alerts.freshness is not None else ()
+    arrived = (ARRIVED_AHEAD,) if any(source.future_arrival_us is not None for source in spec.sources) else ()
     silence = (SILENCE,) if silences.may_be_silent(spec) else ()
     return {
-        tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *silence, *freshness),
+        tables.ORDERED_EVENTS: (*ahead, CLOCK_AHEAD, *arrived, *silence, *freshness),
         tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
     }
 
@@ -111,6 +120,7 @@ def _compared(batch: BatchWriter, expectation: Expectation) -> "Callable[[str], 
         BAD_EXPRESSIONS.name: _failing,
         FAR_AHEAD.name: _ahead,
         CLOCK_AHEAD.name: _clock_ahead,
+        ARRIVED_AHEAD.name: _arrived_ahead,
         SILENCE.name: _silent,
     }
     return lambda level: warnings[expectation.name](batch) if level == "warn" else None
@@ -212,14 +222,29 @@ def _clock_ahead(batch: BatchWriter) -> _Met:
     ahead = timedelta(0) if clock_us is None else -workspace.clock.since(clock_us)
     if clock_us is None or ahead <= workspace.spec.alerts.far_ahead:
         return _far(batch, ahead, "", than="this machine")
-    columns = [c.SEQ, c.SOURCE, c.FILE, c.POSITION]
-    came = [(c.ARRIVAL, "=", instant_of(clock_us))]
-    rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=came).sort_by(c.SEQ).slice(0, 1)
-    who, seq = "the log", None
-    for row in rows.to_pylist():
-        seq = row[c.SEQ]
-        who = f"record {seq} (source {row[c.SOURCE]}, {row[c.FILE]}, record {row[c.POSITION]} of it)"
+    seq, who = _first_record(workspace, (c.ARRIVAL, "=", instant_of(clock_us)))
     return _far(batch, ahead, f"{who} has the arrival time {_utc(clock_us)}", than="this machine", seq=seq)
+
+
+def _first_record(workspace: Workspace, which: tuple[str, str, object]) -> tuple[int | None, str]:
+    """Return the number of the first record that meets a condition, and where it is from, in words."""
+    columns = [c.SEQ, c.SOURCE, c.FILE, c.POSITION]
+    rows = workspace.lake.rows(tables.RAW_EVENTS, columns=columns, filters=[which]).sort_by(c.SEQ).slice(0, 1)
+    for row in rows.to_pylist():
+        where = f"source {row[c.SOURCE]}, {row[c.FILE]}, record {row[c.POSITION]} of it"
+        return row[c.SEQ], f"record {row[c.SEQ]} ({where})"
+    return None, "the log"
+
+
+def _arrived_ahead(batch: BatchWriter) -> _Met:
+    """Warn of the records of the batch that arrived ahead of the machine's clock."""
+    workspace, plan = batch.workspace, batch.plan
+    seqs = excluded(workspace).ahead_between(plan.first_seq, plan_end(plan))
+    said = ""
+    if len(seqs):
+        who = _first_record(workspace, (c.SEQ, "=", int(seqs[0])))[1]
+        said = f"{len(seqs):,} arrived ahead of this machine's clock, the first is {who}"
+    return _Met((Measured("records ahead of this machine's clock", 0, len(seqs), said),), {"records": len(seqs)})
 
 
 def _silent(batch: BatchWriter) -> _Met:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, TICK, recorded
+from tidemark.assets.log_control import CORRECTION, EXCLUDE, FUTURE_ARRIVAL, INCLUDE, TICK, recorded
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
@@ -63,6 +63,7 @@ class Excluded:
             at the place where they were read. In order.
         places: The places that hold another record now, in order.
         records: The records that are there, by place.
+        ahead: The places whose records arrived ahead of the machine's clock, and so at their ingestion. In order.
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
 
@@ -70,6 +71,7 @@ class Excluded:
     corrected: Numbers = field(default_factory=_no_numbers)
     places: Numbers = field(default_factory=_no_numbers)
     records: Numbers = field(default_factory=_no_numbers)
+    ahead: Numbers = field(default_factory=_no_numbers)
     clock_until: int = 0
 
     @cached_property
@@ -81,6 +83,8 @@ class Excluded:
         """Return what is changed after one more item."""
         said = json.loads(item["argument"])
         these, kind = numbers_in(said["records"]), item["kind"]
+        if kind == FUTURE_ARRIVAL:
+            return replace(self, ahead=np.union1d(self.ahead, these))
         until = max(self.clock_until, int(item["_after_seq"]) + 1 if said["moved_clock"] else 0)
         if kind != CORRECTION:
             by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, these)
@@ -91,7 +95,7 @@ class Excluded:
         all_places = np.concatenate([self.places[kept], places])
         order = np.argsort(all_places, kind="stable")
         all_records = np.concatenate([self.records[kept], records])
-        return Excluded(self.by_hand, corrected, all_places[order], all_records[order], until)
+        return Excluded(self.by_hand, corrected, all_places[order], all_records[order], self.ahead, until)
 
     def is_taken(self, first_seq: int, end_seq: int) -> bool:
         """Return whether a place from one number on and before another has another record than the one read there."""
@@ -109,14 +113,20 @@ class Excluded:
         first, end = np.searchsorted(self.seqs, [first_seq, end_seq])
         return self.seqs[first:end]
 
+    def ahead_between(self, first_seq: int, end_seq: int) -> Numbers:
+        """Return the places of `ahead` from one number on and before another."""
+        first, end = np.searchsorted(self.ahead, [first_seq, end_seq])
+        return self.ahead[first:end]
+
     def concerns(self, first_seq: int, end_seq: int) -> bool:
         """Return whether they change a part of the log."""
         return first_seq < self.clock_until or len(self.between(first_seq, end_seq)) > 0
 
 
 def items_of(workspace: Workspace) -> list[Mapping[str, Any]]:
-    """Return the control items in force that exclude, include or correct records, in order."""
-    return [*recorded(workspace.log_of or workspace, EXCLUDE, INCLUDE, CORRECTION), *workspace.decided]
+    """Return the control items in force that exclude, include or correct records or their arrivals, in order."""
+    kinds = (EXCLUDE, INCLUDE, CORRECTION, FUTURE_ARRIVAL)
+    return [*recorded(workspace.log_of or workspace, *kinds), *workspace.decided]
 
 
 def excluded(workspace: Workspace) -> Excluded:
@@ -204,7 +214,8 @@ def without(workspace: Workspace, records: DataFrame, numbers: Numbers) -> DataF
 def records_between(workspace: Workspace, first_seq: int, end_seq: int) -> DataFrame:
     """Return the records of the log from one number on and before another, as it is with all that was decided."""
     out = excluded(workspace)
-    return _with_clock(workspace, as_it_is(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
+    records = _with_clock(workspace, as_it_is(workspace, out, first_seq, end_seq), out, first_seq, end_seq)
+    return _with_marks(workspace, records, out.ahead_between(first_seq, end_seq))
 
 
 def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbers) -> DataFrame | None:
@@ -228,7 +239,8 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
             return None
     records = _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(found, schema)))
     kept = without(workspace, records, out.between(first_seq, end_seq))
-    return _with_clock(workspace, kept, out, first_seq, end_seq)
+    records = _with_clock(workspace, kept, out, first_seq, end_seq)
+    return _with_marks(workspace, records, out.ahead_between(first_seq, end_seq))
 
 
 def stored_columns(
@@ -237,11 +249,21 @@ def stored_columns(
     """Return columns of these records, piece by piece; None where the log is not as it is stored."""
     out, version = excluded(workspace), workspace.base_of(tables.RAW_EVENTS)
     is_changed = out.concerns(first_seq, end_seq) or out.is_taken(first_seq, end_seq)
+    is_changed = is_changed or len(out.ahead_between(first_seq, end_seq)) > 0
     if is_changed or workspace.log_of is not None or workspace.source_names:
         return None
     if not {*columns} <= {*workspace.lake.dataset(tables.RAW_EVENTS, version).schema.names}:
         return None
     return pieces(workspace.lake, tables.RAW_EVENTS, version, columns, _part(first_seq, end_seq))
+
+
+def _with_marks(workspace: Workspace, records: DataFrame, ahead: Numbers) -> DataFrame:
+    """Return records with ARRIVED_AHEAD, if that is so of some."""
+    if not len(ahead):
+        return records
+    marks = to_join(workspace.spark, pa.table({c.SEQ: ahead, c.ARRIVED_AHEAD: np.ones(len(ahead), bool)}))
+    marked = records.join(marks, c.SEQ, "left").select(*map(quoted, records.columns), c.ARRIVED_AHEAD)
+    return marked.withColumn(c.ARRIVED_AHEAD, F.coalesce(c.ARRIVED_AHEAD, F.lit(False)))
 
 
 def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:

@@ -4,20 +4,25 @@ Here: from what a source reads to rows of `raw_events`. Not here: which files ar
 are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.batch import FEW_RECORDS, BatchWriter
 from tidemark.assets.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
-from tidemark.assets.log_control import write_items
+from tidemark.assets.exclusions import ranges_of
+from tidemark.assets.log_control import FUTURE_ARRIVAL, control_item, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
@@ -39,6 +44,7 @@ from tidemark.resources.spark.numbering import PART, Counted, Numbered, numbered
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.durations import roughly
 from tidemark.timeops.errors import InputError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
@@ -49,10 +55,12 @@ from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
 _A = "__tm_arrival_us"
+_AHEAD = "__tm_ahead_us"  # how far ahead of the machine's clock it was; null where the arrival is as it was read
 _CAME = "__tm_came_us"  # where tables are read: when a version was committed, of files the arrival of the record
 _NOT_ONE = pa.table(
     {c.SOURCE: pa.array([], pa.string()), c.SEQ: pa.array([], pa.int64()), PLACE: pa.array([], pa.int64())}
 )
+_NOT_AHEAD = pa.table({c.SEQ: pa.array([], pa.int64()), _AHEAD: pa.array([], pa.int64())})
 _FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 
@@ -123,15 +131,16 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
         needs_place = any(one.needs_place for one in found.by_source.values())
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
         with _naming_bad_files(workspace, found), reading as place:
-            read = _read_sources(workspace, found, payload, place)
+            read = _read_sources(workspace, plan, found, payload, place)
             records, before_start = _from_start(read.records, workspace.spec.time.read_from_us)
-            rows, clocks, taken = _write_log(workspace, plan, found, replace(read, records=records), payload)
+            rows, clocks, placed = _write_log(workspace, plan, found, replace(read, records=records), payload)
         write_states(workspace, plan, read.states)
-        items = [item_of(workspace, one, taken, plan.first_seq + rows) for one in read.corrections]
+        items = [item_of(workspace, one, placed.taken, plan.first_seq + rows) for one in read.corrections]
+        items += _future_arrivals(placed.ahead, plan.first_seq + rows)
         if items:
             write_items(workspace, plan, items)
         n = found.counts
-        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(taken)}
+        others = {"versions": n["version"], "offsets": n["offset"], "taken": len(placed.taken)}
         some = {name: count for name, count in others.items() if count}
         counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
@@ -217,7 +226,7 @@ class _Read:
     files: Mapping[str, Sequence[FileRange]]
 
 
-def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, place: Place) -> _Read:
+def _read_sources(workspace: Workspace, plan: Plan, found: Waiting, payload: StructType, place: Place) -> _Read:
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
@@ -234,7 +243,7 @@ def _read_sources(workspace: Workspace, found: Waiting, payload: StructType, pla
         states += [(source.name, one) for one in read.states]
         files[source.name] = read.files
         if own.is_ready or not frames:
-            timed = _with_arrival(read, source, time.time_zone)
+            timed = _with_arrival(read, source, time.time_zone, us_of(plan.planned_at))
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
     return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects, files)
 
@@ -249,7 +258,7 @@ def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads
         came[PLACE] = F.col(PLACE) if PLACE in records.columns else F.lit(None).cast("bigint")
     whole = records.withColumns({c.SOURCE: F.lit(source.name), c.SPLIT: split, **missing, **came})
     place = (c.SOURCE, c.SPLIT, c.POSITION, c.FILE, c.MALFORMED)
-    return whole.selectExpr(*map(quoted, payload.names), _A, *came, *place)
+    return whole.selectExpr(*map(quoted, payload.names), _A, _AHEAD, *came, *place)
 
 
 def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int]:
@@ -260,18 +269,42 @@ def _from_start(records: DataFrame, from_us: int | None) -> tuple[DataFrame, int
     return records.where(~is_before), records.where(is_before).count()
 
 
+@dataclass(frozen=True)
+class _Placed:
+    """Records of an ingestion that have something particular about their place in the log.
+
+    Attributes:
+        taken: The records in places of others: `_source`, `_arrival_seq`, PLACE.
+        ahead: The records that arrived ahead of the machine's clock: `_arrival_seq`, _AHEAD.
+    """
+
+    taken: pa.Table
+    ahead: pa.Table
+
+
+def _future_arrivals(ahead: pa.Table, end_seq: int) -> list[dict[str, Any]]:
+    """Return the control item of records that arrived ahead of the machine's clock, and so at their ingestion."""
+    if not len(ahead):
+        return []
+    seqs, furthest = np.sort(ahead[c.SEQ].to_numpy()), timedelta(microseconds=pc.max(ahead[_AHEAD]).as_py())
+    many = f"{len(seqs):,} record{'' if len(seqs) == 1 else 's'}"
+    why = f"{many} arrived up to {roughly(furthest)} ahead of this machine's clock"
+    argument = json.dumps({"records": ranges_of(seqs)}, separators=(",", ":"))
+    return [control_item(end_seq - 1, FUTURE_ARRIVAL, why, argument=argument)]
+
+
 def _write_log(
     workspace: Workspace, plan: Plan, found: Waiting, read: _Read, payload: StructType
-) -> tuple[int, dict[str, int], pa.Table]:
+) -> tuple[int, dict[str, int], _Placed]:
     """Write the records, numbered.
 
     Returns:
-        Their number, the first and the last clock of the log if there is one, and the records in places of others:
-        `_source`, `_arrival_seq`, PLACE.
+        Their number, the first and the last clock of the log if there is one, and those with a particular place.
     """
     spec = workspace.spec
     before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()
-    stretches = _stretches(workspace, read)
+    now_us = us_of(plan.planned_at)
+    stretches = _stretches(workspace, read, now_us)
     by_arrival = stretches is not None or (not spec.reads_tables and order_of(spec) == "arrival_time")
     with _numbered(workspace, plan, read, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
@@ -292,11 +325,15 @@ def _write_log(
             _ensure_unchanged(found)  # they were read once more
         new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if read.corrects else log
         arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not read.corrects)
-        taken = _NOT_ONE
+        placed = _Placed(_NOT_ONE, _NOT_AHEAD)
         if read.corrects and log.rows:
             taken = log.frame.where(F.col(PLACE).isNotNull()).select(c.SOURCE, c.SEQ, PLACE).toArrow()
+            placed = replace(placed, taken=taken)
+        if any(us is not None and us >= now_us for us in log.highest.values()):
+            # Nearly never: it reads all of the input once more.
+            placed = replace(placed, ahead=log.frame.where(F.col(_AHEAD).isNotNull()).select(c.SEQ, _AHEAD).toArrow())
     clocks = {"clock_us": clock_us, "first_clock_us": first_us}
-    return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals, taken
+    return log.rows, {name: us for name, us in clocks.items() if us is not None} | arrivals, placed
 
 
 def _pieces(
@@ -337,8 +374,11 @@ def order_of(spec: Spec) -> str:
     return spec.sources[0].record_order or "arrival_time"
 
 
-def _stretches(workspace: Workspace, read: _Read) -> list[Stretch] | None:
-    """Return the files one after the other if their records are in the order of the log; otherwise None."""
+def _stretches(workspace: Workspace, read: _Read, now_us: int) -> list[Stretch] | None:
+    """Return the files one after the other if their records are in the order of the log; otherwise None.
+
+    None too where some arrived too far ahead of the machine's clock.
+    """
     spec = workspace.spec
     if not spec.reads_files_only:
         return None
@@ -346,6 +386,10 @@ def _stretches(workspace: Workspace, read: _Read) -> list[Stretch] | None:
     by_arrival = order_of(spec) == "arrival_time"
     stretches = stretches_in_order(files, by_arrival=by_arrival, time_zone=spec.time.time_zone)
     from_us = spec.time.read_from_us
+    bounds_us = {source.name: source.future_arrival_us for source in spec.sources}
+    ahead = [(one.last_us - now_us, bounds_us[one.source]) for one in stretches or ()]
+    if any(most_us is not None and us > most_us for us, most_us in ahead):
+        return None
     if stretches is None or from_us is None:
         return stretches
     return stretches if all(one.first_us >= from_us for one in stretches) else None  # otherwise some are left out
@@ -410,17 +454,24 @@ def _last_arrivals(
     return counts
 
 
-def _with_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:
-    """Add the arrival time in microseconds; null if it is not in the years 0001 to 9999.
+def _with_arrival(read: SourceRead, source: Source, time_zone: str, now_us: int) -> DataFrame:
+    """Add the arrival time in microseconds, and _AHEAD; null if it is not in the years 0001 to 9999.
 
     It is null if the expression returns null or the record is malformed. It is also null if the time of a broker, of
     a table's log or of a file system is not in these years.
+
+    A record that arrived further ahead of the machine's clock than `future_arrival` arrives at `now_us`.
     """
-    found = _own_arrival(read, source, time_zone)
+    found, most_us = _own_arrival(read, source, time_zone), source.future_arrival_us
+    ahead = F.lit(None).cast("bigint") if most_us is None else F.col(_A) - F.lit(now_us)
+    found = found.withColumn(_AHEAD, F.when(ahead > F.lit(most_us or 0), ahead))
+    found = found.withColumn(_A, F.when(F.col(_AHEAD).isNull(), F.col(_A)).otherwise(F.lit(now_us)))
     if PLACE not in read.records.columns:
         return found
     # A record that takes a place takes its arrival too: it does not move the clock, nor become late by coming later.
-    return found.withColumn(_A, F.when(F.col(PLACE).isNull(), F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
+    is_new = F.col(PLACE).isNull()
+    found = found.withColumn(_AHEAD, F.when(is_new, F.col(_AHEAD)))
+    return found.withColumn(_A, F.when(is_new, F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
 
 
 def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:

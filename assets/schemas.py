@@ -136,7 +136,8 @@ def as_declared(records: DataFrame, payload: StructType, zone: str) -> DataFrame
             return F.lit(None).cast(field.dataType)
         return value_as(field.name, there[field.name], field.dataType, zone)
 
-    return records.select(*[value(field).alias(field.name) for field in log_schema(payload)])
+    marks = [F.col(c.ARRIVED_AHEAD)] if c.ARRIVED_AHEAD in there else []
+    return records.select(*[value(field).alias(field.name) for field in log_schema(payload)], *marks)
 
 
 def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:

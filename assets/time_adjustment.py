@@ -41,7 +41,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_US, MOVED, Outcomes, counts_by_window
 from tidemark.timeops.durations import micros
-from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.utc import instant_of
@@ -101,9 +101,10 @@ def adjust_time(batch: Batch) -> TimeAdjusted:
 
 
 def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource) -> dict[str, int]:
-    counts = {"records": len(outcomes), "accepted": outcomes.accepted, **dict.fromkeys(MOVED, 0)}
-    for (_, name), n in moved.items():
-        counts[name] += n
+    movers = {name: sum(n for (_, mover), n in moved.items() if mover == name) for name in MOVED}
+    if not movers[FUTURE_ARRIVAL]:
+        del movers[FUTURE_ARRIVAL]  # nearly no batch has any
+    counts = {"records": len(outcomes), "accepted": outcomes.accepted, **movers}
     counts |= counts_by_window(batch.outcome, outcomes.accepted)
     by_reason = Counter[str]()
     for (_, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):

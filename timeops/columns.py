@@ -40,6 +40,9 @@ W_END = "__tm_w_end"  # BIGINT: the same after it
 W_SET_BY = "__tm_w_set_by"  # lowest _arrival_seq after which the watermark had that value
 REASON = "__tm_reason"  # STRING: why rules 0 to 2 or ingestion refused the record
 LATENESS = "__tm_lateness_us"
+# BOOLEAN: the record arrived ahead of the machine's clock, so its arrival is the moment of its ingestion. A frame has
+# the column where this is so of some of its records.
+ARRIVED_AHEAD = "__tm_arrived_ahead"
 
 MIN_US, MAX_US = FIRST_US, LAST_US
 

@@ -30,7 +30,7 @@ from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under
 
 def one_timeline(position: Position) -> pa.Table:
     """Return a position as the state of the pipeline's one timeline; no row before its first event."""
-    if position.max_t_us is None and not position.released:
+    if position.max_t_us is None and position.kept_until_us is None:
         return TIMELINE_SCHEMA.empty_table()
     row = {
         c.TIMELINE: c.ONE_TIMELINE,

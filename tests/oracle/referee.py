@@ -165,6 +165,8 @@ class Referee:
         else:
             self.outcome.dead_letters.append(verdict)
         timeline.note_activity(record, self.clock)
+        if isinstance(verdict, Timed) and not verdict.moves:
+            timeline.has_kept_early = True
         if isinstance(verdict, Timed) and verdict.moves:
             timeline.move(record, verdict.t, self.clock)
         self.publish_on_event()

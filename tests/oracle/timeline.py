@@ -29,6 +29,7 @@ class Timeline:
         self.last_read: int | None = None  # the same without the waits of any
         self.first_clock_of_log: int | None = None
         self.source = ""  # of its last event that moved W
+        self.has_kept_early = False  # it has an event that moved no W
         self.held: list[OrderedEvent] = []
         self.next_release_seq = 0
 
@@ -61,7 +62,8 @@ class Timeline:
     def go_by(self, rules: TimeRules, clock: int | None) -> None:
         """Other rules hold from here on: what those before did not ask for is counted from here on."""
         before, self.rules = self.rules, rules
-        if not self.max_t and not (follows_activity(before) and self.last_read is not None):
+        has_events = self.max_t or self.has_kept_early
+        if not has_events and not (follows_activity(before) and self.last_read is not None):
             self.watermark = self.set_by = self.published = self.published_set_by = (
                 None  # it begins under these rules
             )

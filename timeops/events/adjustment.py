@@ -38,7 +38,7 @@ from tidemark.timeops.watermark.timelines import (
     judge,
 )
 
-KEPT = "kept_out_of_order"
+KEPT, FUTURE_ARRIVAL = "kept_out_of_order", "future_arrival"
 
 FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
@@ -233,7 +233,7 @@ def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: ra
     if execution.stored is not None:
         rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
     if rows is None:
-        asked = _asked_by_counts(rules) if execution.counts else []
+        asked = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if execution.counts else []
         rows = fetched(judged.selectExpr(*_narrow(rules), *asked), seqs)
     return in_order(rows)
 
@@ -283,13 +283,17 @@ def _narrow(rules: TimeRules) -> list[str]:
     return found + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
 
 
-def _asked_by_counts(rules: TimeRules) -> list[str]:
+def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
     """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
     why = f"coalesce(array_position(array({literals(REASONS)}), {c.REASON}), 0)"
     found = [f"CAST({why} AS TINYINT) AS {WHY}"]
-    if any(policy is not None and policy.policy != "drop" for policy in (rules.time.early, rules.time.late)):
-        moved_by = f"CASE try_element_at({c.ADJUSTED_BY}, 1) WHEN 'early' THEN 1 WHEN 'late' THEN 2 ELSE 0 END"
-        moved_by = f"IF({_is_kept_early(rules)}, 1, {moved_by})"
+    movers = [policy for policy in (rules.time.early, rules.time.late) if policy is not None]
+    if has_marks or any(policy.policy != "drop" for policy in movers):
+        bits = {"early": 1, "late": 2, FUTURE_ARRIVAL: 16}
+        moved_by = " + ".join(
+            f"IF(array_contains({c.ADJUSTED_BY}, '{name}'), {bit}, 0)" for name, bit in bits.items()
+        )
+        moved_by = f"{moved_by} + IF({_is_kept_early(rules)}, 1, 0)"
         found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
         place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"
@@ -382,6 +386,8 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     moved = _case([(rule.by, rule.limit) for rule in moving], c.T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
     names = _case([(rule.by, f"array('{rule.name}')") for rule in moving], no_names)
+    if c.ARRIVED_AHEAD in events.columns:
+        names = f"concat(IF({c.ARRIVED_AHEAD}, array('{FUTURE_ARRIVAL}'), {no_names}), {names})"
     reason = f"coalesce({c.REASON}, {found})"
     return c.with_sql(
         events,

@@ -163,6 +163,7 @@ OF_RECORDS = ("timestamp_by", "time_zone", "out_of_orderness", "idle", "splits")
 """The keys of a source that say how its records are judged, next to `split`."""
 _OF_SOURCE: Mapping[str, Decision] = {
     **dict.fromkeys(("arrival_time", "live", "max_bytes", "alignment", "format", "keep_unknown"), _NEW_INPUT),
+    "future_arrival": _NEW_INPUT,
     **dict.fromkeys(("options", "order", "settle", "max_files", "missing", "on_rewrite", "skip_lines"), _NEW_INPUT),
     **dict.fromkeys(("changes", "start_version", "start_timestamp", "max_versions"), _NEW_INPUT),
     **dict.fromkeys(("max_records", "on_data_loss"), _NEW_INPUT),

@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
-from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.durations import DURATION_PATTERN, format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, top_level_names
 from tidemark.timeops.problems import (
+    Misread,
     Problem,
     ProblemsError,
     as_flag,
@@ -50,6 +51,7 @@ from tidemark.timeops.spec.fields import (
     all_names,
     columns_in_tables,
     one_of,
+    read_duration,
     rename_problems,
     schema_problems,
 )
@@ -107,6 +109,19 @@ def distinct(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _read_bound(value: object) -> timedelta | Literal["off"]:
+    """Return a duration, or `off`, which YAML reads as a flag."""
+    return "off" if (value.text if isinstance(value, Misread) else value) == "off" else read_duration(value)
+
+
+DurationOrOff = Annotated[
+    timedelta | Literal["off"],
+    PlainValidator(_read_bound),
+    PlainSerializer(lambda bound: bound if bound == "off" else format_duration(bound), return_type=str),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": DURATION_PATTERN}, {"const": "off"}]}),
+]
+
+
 class Source(SpecModel):
     """A source of records, whatever kind it is."""
 
@@ -135,6 +150,12 @@ class Source(SpecModel):
         default=None,
         description="When a record arrived, a Spark SQL expression; default: the time of its file, of the commit "
         "that added it, or the timestamp of a Kafka record.",
+    )
+    future_arrival: DurationOrOff = Field(
+        default=timedelta(hours=1),
+        description="A record that arrived further ahead of the machine's clock than this arrives when it is read, "
+        "so that a wrong clock moves no watermark and no idle rule; `off` for no bound.",
+        json_schema_extra={"since": "0.2.0"},
     )
     live: Flag = Field(
         default=False,
@@ -244,6 +265,11 @@ class Source(SpecModel):
     def out_of_orderness_us(self) -> int | None:
         """The out-of-orderness in microseconds; None where `time` says it."""
         return None if self.out_of_orderness is None else micros(self.out_of_orderness)
+
+    @property
+    def future_arrival_us(self) -> int | None:
+        """How far ahead of the machine's clock an arrival may be, in microseconds; None for no bound."""
+        return None if self.future_arrival == "off" else micros(self.future_arrival)
 
     @property
     def follows_wall_clock(self) -> bool:

@@ -283,7 +283,7 @@ def _without_null(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kept = {key: _without_null(item) for key, item in value.items() if not _is_noise(key, item)}
-    if kept.get("pattern") == DURATION_PATTERN and "default" in kept:
+    if "default" in kept and any(one.get("pattern") == DURATION_PATTERN for one in (kept, *kept.get("anyOf", []))):
         kept["default"] = format_duration(parse_duration(kept["default"]))
     choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]
     if choices:

@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, us
-from tidemark.assets.alerts import BAD_EXPRESSIONS, CLOCK_AHEAD, DEAD_LETTER_RATE, FAR_AHEAD, alerts_of, check_alert
+from tidemark.assets.alerts import (
+    ARRIVED_AHEAD,
+    BAD_EXPRESSIONS,
+    CLOCK_AHEAD,
+    DEAD_LETTER_RATE,
+    FAR_AHEAD,
+    alerts_of,
+    check_alert,
+)
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import expectations
 from tidemark.resources import tables
@@ -81,13 +89,15 @@ def test_of_several_splits_the_lowest_counts(tmp_path: Path) -> None:
 def test_pipelines_with_an_event_time_of_their_own_have_the_check() -> None:
     spec = parse_spec(SPEC, file="shop.yaml")
     of_tables = {
-        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD),
+        tables.ORDERED_EVENTS: (FAR_AHEAD, CLOCK_AHEAD, ARRIVED_AHEAD),
         tables.DEAD_LETTERS: (DEAD_LETTER_RATE, BAD_EXPRESSIONS),
     }
     assert alerts_of(spec) == of_tables
-    assert expectations(spec)[tables.ORDERED_EVENTS][-2:] == (FAR_AHEAD, CLOCK_AHEAD)
+    assert expectations(spec)[tables.ORDERED_EVENTS][-3:] == (FAR_AHEAD, CLOCK_AHEAD, ARRIVED_AHEAD)
     by_arrival = SPEC.replace("time: {timestamp_by: at, out_of_orderness: 10 s}", "")
-    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)
+    assert alerts_of(parse_spec(by_arrival, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD, ARRIVED_AHEAD)
+    unbound = by_arrival.replace("kind: files", "kind: files, future_arrival: off")
+    assert alerts_of(parse_spec(unbound, file="shop.yaml"))[tables.ORDERED_EVENTS] == (CLOCK_AHEAD,)
 
 
 @pytest.mark.parametrize(

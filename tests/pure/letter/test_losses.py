@@ -97,7 +97,7 @@ def test_the_device_whose_clock_is_ahead_is_named_with_its_share_and_the_lines_t
     )
     ways = (
         "`time.over: [till]`",
-        "`time.early: {tolerance: 10 seconds, policy: drop}`",
+        "`time.early: {tolerance: 10 seconds, policy: keep}`",
         "`time.out_of_orderness: 20 min",
     )
     assert all(way in found.message for way in ways)
