@@ -28,7 +28,7 @@ from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
 
 KEPT_UNTIL = "kept_until_us"
-"""In the `counts` of a pipeline row of `watermarks`: the latest time of an event that was early and was kept."""
+"""In the `counts` of a pipeline row of `watermarks`: the latest time of an early event that rule 1 kept as it was."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Position:
         clock_before_period_us: Clock of the last record before the period of emission of this clock; None if no rule
             needs it.
         released: Number of events with a `_release_seq`.
-        kept_until_us: The latest time of an event that was early and was kept, see KEPT_UNTIL; None without any.
+        kept_until_us: The latest time of an early event that kept its time, see KEPT_UNTIL; None without any.
         final: The end of input was flushed: everything is released and closed.
     """
 

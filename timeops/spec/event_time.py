@@ -39,7 +39,7 @@ class _Tolerance(SpecModel):
 
 
 class LatePolicy(_Tolerance):
-    """How far event time may be behind arrival time, and what becomes of an event that is further behind (A2)."""
+    """How long after its event time a record may arrive, and what becomes of an event that arrives later (A2)."""
 
     policy: Literal["drop", "adjust"] = Field(
         description="drop: to the dead letters; adjust: its timestamp is moved to the edge of the tolerance."
