@@ -299,7 +299,7 @@ def _write_log(
     """Write the records, numbered.
 
     Returns:
-        Their number, the first and the last clock of the log if there is one, and the records with a particular place.
+        Their number, the first and the last clock of the log if there is one, records with a particular place.
     """
     spec = workspace.spec
     before_us, first_us = workspace.progress.log_clock_us(), workspace.progress.first_clock_us()

@@ -5,15 +5,16 @@ Here: the facts. Not here: what a change means (timeops/spec/changes.py), what i
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from tidemark.assets.preview import Preview, preview
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
-from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file
+from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file, way_on
 from tidemark.assets.unknown_columns import never_taken
 from tidemark.assets.waiting_input import waiting_input
 from tidemark.assets.work import Work, work_of_rebuild, work_of_run
 from tidemark.resources.places.place import Place
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec.changes import Change, Meaning
 from tidemark.timeops.spec.scope import Scope
@@ -24,7 +25,7 @@ class SpecPlan:
     """The meaning of a spec for a pipeline as it is.
 
     Attributes:
-        name: The name of the pipeline.
+        file: The spec and its file.
         folder: The folder of its tables.
         batch: The last commit; None before the first.
         since: When that was made.
@@ -39,7 +40,7 @@ class SpecPlan:
         never_taken: A sentence for each source that has columns which `schema` does not name.
     """
 
-    name: str
+    file: SpecFile
     folder: Place
     batch: int | None
     since: datetime | None
@@ -52,6 +53,16 @@ class SpecPlan:
     never_taken: tuple[str, ...]
 
     @property
+    def name(self) -> str:
+        """The name of the pipeline."""
+        return self.file.spec.name
+
+    @property
+    def needs_decision(self) -> bool:
+        """True if a run does not take all changes by itself: one needs the past, or is refused."""
+        return any(change.needs_decision for change in self.changes)
+
+    @property
     def meaning(self) -> Meaning:
         """The most that a change of it means."""
         order = list(Meaning)
@@ -61,6 +72,75 @@ class SpecPlan:
     def earlier(self) -> tuple[Change, ...]:
         """The changes that the rebuild makes up for and that were taken before the last commit."""
         return tuple(change for change in self.rebuild.changes if change not in self.changes) if self.rebuild else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in values of JSON, as `tidemark plan --json` prints it; instants are ISO 8601 in UTC."""
+        return {
+            "name": self.name,
+            "tables": str(self.folder),
+            "batch": self.batch,
+            "since": None if self.since is None else self.since.isoformat(),
+            "meaning": str(self.meaning),
+            "needs_decision": self.needs_decision,
+            "to_do": way_on(self.changes, self.file) if self.needs_decision else None,
+            "changes": [self._change_as_dict(change) for change in self.changes],
+            "run": _work_as_dict(self.run),
+            "past": _work_as_dict(self.past),
+            "rebuild": _rebuild_as_dict(self.rebuild),
+            "would_differ": None if self.differs is None else _preview_as_dict(self.differs),
+            "not_taken": list(self.never_taken),
+        }
+
+    def _change_as_dict(self, change: Change) -> dict[str, Any]:
+        return {
+            "key": change.path,
+            "place": self.file.place(change.keys(self.file.spec)).removesuffix(": "),
+            "before": change.before,
+            "now": change.now,
+            "meaning": str(change.meaning),
+            "sentence": change.sentence,
+            "effect": change.effect,
+            "windows": list(change.needed.windows),
+        }
+
+
+def _work_as_dict(work: Work | None) -> dict[str, Any] | None:
+    if work is None:
+        return None
+    seconds = None if work.seconds is None else round(work.seconds, 1)
+    return {"records": work.records, "files": work.files, "bytes": work.size, "seconds": seconds}
+
+
+def _rebuild_as_dict(plan: RebuildPlan | None) -> dict[str, Any] | None:
+    if plan is None:
+        return None
+    return {
+        "all_tables": plan.scope.of_all,
+        "windows": list(plan.scope.windows),
+        "tables": list(plan.tables),
+        "changes": [{"key": change.path, "sentence": change.sentence} for change in plan.changes],
+        "work": _work_as_dict(plan.work) if plan.scope else None,
+    }
+
+
+def _preview_as_dict(differs: Preview) -> dict[str, Any]:
+    return {
+        "dead_letters": {
+            reason: {"now": before, "then": after} for reason, (before, after) in differs.letters.items()
+        },
+        "windows": {
+            window.name: {
+                "now": window.before,
+                "then": window.after,
+                "new": window.new,
+                "gone": window.gone,
+                "other": window.other,
+                "reopened": window.reopened,
+                "largest": dict(window.largest),
+            }
+            for window in differs.windows
+        },
+    }
 
 
 def plan_of(workspace: Workspace) -> SpecPlan:
@@ -86,7 +166,7 @@ def plan_of(workspace: Workspace) -> SpecPlan:
     refused = any(change.meaning is Meaning.REFUSED for change in changes)
     rebuild = plan_to_spec(workspace) if has_past and not refused else None
     return SpecPlan(
-        name=workspace.spec.name,
+        file=workspace.file,
         folder=workspace.folder,
         batch=last.batch_id if last else None,
         since=last.committed_at if last else None,

@@ -1,4 +1,4 @@
-"""The functions with which a program runs pipelines: `tm.run`, `tm.backfill`, and `tm.is_complete` of a day.
+"""The functions with which a program runs and plans pipelines: `tm.run`, `tm.backfill`, `tm.rebuild` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
 Not here: what commands and these functions share (runner.py, instance.py), `tm.status` (status.py).
@@ -14,10 +14,12 @@ from threading import RLock
 
 from dagster import DagsterInstance
 
+from tidemark.assets.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
+from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.instance import dagster_instance
-from tidemark.pipelines.rebuilding import chosen_windows
+from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, chosen_windows
 from tidemark.pipelines.runner import (
     BackfillReport,
     RunOptions,
@@ -25,12 +27,13 @@ from tidemark.pipelines.runner import (
     backfill_days,
     check_live,
     chosen_days,
+    rebuild_pipeline,
     run_pipeline,
 )
 from tidemark.pipelines.spec_files import as_shown, read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment
-from tidemark.resources.spark.choice import spark_as_found
+from tidemark.resources.spark.choice import choose_spark, open_session, spark_as_found
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.printable import printable
@@ -123,14 +126,108 @@ def backfill(
         KeyboardInterrupt: The process was asked to stop.
     """
     file = read_spec(Path(spec), overrides)
-    if isinstance(windows, str):
-        raise SpecError(f"`windows` is the text {windows!r}", expected="a list of names", remedy=f"[{windows!r}]")
-    names = chosen_windows(file.spec, windows)
+    names = chosen_windows(file.spec, _names(windows))
     days = chosen_days(file.spec, _day(first), _day(last), now=Clock().now())
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     shown = as_shown(file, settings.dagster_home)
     with _as_guest(), _instance(instance, settings, file.spec.name) as used:
         return backfill_days(shown, settings, names, days, instance=used, tell=tell)
+
+
+def rebuild(
+    spec: Named,
+    *,
+    windows: Sequence[str] = (),
+    to_spec: bool = False,
+    reason: str | None = None,
+    warehouse: Named | None = None,
+    overrides: Sequence[str] = (),
+    spark: str | None = None,
+    instance: DagsterInstance | None = None,
+) -> Rebuilt | None:
+    """Compute derived tables again from the arrival log, as `tidemark rebuild` does; return what was done.
+
+    Readers see the old tables until one commit switches all of them. The rest is as of `run`.
+
+    Args:
+        spec: The path of a spec file.
+        windows: Names of windows, to compute these and the windows over them again; by default all tables.
+        to_spec: Compute only what the spec asks for: some windows, all tables, or nothing.
+        reason: Why, for `log_control` and `batches`.
+        warehouse: As of `run`.
+        overrides: As of `run`.
+        spark: As of `run`.
+        instance: As of `run`.
+
+    Returns:
+        The plan that was carried out, the batch and the rows of each table. None with `to_spec` if nothing needs the
+        past.
+
+    Raises:
+        SpecError: The spec or an argument is wrong.
+        LakeError: The log is lost or damaged, or nothing of it was processed.
+        TidemarkError: Anything else prevents it, as of `run`.
+        KeyboardInterrupt: The process was asked to stop.
+    """
+    file = read_spec(Path(spec), overrides)
+    _check_reason(reason)
+    if windows and to_spec:
+        raise SpecError("Both `windows` and `to_spec` are given", expected="one of them", remedy="leave one out")
+    names = chosen_windows(file.spec, _names(windows)) if windows else ()
+    settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
+    shown = as_shown(file, settings.dagster_home)
+    asked = RebuildSettings(reason=reason, windows=[*names], to_spec=to_spec)
+    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+        return rebuild_pipeline(shown, settings, asked, instance=used, tell=tell)
+
+
+def plan(
+    spec: Named, *, warehouse: Named | None = None, overrides: Sequence[str] = (), spark: str | None = None
+) -> SpecPlan:
+    """Find what a changed spec means for the tables that are there, as `tidemark plan` does; nothing is written.
+
+    Args:
+        spec: The path of a spec file.
+        warehouse: As of `run`.
+        overrides: As of `run`.
+        spark: As of `run`. Spark is asked only where time or windows have changed.
+
+    Returns:
+        The changes, with what each means; the work of a run and of a rebuild; the rows that would differ. `to_dict()`
+        is what `tidemark plan --json` prints.
+
+    Raises:
+        SpecError: The spec is wrong, or another file of its name made the tables.
+        LakeError: A table is gone, or a file of it is missing or damaged.
+    """
+    file = read_spec(Path(spec), overrides)
+    settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
+    with _as_guest():
+        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
+        return plan_of(Workspace(file, settings.warehouse, session, tell=tell))
+
+
+def test(spec: Named, *cases: Named, overrides: Sequence[str] = (), spark: str | None = None) -> CasesReport:  # noqa: PT028
+    """Run cases against a spec in memory, as `tidemark test` does; return the verdict on each.
+
+    Args:
+        spec: The path of a spec file.
+        *cases: Paths of files with cases, at least one.
+        overrides: As of `run`.
+        spark: As of `run`.
+
+    Raises:
+        SpecError: The spec is wrong; a file of cases is missing, or its cases are not valid cases of the spec.
+    """
+    if not cases:
+        raise SpecError(
+            "There is no file of cases", expected="at least one path", remedy="docs/how-to/test-a-spec.md"
+        )
+    file = read_spec(Path(spec), overrides)
+    read = [read_cases(file.spec, Path(path)) for path in cases]
+    with _as_guest():
+        session = open_session(choose_spark(_settings(None, spark), tables=False), _telling(file.spec.name))
+        return CasesReport({one.file: tuple(judge(file, one, session)) for one in read})
 
 
 def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:
@@ -162,8 +259,19 @@ def _check(options: RunOptions) -> None:
         raise SpecError(f"`end_of_input` is {end!r}", expected='"flush", "hold" or None')
     if most is not None and most < 1:
         raise SpecError(f"`max_events_per_batch` is {most}", expected="a number of records, at least 1, or None")
-    if why is not None and not why.strip():
-        raise SpecError("`reopen` is empty", expected="a sentence that says why, or None")
+    _check_reason(why, "reopen")
+
+
+def _check_reason(reason: str | None, argument: str = "reason") -> None:
+    if reason is not None and not reason.strip():
+        raise SpecError(f"`{argument}` is empty", expected="a sentence that says why, or None")
+
+
+def _names(windows: Sequence[str]) -> Sequence[str]:
+    """Return the names of windows; a text would be a list of letters."""
+    if isinstance(windows, str):
+        raise SpecError(f"`windows` is the text {windows!r}", expected="a list of names", remedy=f"[{windows!r}]")
+    return windows
 
 
 def _day(day: date | str) -> date:

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemark.assets.asset_specs import asset_key
+    from tidemark.assets.spec_plan import SpecPlan
+    from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, is_complete, run
+    from tidemark.pipelines.library import backfill, is_complete, plan, rebuild, run, test
+    from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -27,12 +30,15 @@ __all__ = [
     "AdjustedEvents",
     "BackfillReport",
     "BusyError",
+    "CasesReport",
     "InputError",
     "LakeError",
     "MachineError",
+    "Rebuilt",
     "RunReport",
     "Spec",
     "SpecError",
+    "SpecPlan",
     "Status",
     "TidemarkError",
     "TidemarkPipelines",
@@ -46,11 +52,14 @@ __all__ = [
     "consistent",
     "definitions",
     "is_complete",
+    "plan",
     "read",
+    "rebuild",
     "run",
     "spec",
     "status",
     "table",
+    "test",
     "window_dead_letters",
     "windows",
 ]
@@ -59,7 +68,10 @@ _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
-    "tidemark.pipelines.library": ["backfill", "is_complete", "run"],
+    "tidemark.assets.spec_plan": ["SpecPlan"],
+    "tidemark.pipelines.case_tests.suite": ["CasesReport"],
+    "tidemark.pipelines.library": ["backfill", "is_complete", "plan", "rebuild", "run", "test"],
+    "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],

@@ -79,6 +79,32 @@ class Verdict:
         return self.case.error in self.said and not self.cuts if self.case.error else not self.said
 
 
+@dataclass(frozen=True)
+class CasesReport:
+    """The verdicts on the cases of some files.
+
+    Attributes:
+        verdicts: By file, as it was named.
+    """
+
+    verdicts: Mapping[str, tuple[Verdict, ...]]
+
+    @property
+    def holds(self) -> bool:
+        """True if every case holds."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """A few lines for each case that does not hold: file, name and all that speaks against it."""
+        all_verdicts = ((file, verdict) for file, verdicts in self.verdicts.items() for verdict in verdicts)
+        return tuple(
+            f"{file}: {verdict.case.name}\n{verdict.said or 'nothing differs'}"
+            for file, verdict in all_verdicts
+            if not verdict.holds
+        )
+
+
 def read_cases(spec: Spec, path: Path) -> CasesFile:
     """Read a file of cases; needs no Spark.
 

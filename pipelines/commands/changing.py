@@ -8,7 +8,7 @@ Here: what a person types and reads. Not here: what a change means (timeops/spec
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +26,6 @@ from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
     from tidemark.assets.preview import WindowRows
-    from tidemark.assets.rebuild.plan import RebuildPlan
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.assets.work import Work
     from tidemark.resources.places.place import Place
@@ -55,10 +54,10 @@ def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tup
     [file] = read_specs([spec], overrides)
     found = _plan(file, warehouse)
     if as_json:
-        click.echo(json_line(_as_json(file, found)))
+        click.echo(json_line(found.to_dict()))
     else:
         _show(file, found)
-    if any(change.needs_decision for change in found.changes):
+    if found.needs_decision:
         sys.exit(UNDECIDED)
 
 
@@ -199,83 +198,12 @@ def _most(one: "WindowRows") -> str:
 def _what_to_do(file: "SpecFile", found: "SpecPlan") -> "Iterator[str]":
     from tidemark.assets.spec_changes import way_on
 
-    if any(change.needs_decision for change in found.changes):
+    if found.needs_decision:
         yield f"\nTo do: {way_on(found.changes, file)}"
     elif found.changes and found.batch is not None:
         name = file.in_command
         past = f" `tidemark rebuild {name}` does the same for the past." if found.past is not None else ""
         yield f"\n`tidemark run {name}` continues with the spec as it is.{past}"
-
-
-def _as_json(file: "SpecFile", found: "SpecPlan") -> dict[str, Any]:
-    """Return the same for programs; instants are ISO 8601 in UTC."""
-    from tidemark.assets.spec_changes import way_on
-
-    undecided = [change for change in found.changes if change.needs_decision]
-    return {
-        "name": found.name,
-        "tables": str(found.folder),
-        "batch": found.batch,
-        "since": None if found.since is None else found.since.isoformat(),
-        "meaning": found.meaning,
-        "needs_decision": bool(undecided),
-        "to_do": way_on(found.changes, file) if undecided else None,
-        "changes": [
-            {
-                "key": change.path,
-                "place": file.place(change.keys(file.spec)).removesuffix(": "),
-                "before": change.before,
-                "now": change.now,
-                "meaning": change.meaning,
-                "sentence": change.sentence,
-                "effect": change.effect,
-                "windows": list(change.needed.windows),
-            }
-            for change in found.changes
-        ],
-        "run": _work_as_json(found.run),
-        "past": _work_as_json(found.past),
-        "rebuild": _rebuild_as_json(found.rebuild),
-        "would_differ": None
-        if found.differs is None
-        else {
-            "dead_letters": {
-                reason: {"now": before, "then": after} for reason, (before, after) in found.differs.letters.items()
-            },
-            "windows": {
-                one.name: {
-                    "now": one.before,
-                    "then": one.after,
-                    "new": one.new,
-                    "gone": one.gone,
-                    "other": one.other,
-                    "reopened": one.reopened,
-                    "largest": dict(one.largest),
-                }
-                for one in found.differs.windows
-            },
-        },
-        "not_taken": list(found.never_taken),
-    }
-
-
-def _work_as_json(work: "Work | None") -> dict[str, Any] | None:
-    if work is None:
-        return None
-    seconds = None if work.seconds is None else round(work.seconds, 1)
-    return {"records": work.records, "files": work.files, "bytes": work.size, "seconds": seconds}
-
-
-def _rebuild_as_json(plan: "RebuildPlan | None") -> dict[str, Any] | None:
-    if plan is None:
-        return None
-    return {
-        "all_tables": plan.scope.of_all,
-        "windows": list(plan.scope.windows),
-        "tables": list(plan.tables),
-        "changes": [{"key": change.path, "sentence": change.sentence} for change in plan.changes],
-        "work": _work_as_json(plan.work) if plan.scope else None,
-    }
 
 
 COMMANDS = (plan,)

@@ -304,3 +304,30 @@ def test_importing_tidemark_is_light_and_the_library_needs_no_dagster_and_no_lak
         "sys.exit(f'imported {early | heavy}' if early | heavy else 0)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, timeout=60)
+
+
+@pytest.mark.long
+def test_cases_of_a_program_are_judged_as_by_the_command_and_their_failures_are_said(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what cannot be meant is said before anything starts."""
+    monkeypatch.chdir(tmp_path)
+    examples = Path(tidemark.__file__).parents[1] / "examples"
+    spec, cases = examples / "preset_flink.yaml", examples / "preset_flink.cases.yaml"
+    assert tm.test(spec, cases).holds
+    wrong = tmp_path / "wrong.cases.yaml"
+    wrong.write_text(
+        cases.read_text().replace("watermark: 2026-01-01T12:09:59.999Z", "watermark: 2026-01-01T12:10:00Z")
+    )
+    judged = tm.test(spec, cases, wrong)
+    assert not judged.holds
+    assert all(said.startswith(f"{wrong}: ") for said in judged.failed)
+    assert [*judged.verdicts] == [str(cases), str(wrong)]
+    with pytest.raises(tm.SpecError, match="There is no file of cases"):
+        tm.test(spec)
+    with pytest.raises(tm.SpecError, match="Both `windows` and `to_spec`"):
+        tm.rebuild(spec, windows=["w"], to_spec=True)
+    with pytest.raises(tm.SpecError, match="is the text 'w'"):
+        tm.rebuild(spec, windows="w")
+    with pytest.raises(tm.SpecError, match="`reason` is empty"):
+        tm.rebuild(spec, reason=" ")
