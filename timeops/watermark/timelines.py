@@ -362,7 +362,7 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
         if window.calendar is not None and known and len(asked):
             timeout = rules.time.idle_timeout_us or 0
             limit = min(max(known) - timeout, int(asked[:, w].max(initial=f.NONE)))
-            instants.append(midnights(min(known) - timeout - after, limit - after, window) + after)
+            instants.append(_midnights(min(known) - timeout - after, limit - after, window) + after)
         elif window.closes_on_grid and window.calendar is None:
             grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
         grid["first"], grid["end"] = begin, sum(map(len, instants))
@@ -372,7 +372,7 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
 _FIRST_DAY, _LAST_DAY = date(1, 4, 1), date(9999, 10, 1)  # so that two months around them are in the calendar
 
 
-def midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
+def _midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
     """Return the ends of local days or months around a range of instants, in order."""
     unit, zone = window.calendar or ("day", "UTC")
     day, last = (_day_of(first_us) - timedelta(days=62), _day_of(last_us) + timedelta(days=62))

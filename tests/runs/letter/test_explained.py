@@ -99,11 +99,12 @@ def assert_counts(made: Made, answers: list[dict[str, Any]], rows: Mapping[str, 
         assert dict(found) == wanted, window.name
 
 
+@pytest.mark.long
 def test_each_record_is_explained_as_the_tables_have_it(spark: SparkSession, tmp_path: Path) -> None:
     file, settings = made = written(tmp_path, "asked", f"name: asked\n{LINES}{KEEP}")
-    land(tmp_path / "in", 160, seed=4)
-    assert go(made, options=RunOptions(max_events_per_batch=70)).batches == 3
-    answers = explained(made, spark, 160)
+    land(tmp_path / "in", 130, seed=4)
+    assert go(made, options=RunOptions(max_events_per_batch=70)).batches == 2
+    answers = explained(made, spark, 130)
 
     def rows(name: str) -> list[dict[str, Any]]:
         return table(settings.warehouse, file.spec, name)
@@ -172,14 +173,13 @@ def test_a_program_asks_as_the_command_does(spark: SparkSession, tmp_path: Path)
     file, settings = made = written(tmp_path, "asked", f"name: asked\n{LINES}{KEEP}")
     land(tmp_path / "in", 60, seed=8)
     go(made)
-    some = tm.explain(file.path, where="v = 3", warehouse=settings.warehouse, most=2)
+    warehouse = str(settings.warehouse)
+    some = tm.explain(file.path, where="v = 3", warehouse=warehouse, most=2)
     assert [one["_arrival_seq"] for one in some.to_dict()["records"]] == sorted(
         row["_arrival_seq"] for row in table(settings.warehouse, file.spec, "raw_events") if row["v"] == 3
     )[:2]
     for row in table(settings.warehouse, file.spec, "windows/minutes"):
         start = row["window_start"]
-        one = tm.explain(
-            file.path, window="minutes", start=start, group={"k": row["k"]}, warehouse=settings.warehouse
-        )
+        one = tm.explain(file.path, window="minutes", start=start, group={"k": row["k"]}, warehouse=warehouse)
         said = one.to_dict()
         assert (said["state"], said["groups"][0]["events"]) == ("closed", row["n"]), json.dumps(said)
