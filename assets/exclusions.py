@@ -43,7 +43,7 @@ FEW_BYTES = 256_000_000
 
 _NONE = np.iinfo(np.int64).min
 _FEW = 1_000  # numbers that a condition may name
-_CLOCK = "__tm_clock"
+PRESENT_CLOCK = "__tm_clock"
 _RECORD = "__tm_record"
 _OF_PLACE = (c.SEQ, c.ARRIVAL, c.CLOCK)
 """The columns that a record has from the place where it is judged."""
@@ -269,19 +269,19 @@ def _with_marks(workspace: Workspace, records: DataFrame, ahead: Numbers) -> Dat
 def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:
     if first_seq >= out.clock_until:
         return records
-    clocks = from_driver(workspace.spark, _clocks(workspace, first_seq, min(end_seq, out.clock_until), out))
-    clock = F.when(F.col(c.SEQ) < out.clock_until, F.col(_CLOCK)).otherwise(F.col(c.CLOCK))
+    clocks = from_driver(workspace.spark, clocks_of(workspace, first_seq, min(end_seq, out.clock_until), out))
+    clock = F.when(F.col(c.SEQ) < out.clock_until, F.col(PRESENT_CLOCK)).otherwise(F.col(c.CLOCK))
     return records.join(clocks, c.SEQ, "left").withColumn(c.CLOCK, clock).select(*records.columns)
 
 
-def _clocks(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded) -> pa.Table:
-    """Return the clock at each record of a part of the log that is not excluded."""
+def clocks_of(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded) -> pa.Table:
+    """Return `_arrival_seq` and PRESENT_CLOCK of the records in a part of the log that are not excluded."""
     before_us = clock_before(workspace, first_seq, out)
     seqs, arrivals = _that_count(arrivals_of(workspace, first_seq, end_seq), out)
     start = np.array([_NONE if before_us is None else before_us])
     clocks = np.maximum.accumulate(np.concatenate([start, arrivals]))[1:]
     known = pa.array(clocks, mask=clocks == _NONE).cast(pa.timestamp("us", "UTC"))
-    return pa.table({c.SEQ: seqs, _CLOCK: known})
+    return pa.table({c.SEQ: seqs, PRESENT_CLOCK: known})
 
 
 def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:

@@ -188,13 +188,19 @@ def refuse_two_meanings_of_time(workspace: Workspace) -> None:
 
 
 def _refuse_two_meanings(workspace: Workspace) -> None:
-    now = json.loads(workspace.spec.canonical_json())
-    if any(change.judges for spec in recorded_specs(workspace) for change in changes_between(spec, now)):
+    if judged_otherwise(workspace):
         raise SpecError(
             f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
             expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
             remedy="make all tables anew with `tidemark rebuild SPEC`, or take the change back",
         )
+
+
+def judged_otherwise(workspace: Workspace) -> list[str]:
+    """Return the keys in which the spec judges records in another way than a spec that the log was processed with."""
+    now = json.loads(workspace.spec.canonical_json())
+    changes = (change for spec in recorded_specs(workspace) for change in changes_between(spec, now))
+    return list(dict.fromkeys(change.path for change in changes if change.judges))
 
 
 def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:

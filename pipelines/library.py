@@ -1,11 +1,11 @@
-"""The functions with which a program runs and plans pipelines: `tm.run`, `tm.backfill`, `tm.rebuild` and others.
+"""The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.rebuild`, `tm.explain` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
 Not here: what commands and these functions share (runner.py, instance.py), `tm.status` (status.py).
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import date, datetime
 from os import PathLike
@@ -14,6 +14,8 @@ from threading import RLock
 
 from dagster import DagsterInstance
 
+from tidemark.assets.questions.asking import MOST, Answer, Question
+from tidemark.assets.questions.asking import explain as answer_to
 from tidemark.assets.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
@@ -251,6 +253,48 @@ def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named |
     workspace.ensure_whole()
     reached = {each.name: reached_by(workspace, each) for each in file.spec.windows if each.name == name}
     return reached[name].has_completed(of_day)
+
+
+def explain(
+    spec: Named,
+    *,
+    seq: int | None = None,
+    where: str | None = None,
+    window: str | None = None,
+    start: datetime | str | None = None,
+    group: Mapping[str, str | None] | None = None,
+    most: int = MOST,
+    warehouse: Named | None = None,
+    spark: str | None = None,
+) -> Answer:
+    """Explain why a record or a window is as it is, as `tidemark explain` does; nothing is written.
+
+    Spark starts only if an expression of the spec has to be computed.
+
+    Args:
+        spec: The path of a spec file.
+        seq: A record, by its `_arrival_seq`.
+        where: In place of it a condition in SQL, as DuckDB reads it, over `raw_events`.
+        window: In place of it a window of the spec; with `start`.
+        start: Where the window begins: an instant, UTC without an offset.
+        group: Columns of the window's groups and texts of their values; by default all groups.
+        most: At most so many records of `where`.
+        warehouse: As of `run`.
+        spark: As of `run`.
+
+    Returns:
+        A frozen value with `to_dict()`, of instants in ISO 8601, and `text`: a `RecordAnswer`, of `where` a
+        `RecordAnswers`, of `window` a `WindowAnswer`.
+
+    Raises:
+        SpecError: The spec or the question is wrong: there is no such record, window or group.
+        TidemarkError: Nothing is committed yet, or the record is not processed yet.
+    """
+    file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
+    with _as_guest():
+        session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
+        workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
+        return answer_to(workspace, Question(seq, where, window, start, group, most))
 
 
 def _check(options: RunOptions) -> None:

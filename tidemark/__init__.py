@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, is_complete, plan, rebuild, run, test
+    from tidemark.pipelines.library import backfill, explain, is_complete, plan, rebuild, run, test
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
@@ -51,6 +51,7 @@ __all__ = [
     "backfill",
     "consistent",
     "definitions",
+    "explain",
     "is_complete",
     "plan",
     "read",
@@ -70,7 +71,7 @@ _MODULES = {
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
-    "tidemark.pipelines.library": ["backfill", "is_complete", "plan", "rebuild", "run", "test"],
+    "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "plan", "rebuild", "run", "test"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],

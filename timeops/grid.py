@@ -10,13 +10,18 @@ outside. What is said for plans may say that too little closes, goes or stays, n
 """
 
 from datetime import date, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
 from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import begin_of, instant_of, us_of
 
+Numbers = NDArray[Any]
 LONGEST_MONTH_US = 32 * 86_400_000_000
 
 
@@ -152,6 +157,53 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
     first_open_end = window.offset_us + window.size_us
     first_open_end += ((reached - first_open_end) // window.end_step_us + 1) * window.end_step_us
     return first_open_end - window.size_us + window.ends_inside_us
+
+
+def spans_at(us: int, window: WindowSpec) -> list[tuple[int, int]]:
+    """Return start and end of the windows of a grid that hold an instant, earliest first; none in a gap.
+
+    The numbers of `ends_of` and `start_of`.
+
+    Raises:
+        OverflowError: A window of the calendar is at the ends of the years 0001 to 9999.
+    """
+    within = us - window.ends_inside_us
+    if window.kind == "snapshot":
+        return [(us, us)]
+    if window.calendar is not None:
+        end = _local_begin_from(within + 1, window)
+        start = end
+        for reach in (LONGEST_MONTH_US, 2 * LONGEST_MONTH_US):  # a midnight that comes twice may hide the one before
+            begin = within - reach
+            while (following := _local_begin_from(begin + 1, window)) <= within:
+                start = begin = following
+            if start < end:
+                break
+        return [(start, end)]
+    size, step, offset = window.size_us, window.end_step_us, window.offset_us
+    first = (within - offset - size) // step * step + offset + size + step
+    if window.kind == "cumulative":
+        start = (within - offset) // size * size + offset
+        return [(start, end) for end in range(first, start + size + 1, step)]
+    return [(end - size, end) for end in range(first, within + size + 1, step)]
+
+
+def last_ends(us: Numbers, window: WindowSpec, around: Numbers) -> Numbers:
+    """Return the end of the last window that each event needs, as `last_end_of` does; the lowest BIGINT in a gap.
+
+    Args:
+        us: Times of events, microseconds.
+        window: The window.
+        around: Of a window of the calendar the local midnights around them, in order.
+    """
+    if window.is_linked or window.kind == "snapshot":
+        return us + window.reach_us
+    within = us - window.ends_inside_us
+    if window.calendar is not None:
+        return np.asarray(around[np.searchsorted(around, within, "right")], np.int64)
+    period = window.end_step_us if window.kind == "hopping" else window.size_us
+    end = (within - window.offset_us) // period * period + window.offset_us + window.size_us
+    return np.where(within < end, end, np.iinfo(np.int64).min)
 
 
 def closed_from(before_us: int, window: WindowSpec) -> int:

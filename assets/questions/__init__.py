@@ -1,5 +1,5 @@
-"""Questions to the log: why a record or a window is what it is, and what other settings would make of all of it.
+"""Questions to a pipeline's tables: why a record or a window is as it is, a stretch of its log as a case.
 
-Here: answers, computed from the log and proved by acting on them; nothing is written. Not here: judging the log
-(../replay.py), what is shown of an answer (pipelines/).
+Here: values with an answer, as a text and as JSON; nothing is written. Not here: commands (pipelines/commands), the
+rules of time (timeops).
 """

@@ -1,0 +1,154 @@
+"""One question to a pipeline, and its answer: about one record, about some records of the log, about a window.
+
+Here: which question is asked, and that there are tables to answer it. Not here: the answers (record.py, window.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemark.assets.questions.record import RecordAnswer, RecordQuestions
+from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.questions.window import WindowAnswer, WindowQuestion
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import numbers_where
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.problems import ProblemsError
+from tidemark.timeops.spec.fields import read_instant
+from tidemark.timeops.utc import us_of
+
+MOST = 20
+"""So many records of a condition are explained by default."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question: `seq`, or `where`, or `window` with `start`.
+
+    Attributes:
+        seq: A record, by its `_arrival_seq`.
+        where: A condition in SQL, as DuckDB reads it, over `raw_events`.
+        window: A window of the spec.
+        start: Its start: an aware instant, or a text in ISO 8601, UTC without an offset.
+        group: Texts of values of its group.
+        most: At most so many records of `where` are explained.
+    """
+
+    seq: int | None = None
+    where: str | None = None
+    window: str | None = None
+    start: datetime | str | None = None
+    group: Mapping[str, str | None] | None = None
+    most: int = MOST
+
+    def check(self) -> None:
+        """Check that it is one question.
+
+        Raises:
+            SpecError: It is none, or several.
+        """
+        asked = [name for name in ("seq", "where", "window") if getattr(self, name) is not None]
+        if len(asked) != 1:
+            found = " and ".join(f"--{name}" for name in asked) or "no question"
+            raise SpecError(
+                f"Found {found}.", expected="one of --seq N, --where SQL, or --window NAME with --start T"
+            )
+        if (self.window is None) != (self.start is None):
+            raise SpecError(
+                "Found --window without --start." if self.window is not None else "Found --start without --window.",
+                expected="both: the window of the spec, and the instant with which the one that is meant begins",
+            )
+        if self.group and self.window is None:
+            raise SpecError(
+                "Found --group without --window.", expected="--window NAME --start T --group COLUMN=VALUE"
+            )
+
+    @property
+    def start_us(self) -> int:
+        """The start of the window, microseconds.
+
+        Raises:
+            SpecError: It is not an instant.
+        """
+        if isinstance(self.start, datetime):
+            return us_of(self.start if self.start.tzinfo else self.start.replace(tzinfo=UTC))
+        try:
+            return us_of(read_instant(self.start))
+        except ProblemsError:
+            raise SpecError(
+                f"--start {self.start!r} is not an instant.", expected="ISO 8601 such as 2026-01-31T12:00:00Z"
+            ) from None
+
+
+@dataclass(frozen=True)
+class RecordAnswers:
+    """The answers about the records that meet a condition.
+
+    Attributes:
+        records: The answers, by `_arrival_seq`.
+        in_all: How many records meet it.
+    """
+
+    records: tuple[RecordAnswer, ...]
+    in_all: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {"records": [one.to_dict() for one in self.records], "in_all": self.in_all}
+
+    @property
+    def text(self) -> str:
+        """The answers, one after the other."""
+        return "\n\n\n".join(one.text for one in self.records) or "No record of the log meets the condition."
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+Answer = RecordAnswer | RecordAnswers | WindowAnswer
+
+
+def explain(workspace: Workspace, question: Question) -> Answer:
+    """Answer a question by the tables of the last commit; nothing is written.
+
+    Raises:
+        SpecError: The question is wrong: no such record, window or group, or a condition that cannot be evaluated.
+        TidemarkError: There are no tables, or the record is not processed yet.
+    """
+    question.check()
+    ensure_committed(workspace)
+    with workspace.lake.settled():
+        return _answer(workspace, question)
+
+
+def _answer(workspace: Workspace, question: Question) -> Answer:
+    log = PipelineLog(workspace)
+    if question.window is not None:
+        return WindowQuestion(log, question.window, question.start_us, question.group or {}).answer()
+    records = RecordQuestions(log)
+    if question.seq is not None:
+        return records.answer(question.seq)
+    raw = tables.RAW_EVENTS
+    seqs = numbers_where(workspace.lake, raw, workspace.base_of(raw), question.where or "", c.SEQ)
+    seqs = seqs[seqs < workspace.progress.processed_end()]
+    return RecordAnswers(records.answers(seqs[: question.most].tolist()), len(seqs))
+
+
+def ensure_committed(workspace: Workspace) -> None:
+    """Check that a batch has processed records.
+
+    Raises:
+        TidemarkError: None has.
+    """
+    workspace.ensure_whole()
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    if last is None:
+        raise TidemarkError(
+            f"{workspace.spec.name} has no committed batch in {workspace.warehouse}.",
+            expected="tables of a pipeline that has run",
+            remedy="run it first with `tidemark run`, or name another --warehouse",
+        )

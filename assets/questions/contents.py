@@ -1,0 +1,276 @@
+"""The events of a window, by group: which accepted events it takes, and the sessions and instants that they make.
+
+Here: reading them from the tables of events, or from the log where SQL has to be computed. Not here: which windows
+an instant is in (timeops/grid.py), the loop over sessions (timeops/windows/sessions.py).
+
+A group is compared by the texts of its values.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.exclusions import records_between
+from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.schemas import as_declared, payload_of
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
+from tidemark.timeops.expressions.tokens import plain_column, quoted
+from tidemark.timeops.expressions.try_expression import text_of
+from tidemark.timeops.log_times import JudgedTimes
+from tidemark.timeops.narrow import integers, to_join
+from tidemark.timeops.reasons import Reason
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.utc import Instant
+from tidemark.timeops.watermark.fold import NEVER, NONE, Array
+from tidemark.timeops.windows.membership import left_out
+from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
+
+Group = tuple[str | None, ...]
+_T, _EVENT = "__tm_timestamp", "__tm_event"
+
+
+@dataclass(frozen=True, eq=False)
+class Events:
+    """Accepted events that a window takes, by `_arrival_seq`.
+
+    Attributes:
+        seq: Their numbers.
+        t: Their `_timestamp`, microseconds.
+        groups: The texts of the columns of their groups.
+    """
+
+    seq: Array
+    t: Array
+    groups: Sequence[Sequence[str | None]]
+
+    def of_group(self, group: Group) -> "Events":
+        """Return the events of a group."""
+        own = np.ones(len(self.seq), bool)
+        for values, value in zip(self.groups, group, strict=True):
+            own &= np.array([one == value for one in values], bool)
+        places = np.flatnonzero(own).tolist()
+        return Events(self.seq[own], self.t[own], [[values[at] for at in places] for values in self.groups])
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The accepted events of a pipeline, as windows see them.
+
+    Attributes:
+        log: Its log.
+    """
+
+    log: PipelineLog
+    _whole: dict[str, Events] = field(default_factory=dict, repr=False)
+    _left_out: dict[int, frozenset[str]] = field(default_factory=dict, repr=False)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The pipeline."""
+        return self.log.workspace
+
+    @property
+    def judged(self) -> JudgedTimes:
+        """Its log, judged."""
+        return self.log.judged
+
+    def events(self, window: WindowSpec, first_us: int | None = None, last_us: int | None = None) -> Events:
+        """Return the events that a window takes of a span of time, both ends included, with their groups."""
+        columns = self._plain(window)
+        found = (
+            self._by_spark(window, first_us, last_us) if columns is None else self._read(columns, first_us, last_us)
+        )
+        found = found.sort_by(c.SEQ)
+        refused = self._unfit(window)
+        if len(refused):
+            found = found.filter(pa.array(~np.isin(found[c.SEQ].to_numpy(), refused)))
+        groups = [found[f"g{number}"].to_pylist() for number in range(len(window.group_expressions))]
+        return Events(found[c.SEQ].to_numpy(), integers(found[_T]), groups)
+
+    def all_events(self, window: WindowSpec) -> Events:
+        """Return all events that a window takes; they are read once."""
+        if window.name not in self._whole:
+            self._whole[window.name] = self.events(window)
+        return self._whole[window.name]
+
+    def of_group(self, window: WindowSpec, group: Group) -> Array:
+        """Return the numbers of the events of a group that a window takes."""
+        return self.all_events(window).of_group(group).seq
+
+    def look_at(self, seqs: Sequence[int]) -> None:
+        """Ask at once which windows leave some records out by their `where`, if there is one."""
+        asked = [one for one in self.workspace.spec.windows if one.where is not None and one.input is None]
+        asked_for = [seq for seq in seqs if seq not in self._left_out]
+        if not asked or not asked_for:
+            return
+        accepted, first, end = self._accepted_t, min(asked_for), max(asked_for) + 1
+        known = _events(self.judged, np.isin(self.judged.times.seq, asked_for), *accepted)
+        frame = events_of(self.workspace, first, end, known)
+        told = frame.selectExpr(c.SEQ, *[f"{left_out(frame, one)} AS {quoted(one.name)}" for one in asked]).collect()
+        for row in told:
+            self._left_out[row[c.SEQ]] = frozenset(one.name for one in asked if row[one.name])
+
+    def filtered_by(self, seq: int) -> frozenset[str]:
+        """Return the windows of events whose `where` leaves a record out; Spark is asked only where there is one."""
+        self.look_at([seq])
+        return self._left_out.get(seq, frozenset())
+
+    def _plain(self, window: WindowSpec) -> list[str] | None:
+        """Return the columns of the groups of a window, if they are columns; None if SQL has to be computed."""
+        if window.where is not None or not self.workspace.spec.outputs.ordered_events:
+            return None
+        schema = self.workspace.lake.dataset(tables.ORDERED_EVENTS, self._version(tables.ORDERED_EVENTS)).schema
+        names = [plain_column(expression) for _, expression in window.group_expressions]
+        found = [name for name in names if name is not None and name in schema.names]
+        return (
+            found
+            if len(found) == len(names) and not any(map(_is_special, (schema.field(n).type for n in found)))
+            else None
+        )
+
+    def _version(self, table: str) -> int:
+        return self.workspace.base_of(table)
+
+    def _read(self, columns: Sequence[str], first_us: int | None, last_us: int | None) -> pa.Table:
+        own: list[pa.Table] = []
+        within: Filters = [
+            *([] if first_us is None else [(c.TIMESTAMP, ">=", Instant(first_us))]),
+            *([] if last_us is None else [(c.TIMESTAMP, "<=", Instant(last_us))]),
+        ]
+        names = [c.SEQ, _T, *[f"g{number}" for number in range(len(columns))]]
+        kinds = [pa.int64(), pa.int64(), *[pa.string()] * len(columns)]
+        for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
+            asked = list(dict.fromkeys([c.SEQ, c.TIMESTAMP, *columns]))
+            for piece in pieces(self.workspace.lake, table, self._version(table), asked, within):
+                values = [piece[c.SEQ], piece[c.TIMESTAMP].cast(pa.int64()), *[_texts(piece[n]) for n in columns]]
+                own.append(pa.table(values, names=names))
+        return pa.concat_tables([pa.schema(list(zip(names, kinds, strict=True))).empty_table(), *own])
+
+    def _by_spark(self, window: WindowSpec, first_us: int | None, last_us: int | None) -> pa.Table:
+        t = integers(self._accepted[_T])
+        inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
+        taken = self._accepted.filter(pa.array(inside))
+        first_seq, end_seq = (
+            (int(taken[c.SEQ][0].as_py()), int(taken[c.SEQ][-1].as_py()) + 1) if len(taken) else (0, 0)
+        )
+        frame = events_of(self.workspace, first_seq, end_seq, taken)
+        passing = frame.where(f"NOT {left_out(frame, window)}")
+        groups = [
+            f"{text_of(passing, expression)} AS g{number}"
+            for number, (_, expression) in enumerate(window.group_expressions)
+        ]
+        return passing.selectExpr(c.SEQ, _T, *groups).toArrow()
+
+    @cached_property
+    def _accepted_t(self) -> tuple[Array, Array]:
+        """The timestamp of each record, if it is accepted, and whether it is behind the watermark that it met."""
+        judged = self.judged
+        met = judged.before_each(judged.times.seq)
+        is_late = (met != NONE) & (judged.t < met) & (judged.why == 0)
+        is_moved = is_late & (judged.rules.time.out_of_order == "adjust")
+        return np.where(is_moved, met, judged.t), is_late
+
+    @cached_property
+    def _accepted(self) -> pa.Table:
+        """All accepted events: `_arrival_seq`, their timestamp, their timeline."""
+        t, is_late = self._accepted_t
+        is_dropped = is_late & (self.judged.rules.time.out_of_order == "drop")
+        return _events(self.judged, (self.judged.why == 0) & ~is_dropped, t, is_late)
+
+    def _unfit(self, window: WindowSpec) -> Array:
+        """Return the events on which an aggregate of a window fails."""
+        of_window = [("window_name", "=", window.name), ("reason", "=", str(Reason.BAD_EXPRESSION))]
+        rows = self.workspace.lake.rows(
+            tables.DEAD_LETTERS, self._version(tables.DEAD_LETTERS), columns=[c.SEQ], filters=of_window
+        )
+        return np.asarray(rows[c.SEQ].drop_null().to_numpy(), np.int64)
+
+
+def _events(judged: JudgedTimes, which: Array, t: Array, is_late: Array) -> pa.Table:
+    """Return some records as events: their number, their time, their timeline, and the rules that moved them."""
+    policy = judged.rules.time.out_of_order
+    behind = [KEPT if policy == "keep" else "out_of_order"]
+    moves = [[], ["early"], ["late"], behind, ["early", *behind], ["late", *behind]]
+    moved_by = pa.array(moves, pa.list_(pa.string())).take(pa.array((judged.moved_by + 3 * is_late)[which]))
+    timelines = pa.array(judged.times.timelines, pa.string()).take(pa.array(judged.times.timeline[which]))
+    columns = {c.SEQ: judged.times.seq[which], _T: t[which], _EVENT: judged.times.event_us[which]}
+    return pa.table(columns | {c.TIMELINE: timelines, c.ADJUSTED_BY: moved_by})
+
+
+def _is_special(kind: pa.DataType) -> bool:
+    """Return whether texts of values of a type may differ between Arrow and Spark."""
+    return not (
+        pa.types.is_string(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_large_string(kind)
+    )
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    return values.cast(pa.string())
+
+
+def events_of(workspace: Workspace, first_seq: int, end_seq: int, accepted: pa.Table) -> DataFrame:
+    """Return accepted events of a part of the log as windows see them; `accepted` says which, and their times."""
+    zone = workspace.rules.sources[0].time_zone
+    records = as_declared(records_between(workspace, first_seq, end_seq), payload_of(workspace), zone)
+    both = records.join(to_join(workspace.spark, accepted), c.SEQ)
+    times = {c.TIMESTAMP: c.to_instant(_T), c.EVENT_TIME: c.to_instant(_EVENT)}
+    if c.ARRIVED_AHEAD in both.columns:
+        moved = f"IF({c.ARRIVED_AHEAD}, array_prepend({c.ADJUSTED_BY}, '{FUTURE_ARRIVAL}'), {c.ADJUSTED_BY})"
+        times[c.ADJUSTED_BY] = F.expr(moved)
+    return both.withColumns(times)
+
+
+def group_of(contents: Contents, window: WindowSpec, seq: int) -> Group:
+    """Return the group of an event that a window takes."""
+    return _with_group(contents, window, seq)[1]
+
+
+def _with_group(contents: Contents, window: WindowSpec, seq: int) -> tuple[Events, Group]:
+    events = contents.all_events(window)
+    at = int(np.searchsorted(events.seq, seq))
+    return events, tuple(values[at] for values in events.groups)
+
+
+def sessions_of(contents: Contents, window: WindowSpec, seq: int) -> tuple[int, int]:
+    """Return the bounds of the session that holds an event."""
+    events, group = _with_group(contents, window, seq)
+    own = events.of_group(group)
+    place = int(np.searchsorted(own.seq, seq))
+    _, start, end = found_sessions(contents, window, own)
+    return int(start[place]), int(end[place])
+
+
+def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tuple[Array, Array, Array]:
+    """Return the session of each event of one group, below zero for none, and its bounds."""
+    judged = contents.judged
+    keeps = judged.rules.time.out_of_order == "keep"
+    met = judged.before_each(events.seq) if keeps else np.zeros(0, np.int64)
+    late = np.where(events.t < met, met, NONE) if keeps else met
+    count = len(events.seq)
+    came = Came(np.zeros(count, np.int64), events.t, late, np.zeros(count, bool), np.zeros(0, np.int64))
+    once = window.model_copy(update={"emit": "on_close"})
+    found = sessions(came, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
+    return found.session, found.start, found.end
+
+
+def instants_of(contents: Contents, window: WindowSpec, seq: int, us: int) -> list[tuple[int, int]]:
+    """Return the windows of a sliding one that hold an event: up to each instant at which events come or go."""
+    events, group = _with_group(contents, window, seq)
+    own = events.of_group(group)
+    met, ends = contents.judged.before_each(own.seq), [own.t, own.t + window.size_us]
+    # What had closed when an event came has no result by it.
+    made = np.unique(np.concatenate([end[end + window.closes_after_us > met] for end in ends]))
+    return [(int(end) - window.size_us, int(end)) for end in made if us <= end < us + window.size_us]

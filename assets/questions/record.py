@@ -1,0 +1,415 @@
+"""Why is a record where it is: its times, its watermark, its windows, and what would have let it in.
+
+Here: what the tables of the last commit and the times of the log say of one record. Not here: the text
+(record_story.py), the log's times (times.py), the events of a window (contents.py), the rules.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in
+from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, recorded
+from tidemark.assets.questions.contents import Contents, group_of
+from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
+from tidemark.assets.questions.times import Known, PipelineLog
+from tidemark.assets.questions.words import instant_text
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.log_times import NO_WATERMARK, Item, JudgedTimes, Met, SplitReach
+from tidemark.timeops.reasons import REASONS, Reason, Stage
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.watermark.fold import NONE
+
+Row = Mapping[str, Any]
+_REASONS = {str(reason): reason for reason in REASONS}
+
+
+@dataclass(frozen=True)
+class Setter:
+    """The record that set a watermark.
+
+    Attributes:
+        seq: The record.
+        event_us: Its event time.
+        arrival_us: Its arrival.
+        source: Its source.
+        split: Its split.
+        between: How many records came after it and before the one that met the watermark.
+    """
+
+    seq: int
+    event_us: int | None
+    arrival_us: int | None
+    source: str
+    split: str | None
+    between: int
+
+
+@dataclass(frozen=True)
+class RecordAnswer:
+    """The answer about one record; instants are microseconds, None for none.
+
+    Attributes:
+        pipeline: The pipeline.
+        seq: The record.
+        outcome: `ordered`, `held`, `kept`, `dead_letter` or `excluded`.
+        row: Its row of the log.
+        rules: The rules of time.
+        reason: Why it, or a window, refused it, or why it was taken out of the log.
+        detail: The same in a sentence, where there is one.
+        event_us: Its event time.
+        timestamp_us: Its `_timestamp`, where it was accepted.
+        arrival_us: Its arrival.
+        clock_us: The clock of the log at it.
+        timeline: Its timeline.
+        t_us: The time that rule 3 judged.
+        met: The watermark just before it.
+        setter: What set that.
+        now: The watermark of its timeline now.
+        splits: How far each split of its timeline has come, the slowest first.
+        lateness_us: Of a dead letter: by how much the tolerance was too small.
+        admitted_by: Keys of the spec, each with the least duration that would have let it in, microseconds.
+        unit: The finest coarser unit that would have let it in.
+        windows: The windows that hold its time.
+        adjusted_by: The rules that moved its time.
+        release_seq: Its `_release_seq`.
+        released_by: The item that released it; None while it is held, and where a flush did.
+        by_flush: A flush released it.
+        changed: The keys in which the spec judges records in another way since the record was judged.
+        is_accepted_now: By the spec as it is now it would be accepted, but the spec then refused it.
+    """
+
+    pipeline: str
+    seq: int
+    outcome: str
+    row: Row = field(repr=False)
+    rules: TimeRules = field(repr=False)
+    reason: str | None = None
+    detail: str | None = None
+    event_us: int | None = None
+    timestamp_us: int | None = None
+    arrival_us: int | None = None
+    clock_us: int | None = None
+    timeline: str | None = None
+    t_us: int | None = None
+    met: Met = NO_WATERMARK
+    setter: Setter | None = None
+    now: Met = NO_WATERMARK
+    splits: tuple[SplitReach, ...] = ()
+    lateness_us: int | None = None
+    admitted_by: Mapping[str, int] = field(default_factory=dict)
+    unit: str | None = None
+    windows: tuple[RecordWindow, ...] = ()
+    adjusted_by: tuple[str, ...] = ()
+    release_seq: int | None = None
+    released_by: Item | None = None
+    by_flush: bool = False
+    changed: tuple[str, ...] = ()
+    is_accepted_now: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON; instants are ISO 8601 in UTC, lengths as `--set` takes them."""
+        lengths = {key: format_duration(timedelta(microseconds=us)) for key, us in self.admitted_by.items()}
+        return {
+            "_arrival_seq": self.seq,
+            "outcome": self.outcome,
+            "reason": self.reason,
+            "detail": self.detail,
+            "_event_time": instant_text(self.event_us),
+            "_timestamp": instant_text(self.timestamp_us),
+            "_arrival_time": instant_text(self.arrival_us),
+            "_timeline": self.timeline,
+            "_watermark": instant_text(self.met.us),
+            "watermark_set_by": self.met.set_by,
+            "lateness_us": self.lateness_us,
+            "admitted_by": lengths,
+            "admitted_by_unit": self.unit,
+            "windows": [window.to_dict() for window in self.windows],
+            "changed_since": list(self.changed),
+        }
+
+    @property
+    def text(self) -> str:
+        """The answer as a short story."""
+        from tidemark.assets.questions.record_story import story_of  # noqa: PLC0415 - it formats this value
+
+        return story_of(self)
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class RecordQuestions:
+    """Questions about records of a pipeline: what they share is read once.
+
+    Attributes:
+        log: Its log.
+    """
+
+    log: PipelineLog
+
+    @cached_property
+    def contents(self) -> Contents:
+        """The events of windows."""
+        return Contents(self.log)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The pipeline."""
+        return self.log.workspace
+
+    @property
+    def judged(self) -> JudgedTimes:
+        """The log, judged."""
+        return self.log.judged
+
+    @property
+    def known(self) -> Known:
+        """The times of the log, and what has changed of it."""
+        return self.log.known
+
+    def answer(self, seq: int) -> RecordAnswer:
+        """Explain a record.
+
+        Raises:
+            SpecError: There is no such record.
+            TidemarkError: It is not processed yet.
+        """
+        self._ensure_processed(seq)
+        out, row = self.known.out, self._row(tables.RAW_EVENTS, seq)
+        if np.isin(seq, out.seqs):
+            return self._excluded(seq, row, out)
+        letters = self._rows(tables.DEAD_LETTERS, seq)
+        refusal = next((one for one in letters if one["stage"] != Stage.WINDOW), None)
+        event = None if refusal is not None else self._accepted(seq)
+        return self._told(seq, refusal, event, [one for one in letters if one["stage"] == Stage.WINDOW])
+
+    def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
+        """Explain some records; errors as of `answer`."""
+        self.contents.look_at(seqs)
+        return tuple(self.answer(seq) for seq in seqs)
+
+    def _ensure_processed(self, seq: int) -> None:
+        name, progress = self.workspace.spec.name, self.workspace.progress
+        end = progress.log_end()
+        if not 0 <= seq < end:
+            expected = f"a number from 0 to {end - 1:,}" if end else "a log with records"
+            raise SpecError(
+                f"The log of {name} has no record {seq:,}.",
+                expected=expected,
+                remedy="`_arrival_seq` in its tables is this number",
+            )
+        if seq >= progress.processed_end():
+            raise TidemarkError(
+                f"Record {seq:,} of {name} is in the log, and no batch has processed it yet.",
+                expected=f"a record below {progress.processed_end():,}",
+                remedy="run the pipeline with `tidemark run`",
+            )
+
+    def _rows(self, table: str, seq: int) -> list[Row]:
+        workspace = self.workspace
+        if not workspace.lake.exists(table):
+            return []
+        filters = [(c.SEQ, "=", seq)]
+        return list(python_rows(workspace.lake.rows(table, workspace.base_of(table), filters=filters), maps="lossy"))
+
+    def _row(self, table: str, seq: int) -> Row:
+        return self._rows(table, seq)[0]
+
+    def _accepted(self, seq: int) -> Row | None:
+        """Return the row of an accepted event; None where such rows are not written."""
+        if not self.workspace.spec.outputs.ordered_events:
+            return None
+        for table in (tables.HELD_EVENTS, tables.ORDERED_EVENTS):
+            for row in self._rows(table, seq):
+                return {**row, "table": table}
+        raise TidemarkError(
+            f"Record {seq:,} of {self.workspace.spec.name} is in no table.",
+            expected="it in ordered_events, held_events or dead_letters",
+            remedy="look with `tidemark status` for rows that were changed by hand",
+        )
+
+    def _excluded(self, seq: int, row: Row, out: Excluded) -> RecordAnswer:
+        reason = self._why_excluded(seq)
+        at = np.flatnonzero(out.records == seq)
+        detail = f"it is judged in the place of record {int(out.places[at[0]]):,}" if len(at) else None
+        return RecordAnswer(
+            self.workspace.spec.name,
+            seq,
+            "excluded",
+            row,
+            self.workspace.rules,
+            reason=reason,
+            detail=detail,
+            arrival_us=_us(row[c.ARRIVAL]),
+            clock_us=_us(row[c.CLOCK]),
+        )
+
+    def _why_excluded(self, seq: int) -> str | None:
+        """Return the reason of the last control item that took a record out of the log."""
+        found = None
+        for item in recorded(self.workspace, EXCLUDE, INCLUDE, CORRECTION):
+            said = json.loads(item["argument"])
+            these = [numbers_in(said["records"])]
+            if item["kind"] == CORRECTION:
+                these += list(pairs_in(said["replaced"]))
+            if np.isin(seq, np.concatenate(these)):
+                found = item["reason"]
+        return found
+
+    def _told(self, seq: int, refusal: Row | None, event: Row | None, missed: Sequence[Row]) -> RecordAnswer:
+        """Return the answer about a record of the log.
+
+        Args:
+            seq: The record.
+            refusal: Its dead letter of ingestion or time; None for none.
+            event: Its row as an accepted event; None where it was refused, or such rows are not written.
+            missed: Its dead letters of windows.
+        """
+        judged, known = self.judged, self.known
+        at = known.times.place(seq)
+        assert at is not None  # it is part of the log
+        is_of_timeline = refusal is None or refusal["stage"] != Stage.INGEST
+        timeline = judged.timeline_of(seq) if is_of_timeline else None
+        met = judged.before(seq) if is_of_timeline else NO_WATERMARK
+        if known.changed:  # the spec as it is now would have set another watermark
+            met = Met(_us((refusal or event or {}).get(c.WATERMARK)), (refusal or {}).get("watermark_set_by"))
+        t_us = _or_none(int(judged.t[at]))
+        timestamp_us, adjusted_by = self._as_accepted(event, t_us, met) if refusal is None else (None, ())
+        released_by, by_flush = None, False
+        if timestamp_us is not None and timeline is not None and KEPT not in adjusted_by:
+            released_by, by_flush = self.log.passed(timeline, timestamp_us + 1, seq)
+        outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
+        letter = refusal or (max(missed, key=lambda one: one["lateness_us"] or -1) if missed else None)
+        verdict = judged.reason_of(seq)
+        us = timestamp_us if timestamp_us is not None else t_us
+        windows: tuple[RecordWindow, ...] = ()
+        if us is not None and timeline is not None:
+            letters = {one["window_name"]: one for one in missed}
+            windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
+        admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, missed, verdict)
+        return RecordAnswer(
+            self.workspace.spec.name,
+            seq,
+            outcome,
+            self._row(tables.RAW_EVENTS, seq),
+            self.workspace.rules,
+            reason=None if letter is None else letter["reason"],
+            detail=None if letter is None else letter["detail"],
+            event_us=_or_none(int(known.times.event_us[at])),
+            timestamp_us=timestamp_us,
+            arrival_us=_or_none(int(known.times.arrival_us[at])),
+            clock_us=_or_none(int(known.times.clock_us[at])),
+            timeline=timeline,
+            t_us=t_us,
+            met=met,
+            setter=self._setter(met, at),
+            now=judged.last(timeline) if timeline is not None else NO_WATERMARK,
+            splits=tuple(judged.splits(timeline)) if timeline is not None else (),
+            lateness_us=None if letter is None else letter["lateness_us"],
+            admitted_by=admitted,
+            unit=unit,
+            windows=windows,
+            adjusted_by=adjusted_by,
+            release_seq=None if event is None else event.get(c.RELEASE_SEQ),
+            released_by=released_by if outcome == "ordered" else None,
+            by_flush=by_flush,
+            changed=known.changed,
+            is_accepted_now=bool(known.changed) and refusal is not None and verdict is None,
+        )
+
+    def _as_accepted(self, event: Row | None, t_us: int | None, met: Met) -> tuple[int | None, tuple[str, ...]]:
+        """Return `_timestamp` and `_adjusted_by` of an accepted event; the loop says them where no table does."""
+        if event is not None:
+            return _us(event[c.TIMESTAMP]), tuple(event[c.ADJUSTED_BY] or ())
+        policy = self.workspace.spec.time.out_of_order
+        if t_us is None or met.us is None or t_us >= met.us:
+            return t_us, ()
+        return (met.us, ("out_of_order",)) if policy == "adjust" else (t_us, (KEPT,))
+
+    def _setter(self, met: Met, at: int) -> Setter | None:
+        times = self.known.times
+        place = None if met.set_by is None else times.place(met.set_by)
+        if place is None or met.set_by is None:
+            return None
+        row = self._row(tables.RAW_EVENTS, met.set_by)
+        names = self.workspace.source_names
+        source = names.get(row[c.SOURCE], row[c.SOURCE])
+        event_us, arrival_us = (_or_none(int(values[place])) for values in (times.event_us, times.arrival_us))
+        return Setter(met.set_by, event_us, arrival_us, source, row[c.SPLIT], at - place - 1)
+
+    # What would have let it in.
+
+    def _admission(
+        self, seq: int, letter: Row, missed: Sequence[Row], verdict: Reason | None
+    ) -> tuple[dict[str, int], str | None]:
+        spec, rules = self.workspace.spec, self.workspace.rules
+        names = [window.name for window in spec.windows]
+        closed = [
+            names.index(one["window_name"])
+            for one in missed
+            if one["reason"] == Reason.WINDOW_CLOSED
+            and one["window_name"] in names
+            and one["lateness_us"] is not None
+        ]
+        reason = _REASONS[letter["reason"]]
+        if (reason is Reason.WINDOW_CLOSED and not closed) or (
+            reason is not Reason.WINDOW_CLOSED and verdict is None
+        ):
+            return {}, None
+        groups = {}
+        for place in closed:
+            window = spec.windows[place]
+            if window.kind == "session":
+                groups[place] = self.contents.of_group(window, group_of(self.contents, window, seq))
+        refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups)
+        overriding = [place for place, one in enumerate(spec.sources) if one.out_of_orderness_us is not None]
+        found = admitted_by(self.known.times, rules, refused, overriding)
+        return self._allowed(found), admitting_unit(self.known.times, rules, refused)
+
+    def _allowed(self, found: Mapping[str, int]) -> dict[str, int]:
+        """Return the keys with which alone the spec is still valid."""
+        allowed = {}
+        for key, us in found.items():
+            try:
+                value = format_duration(timedelta(microseconds=us))
+                parse_spec(self.workspace.file.text, file="", overrides=[f"{key}={value}"])
+            except SpecError:
+                continue
+            allowed[key] = us
+        return allowed
+
+
+def _outcome(refusal: Row | None, event: Row | None, adjusted_by: Sequence[str], *, is_released: bool) -> str:
+    if refusal is not None:
+        return "dead_letter"
+    if KEPT in adjusted_by:
+        return "kept"
+    is_held = event["table"] == tables.HELD_EVENTS if event is not None else not is_released
+    return "held" if is_held else "ordered"
+
+
+def _us(value: Any) -> int | None:
+    if value is None:
+        return None
+    return value.us if isinstance(value, Instant) else us_of(value)
+
+
+def _or_none(value: int) -> int | None:
+    return None if value == NONE else value

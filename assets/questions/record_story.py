@@ -1,0 +1,292 @@
+"""The answer about a record as a text for a person: a short story with its numbers.
+
+Here: words and layout. Not here: the facts (record.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemark.assets.questions.words import (
+    at,
+    block,
+    clock_rule,
+    length,
+    listed,
+    span,
+    split_name,
+    table,
+    value_text,
+    waiting_for,
+    when,
+)
+from tidemark.timeops import columns as c
+from tidemark.timeops.durations import format_duration
+from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.reasons import Reason
+from tidemark.timeops.spec import is_reserved
+
+if TYPE_CHECKING:
+    from tidemark.assets.questions.record import RecordAnswer
+    from tidemark.assets.questions.record_windows import RecordWindow
+
+_WIDE = 110
+_MOST_WINDOWS = 12
+_LONGEST_VALUE = 40
+Rows = Sequence[Sequence[str]]
+
+
+def story_of(one: "RecordAnswer") -> str:
+    """Return the answer about a record as a text of some lines."""
+    parts = [[f"{one.pipeline}, record {one.seq:,}: {_headline(one)}"], [*_facts(one)]]
+    if one.outcome != "excluded":
+        parts += [[*_rules(one)], [*_watermark(one)], [*_release(one)], [*_windows(one)], [*_admission(one)]]
+    if one.changed:
+        parts.append([*_changed(one)])
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _headline(one: "RecordAnswer") -> str:
+    if one.outcome == "excluded":
+        return "taken out of the log" + (f": {one.reason}" if one.reason else "")
+    by = "" if one.lateness_us is None else f", by {length(one.lateness_us)}"
+    if one.outcome == "dead_letter":
+        return f"refused, {one.reason}{by}"
+    accepted = {
+        "ordered": "accepted and released",
+        "held": "accepted, and held",
+        "kept": "accepted out of order, released at once",
+    }[one.outcome]
+    missed = list(dict.fromkeys(window.name for window in one.windows if window.outcome == "missed"))
+    if one.reason == Reason.WINDOW_CLOSED:
+        return f"{accepted}; too late for {listed(missed)}{by}"
+    if one.reason == Reason.BAD_EXPRESSION:
+        return f"{accepted}; a window cannot add it up"
+    return accepted
+
+
+def _facts(one: "RecordAnswer") -> Iterator[str]:
+    rows = []
+    if one.event_us is not None:
+        moved = one.timestamp_us is not None and one.timestamp_us != one.event_us
+        by = f", in the tables {at(one.timestamp_us)} ({_moved_by(one)})" if moved else ""
+        rows.append(("event time", f"{at(one.event_us)}{by}"))
+    if one.arrival_us is not None:
+        rows.append(("arrived", f"{at(one.arrival_us)}{_against(one.arrival_us, one.event_us)}"))
+    file = one.row.get(c.FILE)
+    place = f"{file}, position {one.row[c.POSITION]:,}" if file and one.row.get(c.POSITION) is not None else ""
+    split = f", split {value_text(one.row[c.SPLIT])}" if one.row.get(c.SPLIT) is not None else ""
+    rows.append(("read from", f"{one.row[c.SOURCE]}{split}{f': {place}' if place else ''}"))
+    if one.timeline not in (None, c.ONE_TIMELINE):
+        rows.append(("timeline", str(one.timeline)))
+    rows += [("holds" if number == 0 else "", line) for number, line in enumerate(_payload(one))]
+    told_below = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED)
+    if one.detail is not None and one.reason not in told_below:
+        rows.append(("detail", one.detail))
+    yield from block(rows)
+
+
+def _moved_by(one: "RecordAnswer") -> str:
+    rules = [rule for rule in one.adjusted_by if rule != KEPT]
+    return f"moved as {' and '.join(rules)}" if rules else f"cut to the {one.rules.time.unit}"
+
+
+def _payload(one: "RecordAnswer") -> Iterator[str]:
+    if one.row.get(c.MALFORMED) is not None:
+        yield value_text(one.row[c.MALFORMED], 3 * _LONGEST_VALUE)
+        return
+    line = ""
+    for name, value in one.row.items():
+        if is_reserved(name) or value is None:
+            continue
+        shown = f"{name} {value_text(value)}"
+        if line and len(line) + len(shown) > _WIDE - 20:
+            yield line + ","
+            line = ""
+        line = f"{line}, {shown}" if line else shown
+    if line:
+        yield line
+
+
+def _rules(one: "RecordAnswer") -> Iterator[str]:
+    """Describe each rule of the spec in its order, up to the one that refused the record, with what it compared."""
+    time, rows = one.rules.time, list[tuple[str, str, str]]()
+    reason = one.reason if one.outcome == "dead_letter" else None
+    if reason in (Reason.MALFORMED, Reason.NO_ARRIVAL_TIME, Reason.NO_TIMESTAMP, Reason.BAD_TIMESTAMP):
+        return
+    if reason == Reason.BAD_EXPRESSION:
+        return
+    rows += [*_rule_0(one, reason)]
+    if reason != Reason.DUPLICATE and one.event_us is not None and one.arrival_us is not None:
+        ahead = one.event_us - one.arrival_us
+        if time.early is not None:
+            rows.append(_of_arrival("early", time.early.tolerance_us, ahead, time.early.policy))
+        if time.late is not None and reason != Reason.EARLY:
+            rows.append(_of_arrival("late", time.late.tolerance_us, -ahead, time.late.policy))
+        if reason not in (Reason.EARLY, Reason.LATE_ARRIVAL):
+            rows.append(_rule_3(one))
+    yield "The rules, in order"
+    yield from table(rows)
+
+
+def _rule_0(one: "RecordAnswer", reason: str | None) -> Iterator[tuple[str, str, str]]:
+    time = one.rules.time
+    if time.deduplicate_by:
+        key = ", ".join(time.deduplicate_by)
+        is_one = reason == Reason.DUPLICATE
+        said = f"an earlier record has its {key}, within" if is_one else f"no earlier record has its {key} within"
+        yield "duplicate", f"{said} {length(time.within_us)}", "refused" if is_one else "passes"
+
+
+def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[str, str, str]:
+    names = {
+        "early": ("early arrival", "ahead of its arrival", "after its arrival"),
+        "late": ("late arrival", "after its time", "before its time"),
+    }
+    name, beyond, other = names[rule]
+    said = f"{length(abs(by_us))} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
+    verb = "its time is" if rule == "early" else "it came"
+    verdicts = {"drop": "refused", "adjust": "moved to the edge", "keep": "kept: it moves no watermark"}
+    verdict = verdicts[policy] if by_us > tolerance_us else "passes"
+    return name, f"{verb} {said}, tolerance {length(tolerance_us)}", verdict
+
+
+def _rule_3(one: "RecordAnswer") -> tuple[str, str, str]:
+    policy = one.rules.time.out_of_order
+    if one.met.us is None:
+        why = "no watermark yet" if not one.changed else "the watermark of then is not stored"
+        return "out of order", why, "passes"
+    t = one.t_us if one.t_us is not None else one.event_us
+    assert t is not None  # a record without a time has met no such rule
+    by = t - one.met.us
+    said = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(one.met.us)}"
+    if not by:
+        said = f"its time is the watermark {at(one.met.us)}"
+    verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": "kept: the windows decide"}
+    return "out of order", said, verdicts[policy] if by < 0 else "passes"
+
+
+def _watermark(one: "RecordAnswer") -> Iterator[str]:
+    if one.met.us is None or one.t_us is None:  # rule 3 has not seen it
+        return
+    yield f"The watermark it met: {at(one.met.us)}"
+    setter, rules = one.setter, one.rules
+    if setter is None:
+        if one.met.set_by is None:
+            yield from block([("set by", f"the clock, which was at {at(one.clock_us)} ({clock_rule(one.rules)})")])
+        return
+    source = next((each for each in rules.sources if each.name == setter.source), None)
+    tolerance = rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
+    less = f", less out_of_orderness {length(tolerance)}" if tolerance else ""
+    rows = [("set by", f"record {setter.seq:,}, event time {at(setter.event_us)}{less}")]
+    if len(one.splits) > 1:
+        whose = split_name(setter.source, setter.split)
+        rows = [("set by", f"record {setter.seq:,} of {whose}: the slowest split then{less}")]
+        rows.append(("", f"its event time {at(setter.event_us)}"))
+    if setter.arrival_us is not None:
+        against = _against(setter.arrival_us, setter.event_us).removeprefix(", ")
+        whose = f", from {setter.source}" if len(rules.sources) > 1 and len(one.splits) < 2 else ""
+        rows.append(("which came", f"{at(setter.arrival_us)}, {against}{whose}"))
+    before = []
+    if one.arrival_us is not None and setter.arrival_us is not None:
+        apart = one.arrival_us - setter.arrival_us
+        words = f"{length(abs(apart))} {'before' if apart > 0 else 'after'} this one"
+        before.append(words if apart else "at the same time as this one")
+    count = f"{setter.between:,} record{'s' if setter.between != 1 else ''} between them"
+    rows.append(("", ", ".join([*before, count if setter.between else "directly before it"])))
+    if rules.time.emit_every_us is not None:
+        rows.append(("seen", f"from the next period of {length(rules.time.emit_every_us)} on"))
+    yield from block(rows)
+
+
+def _release(one: "RecordAnswer") -> Iterator[str]:
+    if one.outcome == "held":
+        yield "Held until the watermark has passed its time"
+        assert one.timestamp_us is not None  # an accepted event has one, and a timeline
+        assert one.timeline is not None
+        yield from block([*waiting_for(one.rules, one.now, one.splits, one.timeline, one.timestamp_us, inside=True)])
+    elif one.outcome == "ordered":
+        yield "Released"
+        number = "" if one.release_seq is None else f"; number {one.release_seq:,} in its sequence"
+        by = "the flush at the end of input" if one.by_flush else when(one.released_by, "")
+        yield from block([("by", f"{by or 'the watermark'}{number}")])
+
+
+def _windows(one: "RecordAnswer") -> Iterator[str]:
+    if not one.windows:
+        return
+    yield "Its windows"
+    rows = [_window(window, one) for window in one.windows[:_MOST_WINDOWS]]
+    yield from table(rows)
+    more = len(one.windows) - _MOST_WINDOWS
+    if more > 0:
+        yield f"  … and {more:,} more"
+
+
+def _window(window: "RecordWindow", one: "RecordAnswer") -> tuple[str, str, str]:
+    span_ = "" if window.start_us is None or window.end_us is None else span(window.start_us, window.end_us)
+    by = "a flush" if window.by_flush else when(window.closed_by, "")
+    if window.outcome == "counted":
+        said = f"counted; closed by {by}" if by else "counted"
+    elif window.outcome == "open":
+        said = "open" if window.closes_us is None else f"open; {_closes(window, one)}"
+    elif window.outcome == "missed":
+        still = "missed, though it was open: no window sees what a rule of time refuses"
+        said = "missed: it had closed" if window.was_closed else still
+        said += f", by {by}" if by and window.was_closed else ""
+    else:
+        said = {"filtered": "left out by the window", "in_gap": "in a gap between two windows"}[window.outcome]
+    return window.name, span_, said
+
+
+def _closes(window: "RecordWindow", one: "RecordAnswer") -> str:
+    own = next(each for each in one.rules.windows if each.name == window.name)
+    assert window.closes_us is not None  # the caller has looked
+    verb = "pass" if own.ends_inside else "reach"
+    return f"the watermark has to {verb} {at(window.closes_us - own.ends_inside_us)}"
+
+
+def _admission(one: "RecordAnswer") -> Iterator[str]:
+    if one.reason is None or one.outcome == "excluded":
+        return
+    if not one.admitted_by and one.unit is None:
+        if one.reason in (Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.EARLY, Reason.LATE_ARRIVAL):
+            why = (
+                "the spec as it is now accepts it"
+                if one.is_accepted_now
+                else "no tolerance alone would have let it in"
+            )
+            yield f"{why[0].upper()}{why[1:]}"
+        return
+    yield "One of these alone would have let it in"
+    rows = [
+        (key, format_duration(timedelta(microseconds=us)), _today(one, key)) for key, us in one.admitted_by.items()
+    ]
+    if one.unit is not None:
+        rows.append(("time.unit", one.unit, f"now {one.rules.time.unit}"))
+    yield from table(rows)
+
+
+def _today(one: "RecordAnswer", key: str) -> str:
+    time = one.rules.time
+    if key.startswith("windows["):
+        window = one.rules.windows[int(key[len("windows[") : key.index("]")])]
+        return f"now {format_duration(window.allowed_lateness)}, of {window.name}"
+    if key.startswith("sources["):
+        source = one.rules.sources[int(key[len("sources[") : key.index("]")])]
+        return f"now {length(source.out_of_orderness_us)}, of {source.name}"
+    policies = {"time.late.tolerance": time.late, "time.early.tolerance": time.early}
+    policy = policies.get(key)
+    return f"now {format_duration(time.out_of_orderness if policy is None else policy.tolerance)}"
+
+
+def _changed(one: "RecordAnswer") -> Iterator[str]:
+    yield "The spec has changed since: this is the verdict of then"
+    yield from block([("changed", listed(list(one.changed)))])
+
+
+def _against(arrival_us: int, event_us: int | None) -> str:
+    if event_us is None:
+        return ""
+    by = arrival_us - event_us
+    return f", {length(abs(by))} {'after' if by > 0 else 'before'} its event time" if by else ", at its event time"

@@ -1,0 +1,146 @@
+"""The windows that hold the time of a record: which count it, which it missed, which are open, what closed them.
+
+Here: of each window of the spec the windows that the record falls into. Not here: the events of a window
+(contents.py), the rest of the answer about a record (record.py).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
+from tidemark.assets.questions.words import instant_text
+from tidemark.timeops.grid import spans_at
+from tidemark.timeops.log_times import Item
+from tidemark.timeops.reasons import Reason
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import inputs_first
+from tidemark.timeops.utc import Instant, us_of
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RecordWindow:
+    """One window that holds the time of a record.
+
+    Attributes:
+        name: The window of the spec.
+        start_us: Its start; None in a gap.
+        end_us: Its end; None in a gap.
+        outcome: `counted` (it is closed), `open`, `missed`, `filtered` or `in_gap`.
+        closes_us: The watermark that closes it; None in a gap.
+        was_closed: It had closed when the record came.
+        closed_by: The item that closed it; None while it is open, and where a flush did.
+        by_flush: A flush closed it.
+    """
+
+    name: str
+    start_us: int | None
+    end_us: int | None
+    outcome: str
+    closes_us: int | None = None
+    was_closed: bool = False
+    closed_by: Item | None = None
+    by_flush: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "name": self.name,
+            "start": instant_text(self.start_us),
+            "end": instant_text(self.end_us),
+            "outcome": self.outcome,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class WindowsOfRecord:
+    """The windows that hold the time of a record.
+
+    Attributes:
+        contents: The events of windows.
+        seq: The record.
+        us: Its timestamp, or its time if it was refused, microseconds.
+        timeline: Its timeline.
+        is_refused: A rule of time refused it, so no window saw it.
+        letters: By window its dead letter of that window.
+    """
+
+    contents: Contents
+    seq: int
+    us: int
+    timeline: str
+    is_refused: bool
+    letters: Mapping[str, Row]
+
+    def all(self) -> tuple[RecordWindow, ...]:
+        """Return them, in the order of the spec."""
+        windows = self.contents.workspace.spec.windows
+        found: dict[str, list[RecordWindow]] = {}
+        for window in inputs_first(windows):
+            found[window.name] = self._of(window) if window.input is None else self._over(window, found[window.input])
+        return tuple(one for window in windows for one in found[window.name])
+
+    def _of(self, window: WindowSpec) -> list[RecordWindow]:
+        """Return the windows of events that the record falls into."""
+        letter = self.letters.get(window.name)
+        is_left_out = window.name in self.contents.filtered_by(self.seq) or (
+            letter is not None and letter["reason"] == Reason.BAD_EXPRESSION
+        )
+        found = [self._one(window, span) for span in self._spans(window, letter, is_taken=not is_left_out)]
+        if is_left_out:
+            found = [replace(one, outcome="filtered") for one in found]
+            return found or [RecordWindow(window.name, None, None, "filtered")]
+        if letter is not None:
+            found = [replace(one, outcome="missed") for one in found]
+        return found or [RecordWindow(window.name, None, None, "in_gap")]
+
+    def _spans(self, window: WindowSpec, letter: Row | None, *, is_taken: bool) -> Sequence[tuple[int, int]]:
+        is_taken = is_taken and letter is None and not self.is_refused
+        if window.is_linked and letter is not None and letter["missed_windows"]:
+            return [(_us(span["start"]), _us(span["end"])) for span in letter["missed_windows"]]
+        if window.kind == "session" and is_taken:
+            return [sessions_of(self.contents, window, self.seq)]
+        if window.kind == "sliding" and is_taken:
+            return instants_of(self.contents, window, self.seq, self.us)
+        return spans_alone(self.us, window)
+
+    def _one(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:
+        """Return a window that an event is in, or would be, if it had not closed when the event came."""
+        start, end = span
+        closes, met = end + window.closes_after_us, self.contents.judged.before(self.seq).us
+        was_closed = met is not None and closes <= met
+        item, by_flush = self.contents.log.passed(self.timeline, closes, 0 if was_closed else self.seq)
+        start_us = self.contents.workspace.spec.time.start_us
+        if start_us is not None and start < start_us:
+            outcome = "filtered"
+        elif was_closed or self.is_refused:
+            outcome = "missed"
+        else:
+            outcome = "open" if item is None and not by_flush else "counted"
+        return RecordWindow(
+            window.name, start, end, outcome, closes, was_closed, item, by_flush=by_flush and not was_closed
+        )
+
+    def _over(self, window: WindowSpec, of: Sequence[RecordWindow]) -> list[RecordWindow]:
+        """Return the windows over results that hold the record; sessions of results depend on others of them."""
+        ends = [one.end_us for one in of if one.end_us is not None and one.outcome in ("counted", "open")]
+        spans = [span for end in ends if not window.is_linked for span in spans_alone(end, window)]
+        return [self._one(window, span) for span in dict.fromkeys(spans)]
+
+
+def spans_alone(us: int, window: WindowSpec) -> list[tuple[int, int]]:
+    """Return the windows that hold an instant, as far as it alone says; of a sliding one the first and the last."""
+    if window.kind == "sliding":
+        return [(us - window.size_us, us), (us - 1, us + window.size_us - 1)]
+    if window.kind == "session":
+        return [(us, us + window.gap_us)]
+    try:
+        return spans_at(us, window)
+    except OverflowError:  # a local day at the ends of time
+        return []
+
+
+def _us(value: Any) -> int:
+    return value.us if isinstance(value, Instant) else us_of(value)

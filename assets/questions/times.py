@@ -1,0 +1,260 @@
+"""The times of all that was processed of the log, read from the tables: what questions about time begin with.
+
+Here: which tables and columns, and what Spark has to compute. Not here: judging them (timeops/log_times.py).
+
+Event times and timelines are read as the batches wrote them, into `ordered_events`, `held_events` and `dead_letters`,
+so no SQL of the spec is computed again. Where there are no such tables, or where the spec now means other event times
+by these records, the log is read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.assets.exclusions import PRESENT_CLOCK, Excluded, clocks_of, excluded, records_between
+from tidemark.assets.log_control import END_OF_INPUT, TICK, WAIT, follows_waits, recorded, waiters_of
+from tidemark.assets.schemas import as_declared, payload_of
+from tidemark.assets.spec_changes import judged_otherwise
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.events.duplicates import with_duplicates
+from tidemark.timeops.events.event_time import extract
+from tidemark.timeops.log_times import CODES, Item, JudgedTimes, LogTimes, Stretch
+from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.rules import Waiter
+from tidemark.timeops.utc import us_of
+from tidemark.timeops.watermark.fold import NONE, Array
+
+_OF_EVENT_TIME = ("timestamp_by", "time_zone", "over", "deduplicate_by", "within", "schema", "rename", "split")
+"""Keys of a spec, by their last part, that say which event time, timeline or split a record has."""
+_UNKNOWN = -1
+
+
+@dataclass(frozen=True)
+class Known:
+    """The log of a pipeline as of the last commit.
+
+    Attributes:
+        times: Its times.
+        out: The changes that control items make to it.
+        changed: The keys in which the spec, as it is now, judges records in another way than when they came.
+    """
+
+    times: LogTimes
+    out: Excluded
+    changed: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineLog:
+    """All that was processed of a pipeline's log, judged by its spec; read when it is asked for first.
+
+    Attributes:
+        workspace: The pipeline, whose Spark starts only if SQL of the spec has to be computed.
+    """
+
+    workspace: Workspace
+
+    @cached_property
+    def known(self) -> Known:
+        """Its times, and what has changed of it."""
+        return known_log(self.workspace)
+
+    @cached_property
+    def judged(self) -> JudgedTimes:
+        """The log, judged by the spec as it is now."""
+        return self.known.times.judged(self.workspace.rules)
+
+    @cached_property
+    def flushes(self) -> list[int]:
+        """The records after which the end of input was flushed."""
+        return [int(item["_after_seq"]) for item in recorded(self.workspace, END_OF_INPUT)]
+
+    def passed(self, timeline: str, wanted_us: int, seq: int) -> tuple[Item | None, bool]:
+        """Return the item from a record on at which a watermark came to a value, or whether a flush went past it."""
+        item = self.judged.reaching(timeline, wanted_us, seq)
+        flush = next((after for after in self.flushes if after >= seq), None)
+        if flush is not None and (item is None or (item.seq is not None and item.seq > flush)):
+            return None, True
+        return item, False
+
+
+def known_log(workspace: Workspace) -> Known:
+    """Read the times of all that was processed of the log."""
+    out, end_seq = excluded(workspace), workspace.progress.processed_end()
+    changed, times = judged_otherwise(workspace), None
+    means_others = any(path.rpartition(".")[2] in _OF_EVENT_TIME for path in changed)
+    if not means_others and workspace.spec.outputs.ordered_events:
+        times = _of_tables(workspace, out, end_seq)
+    elif not means_others:
+        times = _as_stored(workspace, out, end_seq)
+    if times is None:
+        times = _computed(workspace, end_seq)
+    return Known(replace(times, stretches=_stretches(workspace, end_seq)), out, tuple(changed))
+
+
+def _stretches(workspace: Workspace, end_seq: int) -> list[Stretch]:
+    """Return the stretches of the log: between ticks where the clock moves watermarks, and changes of who waits."""
+    kinds = [*([TICK] if workspace.rules.clock_moves else []), *([WAIT] if follows_waits(workspace.spec) else [])]
+    found, first = list[Stretch](), 0
+    waits: frozenset[Waiter] = frozenset()
+    for item in recorded(workspace, *kinds) if kinds else []:
+        end = int(item["_after_seq"]) + 1
+        if item["kind"] == TICK:
+            found.append(Stretch(first, end, us_of(item["clock"]), waits))
+        else:
+            found.append(Stretch(first, end, None, waits))
+            waits = waiters_of(item)
+        first = end
+    return [*found, Stretch(first, max(first, end_seq), None, waits)]
+
+
+@dataclass
+class _Rows:
+    """Arrays of the log that are filled in whatever order its rows come, by `_arrival_seq`."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        numbers = ("event_us", "arrival_us", "clock_us")
+        self.of = {name: np.full(self.count, NONE) for name in numbers}
+        self.of["why"] = np.full(self.count, _UNKNOWN, np.int8)
+        self.of |= {name: np.zeros(self.count, np.int32) for name in ("timeline", "source", "split")}
+        self.names: dict[str, dict[str | None, int]] = {name: {} for name in ("timeline", "source", "split")}
+
+    def put(self, name: str, seq: Array, column: pa.Array) -> None:
+        """Put the values of a column: instants as numbers, texts as their place among all."""
+        if name not in self.names:
+            numbers = column.cast(pa.int64())
+            self.of[name][seq] = np.asarray(pc.fill_null(numbers, NONE))
+            return
+        coded = column.cast(pa.string()).dictionary_encode(null_encoding="encode")
+        known = self.names[name]
+        places = [known.setdefault(value, len(known)) for value in coded.dictionary.to_pylist()]
+        if places:
+            self.of[name][seq] = np.array(places, np.int32)[np.asarray(coded.indices)]
+
+    def times(self, seq: Array) -> LogTimes:
+        """Return the rows with some numbers as the times of a log."""
+        arrays = {name: values[seq] for name, values in self.of.items()}
+        timelines, sources, splits = (list(self.names[name]) for name in ("timeline", "source", "split"))
+        return LogTimes(
+            seq=seq,
+            **arrays,
+            timelines=[str(one) for one in timelines] or [c.ONE_TIMELINE],
+            sources=[str(one) for one in sources],
+            splits=splits or [None],
+            stretches=(),
+        )
+
+
+def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
+    """Return the times as batches wrote them; None where a record is in none of the tables, as one erased by hand."""
+    rows, over = _log_rows(workspace, out, end_seq), workspace.spec.time.over
+    own = [c.SEQ, c.EVENT_TIME, *([c.TIMELINE] if over else [])]
+    up_to: Filters = [(c.SEQ, "<", end_seq)]
+    for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
+        for piece in _pieces(workspace, table, own, up_to):
+            seq = piece[c.SEQ].to_numpy()
+            rows.put("event_us", seq, piece[c.EVENT_TIME])
+            rows.of["why"][seq] = 0
+            if over:
+                rows.put("timeline", seq, piece[c.TIMELINE])
+    _put_refused(workspace, rows, up_to)
+    seq = np.setdiff1d(np.arange(end_seq, dtype=np.int64), out.seqs, assume_unique=True)
+    return None if (rows.of["why"][seq] == _UNKNOWN).any() else rows.times(seq)
+
+
+def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
+    """Put what the dead letters of ingestion and time say; rules 1 to 3 are judged again."""
+    over, again = workspace.spec.time.over, [Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER]
+    own = [c.SEQ, c.EVENT_TIME, "reason", *([c.TIMELINE] if over else [])]
+    codes: dict[str | None, int] = {str(reason): 0 if reason in again else CODES[reason] for reason in REASONS}
+    for piece in _pieces(workspace, tables.DEAD_LETTERS, own, [*up_to, ("stage", "in", ["ingest", "time"])]):
+        seq = piece[c.SEQ].to_numpy()
+        rows.put("event_us", seq, piece[c.EVENT_TIME])
+        rows.of["why"][seq] = _coded(piece["reason"], codes)
+        if over:
+            rows.put("timeline", seq, pc.fill_null(piece[c.TIMELINE].cast(pa.string()), c.ONE_TIMELINE))
+
+
+def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> _Rows:
+    """Return what the log says of each record: its arrival, its clock, and with splits its source and split."""
+    rows = _Rows(end_seq)
+    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if workspace.rules.uses_splits else [])]
+    for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], [(c.SEQ, "<", end_seq)]):
+        seq = piece[c.SEQ].to_numpy()
+        rows.put("arrival_us", seq, piece[c.ARRIVAL])
+        rows.put("clock_us", seq, piece[c.CLOCK])
+        if workspace.rules.uses_splits:
+            names = workspace.source_names
+            sources = piece[c.SOURCE].cast(pa.string())
+            rows.put("source", seq, pa.array([names.get(x, x) for x in sources.to_pylist()]) if names else sources)
+            rows.put("split", seq, piece[c.SPLIT])
+        if more:
+            rows.put("event_us", seq, piece[more[0]])
+            rows.of["why"][seq] = 0
+    if len(out.places):  # a record that took a place has the arrival and the clock of the place
+        for name in ("source", "split"):
+            rows.of[name][out.places] = rows.of[name][out.records]
+    if out.clock_until:
+        clocks = clocks_of(workspace, 0, min(end_seq, out.clock_until), out)
+        rows.put("clock_us", clocks[c.SEQ].to_numpy(), clocks[PRESENT_CLOCK].combine_chunks())
+    return rows
+
+
+def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
+    """Return the times where the event time is a column of the log, or the arrival; None where it is neither."""
+    by = {one.timestamp_by for one in workspace.rules.event_times}
+    if len(by) > 1 or workspace.spec.time.over or len(out.places):
+        return None
+    [expression] = by
+    name = c.ARRIVAL if expression is None else expression.strip("`")
+    schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
+    if name not in schema.names or schema.field(name).type != pa.timestamp("us", "UTC"):
+        return None
+    rows = _log_rows(workspace, out, end_seq, name)
+    _put_refused(workspace, rows, [(c.SEQ, "<", end_seq)])
+    return rows.times(np.setdiff1d(np.arange(end_seq, dtype=np.int64), out.seqs, assume_unique=True))
+
+
+def _computed(workspace: Workspace, end_seq: int) -> LogTimes:
+    """Return the times that Spark computes of the log by the spec as it is now."""
+    workspace.tell(f"reading the times of {end_seq:,} records")
+    rules, zone = workspace.rules, workspace.rules.sources[0].time_zone
+    records = as_declared(records_between(workspace, 0, end_seq), payload_of(workspace), zone)
+    timed = extract(records, rules)
+    if rules.time.deduplicate_by:
+        timed = with_duplicates(timed, None, rules.time)
+    columns = [c.SEQ, c.EVENT_TIME, c.ARRIVAL, c.CLOCK, c.REASON, c.TIMELINE, c.SOURCE, c.SPLIT]
+    found, rows = timed.select(*columns).toArrow().combine_chunks(), _Rows(end_seq)
+    seq = found[c.SEQ].to_numpy()
+    instants = {"event_us": c.EVENT_TIME, "arrival_us": c.ARRIVAL, "clock_us": c.CLOCK}
+    texts = {"timeline": c.TIMELINE, "source": c.SOURCE, "split": c.SPLIT}
+    for name, column in (instants | texts).items():
+        rows.put(name, seq, _whole(found[column]))
+    codes: dict[str | None, int] = {None: 0} | {str(reason): code for reason, code in CODES.items()}
+    rows.of["why"][seq] = _coded(_whole(found[c.REASON]), codes)
+    return rows.times(np.sort(seq))
+
+
+def _coded(texts: pa.Array, codes: Mapping[str | None, int]) -> Array:
+    """Return the numbers that a mapping has for some texts."""
+    coded = texts.cast(pa.string()).dictionary_encode(null_encoding="encode")
+    numbers = np.array([codes[text] for text in coded.dictionary.to_pylist()], np.int8)
+    return numbers[np.asarray(coded.indices)] if len(texts) else np.zeros(0, np.int8)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _pieces(workspace: Workspace, table: str, names: Sequence[str], which: Filters) -> Iterator[pa.RecordBatch]:
+    return pieces(workspace.lake, table, workspace.base_of(table), names, which)

@@ -1,0 +1,428 @@
+"""Why is a window as it is: its events, what closed it or what it waits for, or why there is no such window.
+
+Here: what the tables of the last commit and the times of the log say of one window, by group. Not here: the text
+(window_story.py), the events (contents.py), one record (record.py).
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tidemark.assets.questions.contents import Contents, Events, Group, found_sessions
+from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.questions.words import instant_text
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.delta.versions import Filters
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.errors import SpecError
+from tidemark.timeops.grid import spans_at
+from tidemark.timeops.log_times import Item, Met, SplitReach
+from tidemark.timeops.narrow import integers
+from tidemark.timeops.problems import did_you_mean
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import timeline_columns
+from tidemark.timeops.utc import Instant
+from tidemark.timeops.watermark.fold import NONE, Array
+
+Row = Mapping[str, Any]
+_MOST_GROUPS = 1_000
+
+
+@dataclass(frozen=True)
+class EventOfWindow:
+    """The first or the last event of a window; without a number it is a result of another window."""
+
+    seq: int | None
+    timestamp_us: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {"_arrival_seq": self.seq, "_timestamp": instant_text(self.timestamp_us)}
+
+
+@dataclass(frozen=True)
+class GroupOfWindow:
+    """A group of a window.
+
+    Attributes:
+        group: Its columns and the texts of their values.
+        end_us: The end of the window.
+        events: How many events it holds.
+        first: The earliest by time; None for none.
+        last: The latest by time.
+        came_first: The number of the event that came first; None for none.
+        came_last: The number of the one that came last.
+        missed: How many events came when it had closed.
+        closes_us: The watermark that closes it.
+        closed_by: The item that closed it; None while it is open, and where a flush did.
+        by_flush: A flush closed it.
+        timeline: Its timeline.
+        now: The watermark of the timeline now.
+        splits: How far each split of the timeline has come, the slowest first.
+        row: Its row in the table; None for none.
+    """
+
+    group: Mapping[str, str | None]
+    end_us: int
+    events: int
+    first: EventOfWindow | None
+    last: EventOfWindow | None
+    came_first: int | None
+    came_last: int | None
+    missed: int
+    closes_us: int
+    closed_by: Item | None
+    by_flush: bool
+    timeline: str
+    now: Met
+    splits: tuple[SplitReach, ...]
+    row: Row | None = field(repr=False)
+
+    @property
+    def is_closed(self) -> bool:
+        """True if no event can change it any more."""
+        return self.by_flush or self.closed_by is not None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        by = self.closed_by
+        return {
+            "group": dict(self.group),
+            "end": instant_text(self.end_us),
+            "state": "closed" if self.is_closed else "open",
+            "events": self.events,
+            "first": None if self.first is None else self.first.to_dict(),
+            "last": None if self.last is None else self.last.to_dict(),
+            "missed": self.missed,
+            "closes_at": instant_text(self.closes_us),
+            "closed_by": "flush"
+            if self.by_flush
+            else None
+            if by is None
+            else by.seq
+            if by.seq is not None
+            else "tick",
+            "_watermark": instant_text(self.now.us),
+            "has_row": self.row is not None,
+        }
+
+
+@dataclass(frozen=True)
+class WindowAnswer:
+    """The answer about one window.
+
+    Attributes:
+        pipeline: The pipeline.
+        window: The window of the spec.
+        start_us: Its start.
+        end_us: Its end; None where it is not on the grid, or has no event to say it.
+        state: `closed`, `open`, or `none`: there is no such window.
+        why: Why there is none; empty where there is one.
+        groups: Its groups, the largest first.
+        in_all: How many groups there are.
+        refused: How many records with a time in it were refused before windows, by reason.
+        filtered: `where` leaves events out, so they are not counted here.
+        rules: The rules of time.
+        changed: The keys in which the spec judges records in another way since some record was judged.
+    """
+
+    pipeline: str
+    window: WindowSpec
+    start_us: int
+    end_us: int | None
+    state: str
+    why: str
+    groups: tuple[GroupOfWindow, ...]
+    in_all: int
+    refused: Mapping[str, int]
+    rules: TimeRules = field(repr=False)
+    changed: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON; instants are ISO 8601 in UTC."""
+        return {
+            "window": self.window.name,
+            "start": instant_text(self.start_us),
+            "end": instant_text(self.end_us),
+            "state": self.state,
+            "why": self.why or None,
+            "groups": [group.to_dict() for group in self.groups],
+            "groups_in_all": self.in_all,
+            "refused": dict(self.refused),
+            "changed_since": list(self.changed),
+        }
+
+    @property
+    def text(self) -> str:
+        """The answer as a short story."""
+        from tidemark.assets.questions.window_story import story_of  # noqa: PLC0415 - it formats this value
+
+        return story_of(self)
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+@dataclass(frozen=True, eq=False)
+class WindowQuestion:
+    """A question about a window of a pipeline.
+
+    Attributes:
+        log: The log of the pipeline.
+        name: The window of the spec.
+        start_us: The start of the window, microseconds.
+        group: Texts of values of its group; columns that are not named may have any value.
+    """
+
+    log: PipelineLog
+    name: str
+    start_us: int
+    group: Mapping[str, str | None] = field(default_factory=dict)
+
+    @cached_property
+    def window(self) -> WindowSpec:
+        """The window of the spec.
+
+        Raises:
+            SpecError: The spec has no such window, or the window no such column of groups.
+        """
+        spec = self.workspace.spec
+        names = [window.name for window in spec.windows]
+        if self.name not in names:
+            raise SpecError(
+                f"{spec.name} has no window {self.name!r}.",
+                expected=f"one of {', '.join(names)}" if names else "a spec with windows",
+                remedy=did_you_mean(self.name, names),
+            )
+        window = spec.windows[names.index(self.name)]
+        for column in self.group:
+            if column not in window.group_columns:
+                columns = ", ".join(window.group_columns)
+                raise SpecError(
+                    f"--group {column}: {self.name} does not group by `{column}`.",
+                    expected=f"one of {columns}" if columns else "no --group: the window has no groups",
+                    remedy=did_you_mean(column, window.group_columns),
+                )
+        return window
+
+    @property
+    def workspace(self) -> Workspace:
+        """The pipeline."""
+        return self.log.workspace
+
+    @cached_property
+    def _contents(self) -> Contents:
+        return Contents(self.log)
+
+    def answer(self) -> WindowAnswer:
+        """Explain the window."""
+        window = self.window
+        ends, why = self._ends()
+        groups = [] if why else [one for end in ends for one in self._groups(end)]
+        groups.sort(key=lambda one: (one.end_us, -one.events, str(one.group)))
+        if not why and not groups:
+            why = self._why_no_group()
+        state = "none" if why else "closed" if all(one.is_closed for one in groups) else "open"
+        end_us = ends[-1] if len(ends) == 1 else None
+        if window.kind == "session" and groups:
+            end_us = groups[0].end_us if len({one.end_us for one in groups}) == 1 else None
+        return WindowAnswer(
+            pipeline=self.workspace.spec.name,
+            window=window,
+            start_us=self.start_us,
+            end_us=end_us,
+            state=state,
+            why=why,
+            groups=tuple(groups[:_MOST_GROUPS]),
+            in_all=len(groups),
+            refused=self._refused(max(ends, default=self.start_us)),
+            rules=self.workspace.rules,
+            changed=self.log.known.changed,
+        )
+
+    def _ends(self) -> tuple[list[int], str]:
+        """Return the ends of the windows with this start, or why there are none."""
+        window, start = self.window, self.start_us
+        if window.kind == "snapshot":
+            return [start], ""
+        if window.kind == "sliding":
+            return [start + window.size_us], ""
+        if window.kind == "session":
+            return [start + window.gap_us], ""
+        inside = start + (0 if window.begins_inside else 1)
+        spans = spans_at(inside, window)
+        ends = [end for begin, end in spans if begin == start]
+        if ends:
+            return ends, ""
+        if not spans:
+            return [], "it is in a gap between two windows"
+        near = ", ".join(dict.fromkeys(str(Instant(begin)) for begin, _ in spans[-3:]))
+        return [], f"none starts then; the ones around it start at {near}"
+
+    # Groups.
+
+    def _groups(self, end_us: int) -> list[GroupOfWindow]:
+        window = self.window
+        rows = self._rows(end_us)
+        found: dict[tuple[Group, int], GroupOfWindow] = {}
+        if window.kind == "session" and window.input is None:
+            for group, events in self._by_group(self._contents.events(window)):
+                session, start, end = found_sessions(self._contents, window, events)
+                for name in np.unique(session[(session >= 0) & (start == self.start_us)]):
+                    at = session == name
+                    own = Events(events.seq[at], events.t[at], ())
+                    found[group, int(end[name])] = self._one(group, int(end[name]), own, rows)
+            return list(found.values())
+        for group, events in self._by_group(self._events(end_us)):
+            found[group, end_us] = self._one(group, end_us, events, rows)
+        for row in rows:  # such as rows of windows with no event
+            group = tuple(_text(row[name]) for name in window.group_columns)
+            if (group, end_us) not in found and self._is_asked(group):
+                nothing = Events(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
+                found[group, end_us] = self._one(group, end_us, nothing, rows)
+        return list(found.values())
+
+    def _events(self, end_us: int) -> Events:
+        """Return the events with a time in the window; of a window over another one its results."""
+        window = self.window
+        first = self.start_us + (0 if window.begins_inside else 1)
+        last = end_us - (0 if window.ends_inside else 1)
+        if window.input is None:
+            return self._contents.events(window, first, last)
+        of: Filters = [
+            ("window_end", ">=", Instant(first)),
+            ("window_end", "<=", Instant(last)),
+            ("_is_final", "=", True),
+        ]
+        table = tables.window_table(window.input)
+        found = self.workspace.lake.rows(table, self.workspace.base_of(table), filters=of)
+        ends = integers(found["window_end"].cast("int64"))
+        groups = [
+            [_text(value) for value in found[expression.strip("`")].to_pylist()]
+            for _, expression in window.group_expressions
+        ]
+        return Events(np.full(len(ends), NONE), ends, groups)
+
+    def _by_group(self, events: Events) -> list[tuple[Group, Events]]:
+        if not self.window.group_columns:
+            return [((), events)] if len(events.seq) else []
+        every = list(dict.fromkeys(zip(*events.groups, strict=True)))
+        places: dict[Group, list[int]] = {group: [] for group in every}
+        for at, group in enumerate(zip(*events.groups, strict=True)):
+            places[group].append(at)
+        asked = [group for group in every if self._is_asked(group)]
+        return [(group, Events(events.seq[places[group]], events.t[places[group]], ())) for group in asked]
+
+    def _is_asked(self, group: Group) -> bool:
+        values = dict(zip(self.window.group_columns, group, strict=True))
+        return all(values[name] == value for name, value in self.group.items())
+
+    def _one(self, group: Group, end_us: int, events: Events, rows: Sequence[Row]) -> GroupOfWindow:
+        window, judged = self.window, self.log.judged
+        timeline = self._timeline(group, events)
+        closes = end_us + window.closes_after_us
+        taken, missed = self._taken(events, closes)
+        order = np.lexsort((taken.seq, taken.t))
+        is_numbered = bool(len(taken.seq)) and int(taken.seq[0]) != NONE
+        shown = [
+            EventOfWindow(int(taken.seq[at]) if is_numbered else None, int(taken.t[at]))
+            for at in (order[[0, -1]] if len(order) else ())
+        ]
+        item, by_flush = self.log.passed(timeline, closes, int(taken.seq.min()) if is_numbered else 0)
+        names = window.group_columns
+        own = (row for row in rows if _us(row["window_end"]) == end_us)
+        row = next((row for row in own if tuple(_text(row[name]) for name in names) == group), None)
+        return GroupOfWindow(
+            group=dict(zip(names, group, strict=True)),
+            end_us=end_us,
+            events=len(taken.seq),
+            first=shown[0] if shown else None,
+            last=shown[1] if shown else None,
+            came_first=int(taken.seq.min()) if is_numbered else None,
+            came_last=int(taken.seq.max()) if is_numbered else None,
+            missed=missed,
+            closes_us=closes,
+            closed_by=item,
+            by_flush=by_flush,
+            timeline=timeline,
+            now=judged.last(timeline),
+            splits=tuple(judged.splits(timeline)),
+            row=row,
+        )
+
+    def _taken(self, events: Events, closes_us: int) -> tuple[Events, int]:
+        """Return the events that came before the window had closed, and how many came later."""
+        keeps = self.workspace.spec.time.out_of_order == "keep"
+        if self.window.input is not None or self.window.kind == "session" or not keeps or not len(events.seq):
+            return events, 0
+        met = self.log.judged.before_each(events.seq)
+        late: Array = met >= closes_us
+        return Events(events.seq[~late], events.t[~late], ()), int(late.sum())
+
+    def _timeline(self, group: Group, events: Events) -> str:
+        """Return the timeline of a group: of a window over another one by the columns that lead back to it."""
+        spec, window = self.workspace.spec, self.window
+        if window.input is None and len(events.seq):
+            return self.log.judged.timeline_of(int(events.seq[0]))
+        values = dict(zip(window.group_columns, group, strict=True))
+        columns = timeline_columns(window, spec.windows, spec.time.over)
+        return json.dumps([values[name.strip("`")] for name in columns], separators=(",", ":"), ensure_ascii=False)
+
+    def _rows(self, end_us: int) -> list[Row]:
+        """Return the rows of the table with this start, of this end unless only events say it."""
+        table = tables.window_table(self.name)
+        if not self.workspace.lake.exists(table):
+            return []
+        start: Filters = [("window_start", "=", Instant(self.start_us))]
+        end: Filters = [] if self.window.kind == "session" else [("window_end", "=", Instant(end_us))]
+        rows = self.workspace.lake.rows(table, self.workspace.base_of(table), filters=[*start, *end])
+        return [row for row in python_rows(rows, maps="lossy") if not row.get("_is_taken_back")]
+
+    # What is not there.
+
+    def _refused(self, end_us: int) -> dict[str, int]:
+        of: Filters = [
+            (c.EVENT_TIME, ">=", Instant(self.start_us)),
+            (c.EVENT_TIME, "<", Instant(end_us)),
+            ("stage", "=", "time"),
+        ]
+        table = tables.DEAD_LETTERS
+        rows = self.workspace.lake.rows(table, self.workspace.base_of(table), columns=["reason"], filters=of)
+        return dict(Counter(rows["reason"].to_pylist()).most_common())
+
+    def _why_no_group(self) -> str:
+        window = self.window
+        if window.kind == "session":
+            return f"no session of {window.name} starts at {Instant(self.start_us)}"
+        which = " that `where` lets through" if window.where is not None else ""
+        if not self.group:
+            return f"no event{which} has a time in it"
+        told = ", ".join(f"{name} {value}" for name, value in self.group.items())
+        end = self._ends()[0][-1]
+        others = list(dict.fromkeys(zip(*self._events(end).groups, strict=True)))
+        if not others:
+            return f"no event{which} has a time in it, of {told} or any other group"
+        shown = [", ".join(str(value) for value in group) for group in others]
+        near = did_you_mean(", ".join(str(value) for value in self.group.values()), shown)
+        more = f" and {len(shown) - 10:,} more" if len(shown) > 10 else ""
+        there = f"{', '.join(shown[:10])}{more}"
+        return f"no event{which} of {told} has a time in it; it has {there}" + (f": {near}" if near else "")
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
+
+
+def _us(value: Any) -> int | None:
+    return value.us if isinstance(value, Instant) else value

@@ -1,0 +1,123 @@
+"""Words and layout that the answers to questions share: instants, lengths, blocks and tables of text.
+
+Here: texts of values. Not here: what is said of a record or a window (record_story.py, window_story.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+
+from tidemark.timeops import columns as c
+from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.log_times import Item, Met, SplitReach
+from tidemark.timeops.printable import printable
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.utc import Instant
+
+_LONGEST_VALUE = 40
+
+
+def at(us: int | None) -> str:
+    """Return an instant for a person to read, UTC."""
+    return "" if us is None else str(Instant(us))
+
+
+def instant_text(us: int | None) -> str | None:
+    """Return an instant as JSON has it."""
+    return None if us is None else f"{Instant(us)}Z".replace(" ", "T")
+
+
+def length(us: int) -> str:
+    """Return a length of time for a person to read; a short one with all its digits."""
+    whole = timedelta(microseconds=us)
+    return roughly(whole) if whole >= timedelta(seconds=10) else format_duration(whole)
+
+
+def span(start_us: int, end_us: int) -> str:
+    """Return two instants, the day once if it is the same."""
+    start, end = at(start_us), at(end_us)
+    return f"{start} to {end[11:] if end[:10] == start[:10] else end}"
+
+
+def when(item: Item | None, otherwise: str, *, short: bool = False) -> str:
+    """Return an item of the log and when it came, or another text where there is none."""
+    if item is None:
+        return otherwise
+    what = "a tick" if item.seq is None else f"record {item.seq:,}"
+    return what if short else f"{what}, when the clock was {at(item.clock_us)}"
+
+
+def value_text(value: object, most: int = _LONGEST_VALUE) -> str:
+    """Return a value of a table in few letters."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = printable(str(value))
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some texts with commas, and `and` before the last."""
+    return ", ".join(names[:-1]) + f" and {names[-1]}" if len(names) > 1 else "".join(names)
+
+
+def block(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Lay rows of a label and a text out below each other."""
+    width = max((len(label) for label, _ in rows), default=0)
+    yield from (f"  {label:<{width}}  {text}".rstrip() for label, text in rows)
+
+
+def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Lay rows of some cells out below each other."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  " + "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def split_name(source: str, value: str | None) -> str:
+    """Return a split in words."""
+    return source if value is None else f"{source}, split {value_text(value)}"
+
+
+def clock_rule(rules: TimeRules) -> str:
+    """Return the idle rule of a spec in words."""
+    time = rules.time
+    if time.idle_advance == "arrival_clock":
+        return f"idle arrival_clock, late tolerance {length(time.clock_tolerance_us or 0)}"
+    return f"idle {time.idle_advance}, timeout {length(time.idle_timeout_us or 0)}"
+
+
+def waiting_for(
+    rules: TimeRules, now: Met, splits: Sequence[SplitReach], timeline: str, needed_us: int, *, inside: bool
+) -> Iterator[tuple[str, str]]:
+    """Say where a watermark is, what holds it back, and what will bring it to an instant.
+
+    Args:
+        rules: The rules of time.
+        now: The watermark.
+        splits: How far each split has come, the slowest first.
+        timeline: The timeline.
+        needed_us: The instant, microseconds.
+        inside: The watermark has to pass it; else to reach it.
+    """
+    if now.us is None:
+        yield "watermark", "none yet"
+    else:
+        yield "watermark", f"{at(now.us)} now, {length(max(needed_us - now.us, 0))} before that"
+    active = [split for split in splits if not split.is_idle]
+    if len(active) > 1:
+        held = active[0]
+        last = "" if held.last_us is None else f"; its last event came {at(held.last_us)}"
+        allows = f"which allows {at(held.allows_us)}" if held.allows_us is not None else "which had no event yet"
+        yield "held back by", f"{split_name(held.source, held.value)}, {allows}{last}"
+        slow = [one for one in active if one.allows_us is None or one.allows_us < needed_us + inside]
+        if len(slow) > 1:
+            yield "", f"{len(slow):,} of {len(active):,} splits are not so far"
+    else:
+        own = {source.name: source.out_of_orderness_us for source in rules.sources}
+        tolerance = own.get(active[0].source) if active else next(iter(own.values())) if len(own) == 1 else None
+        tolerance = rules.time.out_of_orderness_us if tolerance is None else tolerance
+        whose = f" of timeline {timeline}" if timeline != c.ONE_TIMELINE else ""
+        wanted = f"after {at(needed_us + tolerance)}" if inside else f"from {at(needed_us + tolerance)} on"
+        yield "needs", f"an event{whose} with a time {wanted}"
+    if rules.clock_moves:
+        yield "or", f"the clock ({clock_rule(rules)})"
+    yield "or", "a flush: `tidemark run SPEC --end-of-input flush`"

@@ -1,0 +1,106 @@
+"""Commands that ask a pipeline why: `tidemark explain`.
+
+Here: what a person types and reads. Not here: the answers and their words (assets/questions).
+"""
+# ruff: noqa: PLC0415 - Delta and Spark take seconds to import, so each command imports what it needs
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidemark.pipelines.command_line import (
+    known_settings,
+    put,
+    read_specs,
+    say,
+    says_errors,
+    spec_path,
+    warehouse_option,
+)
+from tidemark.timeops.printable import json_line
+
+if TYPE_CHECKING:
+    from tidemark.resources.places.place import Place
+
+
+@click.command()
+@spec_path
+@click.option("--seq", metavar="N", type=int, help="A record, by its `_arrival_seq`.")
+@click.option("--where", metavar="SQL", help="Records of the log that meet a condition, such as \"device = 'a'\".")
+@click.option("--window", metavar="NAME", help="A window of the spec; with --start.")
+@click.option("--start", metavar="T", help="Where the window begins, such as 2026-01-31T12:00:00Z; UTC by default.")
+@click.option(
+    "--group", "groups", metavar="COLUMN=VALUE", multiple=True, help="Only this group of the window; can be repeated."
+)
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Maximum number of records of --where.",
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="A JSON object on its own line; of --where one for each record."
+)
+@warehouse_option
+@says_errors
+def explain(
+    *,
+    spec: Path,
+    seq: int | None,
+    where: str | None,
+    window: str | None,
+    start: str | None,
+    groups: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+    warehouse: "Place | None",
+) -> None:
+    """Explain why a record or a window of SPEC is as it is.
+
+    Of a record: its times, each rule of time with its numbers, the watermark that it met and what had set that, its
+    windows, what released it or will, and the least tolerance that would have let it in. Of a window: its events, and
+    what closed it or holds it back. Conditions are SQL as DuckDB reads it. It only reads, as of the last commit;
+    Spark starts only if an expression of the spec has to be computed.
+
+    Exit status: 0 done, also when there is no such window; 2 bad spec, question or usage; 1 a failure, or nothing
+    is committed yet.
+    """
+    from tidemark.assets.questions.asking import Question, RecordAnswers
+    from tidemark.assets.questions.asking import explain as answer_to
+    from tidemark.pipelines.terminal import plural, telling
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
+
+    question = Question(seq, where, window, start, _values(groups), limit)
+    question.check()
+    [file] = read_specs([spec], ())
+    settings = known_settings(warehouse)
+    with telling(file.spec.name) as tell:
+        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
+        answer = answer_to(Workspace(file, settings.warehouse, session, tell=tell), question)
+    if not as_json:
+        put(answer.text)
+    for one in answer.records if isinstance(answer, RecordAnswers) else (answer,):
+        if as_json:
+            click.echo(json_line(one.to_dict()))
+    if isinstance(answer, RecordAnswers) and answer.in_all > len(answer.records):
+        say(f"{file.spec.name}: {len(answer.records):,} of {plural(answer.in_all, 'record')}; --limit shows more")
+
+
+def _values(groups: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the columns and values of --group; `null` means that there is none."""
+    found: dict[str, str | None] = {}
+    for text in groups:
+        column, sign, value = text.partition("=")
+        if not sign or not column:
+            raise click.BadParameter(
+                f"found {text}; a column and its value such as origin=JFK are expected", param_hint="--group"
+            )
+        found[column] = None if value == "null" else value
+    return found
+
+
+COMMANDS = (explain,)

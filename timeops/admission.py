@@ -1,0 +1,245 @@
+"""The least tolerance with which a refused record would have been accepted, found by judging the log with it.
+
+Here: which keys of a spec may let a record in, what each has to be, and the proof: with that value the record is
+accepted, with one unit less it is not. A formula says where to look, the loop decides. Not here: the log's times
+(log_times.py), the events of a session's group, the words of an answer.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Literal
+
+import numpy as np
+
+from tidemark.timeops.grid import spans_at
+from tidemark.timeops.log_times import JudgedTimes, LogTimes, least_accepted
+from tidemark.timeops.reasons import Reason
+from tidemark.timeops.rules import TimeRules
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
+
+_LONGEST_US = 3_652_059 * 86_400_000_000  # no duration of a spec is longer
+_UNITS: tuple[Literal["millisecond", "second"], ...] = ("millisecond", "second")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A record that was refused, and what has to be known of it.
+
+    Attributes:
+        seq: The record.
+        reason: Why it was refused.
+        windows: The windows that refused it, by their place in the spec.
+        groups: Of a session that refused it the accepted events of its group in the log, in order, the record itself
+            among them; an event that the window leaves out is not one of them.
+    """
+
+    seq: int
+    reason: Reason
+    windows: Sequence[int] = ()
+    groups: Mapping[int, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Knob:
+    """A key of the spec whose value may be larger.
+
+    Attributes:
+        key: The key, as `--set` takes it.
+        now_us: Its value.
+        step_us: The least difference of two values.
+        guess_us: The value that a formula asks for.
+        turned: Returns the rules with another value.
+        windows: The windows that have to accept the record; none where rule 3 is enough.
+    """
+
+    key: str
+    now_us: int
+    step_us: int
+    guess_us: int
+    turned: Callable[[int], TimeRules]
+    windows: Sequence[int] = ()
+
+
+def admitted_by(
+    times: LogTimes, rules: TimeRules, refused: Refusal, overriding: Collection[int] = ()
+) -> dict[str, int]:
+    """Return the keys of the spec that alone let a record in, each with the least value, microseconds.
+
+    A pipeline that judges the log with that value accepts the record; with one unit less it does not. A key is left
+    out where no value is enough, as where the clock raised the watermark, or where another rule refuses the record.
+
+    Args:
+        times: The log.
+        rules: The rules by which the record is refused.
+        refused: The record.
+        overriding: The sources, by their place in the spec, that have an `out_of_orderness` of their own.
+    """
+    log = _needed(times, rules, refused.seq)
+    now = log.judged(_for_one(rules))
+    at = log.place(refused.seq)
+    if at is None or now.reason_of(refused.seq) != (refused.reason if not refused.windows else None):
+        return {}
+    instants = np.concatenate([log.event_us, log.clock_us])
+    instants = instants[instants != NONE]
+    span = int(instants.max() - instants.min())
+    found = {}
+    for knob in _knobs(rules, now, refused, at, overriding):
+
+        def accepts(us: int, knob: _Knob = knob) -> bool:
+            return _accepts(log.judged(_for_one(knob.turned(us))), refused, knob)
+
+        most_us = min(knob.now_us + 2 * span + knob.step_us, _LONGEST_US)
+        least = least_accepted(accepts, knob.guess_us, now_us=knob.now_us, step_us=knob.step_us, most_us=most_us)
+        if least is not None:
+            found[knob.key] = least
+    return found
+
+
+def admitting_unit(times: LogTimes, rules: TimeRules, refused: Refusal) -> str | None:
+    """Return the finest unit above today's with which rule 3 accepts a record that it refuses; None for none."""
+    if refused.reason is not Reason.OUT_OF_ORDER:
+        return None
+    log = _needed(times, rules, refused.seq)
+    for unit in _UNITS:
+        time = rules.time.model_copy(update={"unit": unit})
+        lengths = {time.out_of_orderness_us, *(source.out_of_orderness_us for source in rules.sources)}
+        if time.unit_us <= rules.time.unit_us or any(us % time.unit_us for us in lengths):
+            continue
+        if log.judged(_for_one(replace(rules, time=time))).reason_of(refused.seq) is None:
+            return unit
+    return None
+
+
+def _needed(times: LogTimes, rules: TimeRules, seq: int) -> LogTimes:
+    """Return what the verdict on a record depends on: the log up to it, of its timeline alone."""
+    log = times.up_to(seq)
+    if not rules.time.over:
+        return log
+    at = log.place(seq)
+    return log if at is None else log.alone(int(log.timeline[at]), keeps_clock=rules.clock_moves)
+
+
+def _for_one(rules: TimeRules) -> TimeRules:
+    """Return the rules for a log of one timeline."""
+    return replace(rules, time=rules.time.model_copy(update={"over": ()})) if rules.time.over else rules
+
+
+def _knobs(
+    rules: TimeRules, now: JudgedTimes, refused: Refusal, at: int, overriding: Collection[int]
+) -> Iterator[_Knob]:
+    time = rules.time
+    ahead = int(now.times.event_us[at]) - int(now.times.arrival_us[at])
+    if refused.reason is Reason.EARLY and time.early is not None:
+        yield _Knob("time.early.tolerance", time.early.tolerance_us, 1, ahead, lambda us: _with(rules, "early", us))
+    if refused.reason is Reason.LATE_ARRIVAL and time.late is not None:
+        yield _Knob("time.late.tolerance", time.late.tolerance_us, 1, -ahead, lambda us: _with(rules, "late", us))
+    met, t = now.before(refused.seq), int(now.t[at])
+    if met.us is None or t == NONE:
+        return
+    if refused.reason is Reason.OUT_OF_ORDER:
+        yield from _patience(rules, met.us - t, overriding, ())
+        if time.clock_tolerance_us is not None and time.late is not None:
+            guess = time.clock_tolerance_us + met.us - t
+            yield _Knob("time.late.tolerance", time.late.tolerance_us, 1, guess, lambda us: _with(rules, "late", us))
+        if time.early is not None and now.moved_by[at] == 1:
+            guess = time.early.tolerance_us + met.us - t
+            yield _Knob(
+                "time.early.tolerance", time.early.tolerance_us, 1, guess, lambda us: _with(rules, "early", us)
+            )
+    if refused.windows:
+        by = [met.us - last_close(t, rules.windows[w]) + 1 for w in refused.windows]
+        for w, more in zip(refused.windows, by, strict=True):
+            window = rules.windows[w]
+            yield _Knob(
+                f"windows[{w}].allowed_lateness",
+                window.allowed_lateness_us,
+                1,
+                window.allowed_lateness_us + more,
+                lambda us, w=w: _with_lateness(rules, w, us),  # type: ignore[misc]
+                (w,),
+            )
+        yield from _patience(rules, max(by), overriding, refused.windows)
+
+
+def last_close(t: int, window: WindowSpec) -> int:
+    """Return the watermark that closes the last window that holds an instant, as it decides on late events."""
+    if window.kind == "sliding":
+        end = t + window.size_us - 1
+    elif window.kind == "session":
+        end = t + window.gap_us
+    else:
+        spans = spans_at(t, window)
+        end = spans[-1][1] if spans else t
+    return end + window.closes_after_us
+
+
+def _patience(rules: TimeRules, more_us: int, overriding: Collection[int], windows: Sequence[int]) -> Iterator[_Knob]:
+    """Return the keys that hold the watermark back: the one of `time`, and of sources that have their own."""
+    time, unit = rules.time, rules.time.unit_us
+    is_needed = not rules.sources or len(set(overriding)) < len(rules.sources)
+    if is_needed:
+        now = time.out_of_orderness_us
+
+        def later(us: int) -> TimeRules:
+            sources = tuple(
+                one if place in overriding else replace(one, out_of_orderness_us=us)
+                for place, one in enumerate(rules.sources)
+            )
+            return replace(rules, time=_time(time, out_of_orderness=timedelta(microseconds=us)), sources=sources)
+
+        yield _Knob("time.out_of_orderness", now, unit, now + more_us, later, windows)
+    for place in sorted(overriding):
+        own = rules.sources[place].out_of_orderness_us
+
+        def later_of_one(us: int, place: int = place) -> TimeRules:
+            sources = list(rules.sources)
+            sources[place] = replace(sources[place], out_of_orderness_us=us)
+            return replace(rules, sources=tuple(sources))
+
+        yield _Knob(f"sources[{place}].out_of_orderness", own, unit, own + more_us, later_of_one, windows)
+
+
+def _with(rules: TimeRules, rule: Literal["early", "late"], us: int) -> TimeRules:
+    policy = getattr(rules.time, rule).model_copy(update={"tolerance": timedelta(microseconds=us)})
+    return replace(rules, time=_time(rules.time, **{rule: policy}))
+
+
+def _with_lateness(rules: TimeRules, place: int, us: int) -> TimeRules:
+    windows = list(rules.windows)
+    windows[place] = windows[place].model_copy(update={"allowed_lateness": timedelta(microseconds=us)})
+    return replace(rules, windows=tuple(windows))
+
+
+def _time(time: TimeSpec, **keys: object) -> TimeSpec:
+    return time.model_copy(update=keys)
+
+
+def _accepts(judged: JudgedTimes, refused: Refusal, knob: _Knob) -> bool:
+    if judged.reason_of(refused.seq) is not None:
+        return False
+    return all(_takes(judged, refused, judged.rules.windows[w], w) for w in knob.windows)
+
+
+def _takes(judged: JudgedTimes, refused: Refusal, window: WindowSpec, place: int) -> bool:
+    """Return whether a window takes an accepted event."""
+    if window.kind == "session":
+        return takes_in_sessions(judged, refused.groups[place], refused.seq, window)
+    at, met = judged.times.place(refused.seq), judged.before(refused.seq).us
+    assert at is not None  # it is of the log
+    return met is None or last_close(int(judged.t[at]), window) > met
+
+
+def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: WindowSpec) -> bool:
+    """Return whether sessions take an event, where `seqs` are the accepted events of its group, in order."""
+    own = seqs[seqs <= seq]
+    at = np.searchsorted(judged.times.seq, own)
+    t = judged.t[at]
+    met = judged.before_each(own)
+    late = np.where(t < met, met, NONE)
+    came = Came(np.zeros(len(own), np.int64), t, late, np.zeros(len(own), bool), np.zeros(0, np.int64))
+    rules = rules_of_sessions(window.model_copy(update={"emit": "on_close"}), keeps=True)
+    found = sessions(came, np.zeros(0, CLOSED), rules)
+    return bool(found.session[-1] >= 0)

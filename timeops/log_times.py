@@ -1,0 +1,435 @@
+"""The times of a whole log as arrays, judged by any rules: what questions about records and watermarks begin with.
+
+Here: rules 1 and 2 for arrays, judging the stretches of a log one after the other, the watermark that a record met,
+the item that brought a watermark to a value, the least tolerance with which a record is accepted. Not here: where
+the times are read (assets/questions), the loop (watermark/fold.py), the words of an answer.
+
+Instants and lengths are BIGINT microseconds; NONE means that there is no value.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.timeops.grid import last_ends
+from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
+from tidemark.timeops.rules import TimeRules, Waiter, Waits
+from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NONE, OUTSIDE, Array
+from tidemark.timeops.watermark.timelines import (
+    CLOCK_US,
+    CLOSE,
+    ROLE,
+    SEQ,
+    SOURCE,
+    SPLIT,
+    STATE,
+    T_US,
+    TIMELINE,
+    JudgedLog,
+    LogPlace,
+    judge,
+)
+
+CODES = {reason: number for number, reason in enumerate(REASONS, start=1)}
+"""By reason its number in `LogTimes.why`; 0 is none."""
+_EPOCH, _DAY_US = date(1970, 1, 1), 86_400_000_000
+_FIRST, _LAST = ((day - _EPOCH).days for day in (date(1, 4, 1), date(9999, 9, 1)))
+_OUTSIDE = [CODES[reason] for reason in AT_INGESTION]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of the log between two control items that the rules of time heed.
+
+    Attributes:
+        first_seq: Its first `_arrival_seq`.
+        end_seq: Its end, exclusive.
+        tick_us: The clock of the tick after it, microseconds; None for none.
+        waits: The sources and splits that wait throughout it.
+    """
+
+    first_seq: int
+    end_seq: int
+    tick_us: int | None = None
+    waits: frozenset[Waiter] = frozenset()
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of the log, and the watermark of a timeline just after it.
+
+    Attributes:
+        seq: The record; None for a tick.
+        clock_us: The clock of the log at it.
+        watermark_us: The watermark that the next item finds.
+        set_by: The record after which the watermark had this value first; None where the clock raised it.
+    """
+
+    seq: int | None
+    clock_us: int
+    watermark_us: int
+    set_by: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class LogTimes:
+    """The times of the records of a log, in its order.
+
+    Attributes:
+        seq: `_arrival_seq`.
+        event_us: The event time; NONE where there is none.
+        arrival_us: The arrival; NONE where there is none.
+        clock_us: The clock of the log; NONE before the first timed record.
+        why: What refused the record before rule 1, as CODES; 0 where nothing did.
+        timeline: The place of its timeline in `timelines`; any number of a dead letter of ingestion.
+        timelines: The timelines.
+        source: The place of its source in `sources`.
+        sources: The sources.
+        split: The place of its split in `splits`, which holds None as well.
+        splits: The splits.
+        stretches: The stretches of the log.
+    """
+
+    seq: Array
+    event_us: Array
+    arrival_us: Array
+    clock_us: Array
+    why: Array
+    timeline: Array
+    timelines: Sequence[str]
+    source: Array
+    sources: Sequence[str]
+    split: Array
+    splits: Sequence[str | None]
+    stretches: Sequence[Stretch]
+
+    def place(self, seq: int) -> int | None:
+        """Return the place of a record in the arrays; None where it is not part of the log."""
+        at = int(np.searchsorted(self.seq, seq))
+        return at if at < len(self.seq) and int(self.seq[at]) == seq else None
+
+    def up_to(self, seq: int) -> "LogTimes":
+        """Return the log up to a record, without the items after it."""
+        end = int(np.searchsorted(self.seq, seq, "right"))
+        *others, last = [one for one in self.stretches if one.first_seq <= seq]
+        cut = replace(last, end_seq=min(last.end_seq, seq + 1), tick_us=None)
+        return self._rows(slice(0, end), (*others, cut))
+
+    def alone(self, timeline: int, *, keeps_clock: bool) -> "LogTimes":
+        """Return the log of one timeline: nothing else moves its watermark, but for the clock of all records."""
+        own = (self.timeline == timeline) & ~np.isin(self.why, _OUTSIDE)
+        kept = self if keeps_clock else self._rows(own, self.stretches)
+        why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
+        return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=("[]",))
+
+    def _rows(self, which: Array | slice, stretches: Sequence[Stretch]) -> "LogTimes":
+        names = ("seq", "event_us", "arrival_us", "clock_us", "why", "timeline", "source", "split")
+        return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
+
+    def judged(self, rules: TimeRules) -> "JudgedTimes":
+        """Judge the log by some rules of time.
+
+        Raises:
+            InputError: A timeline has too many splits.
+        """
+        t, why, moved_by = judged_alone(self, rules.time)
+        roles = _roles(self, why, rules)
+        columns = self._columns(t, roles, rules)
+        state, place, waits = STATE.empty_table(), LogPlace(), Waits()
+        logs: list[tuple[Stretch, JudgedLog]] = []
+        for stretch in self.stretches:
+            begin, end = (int(at) for at in np.searchsorted(self.seq, [stretch.first_seq, stretch.end_seq]))
+            if begin == end and stretch.tick_us is None:
+                continue
+            waits = waits.from_here(place.before_us, stretch.waits)
+            rows = pa.table({name: column[begin:end] for name, column in columns.items()})
+            log = judge(rows, state, replace(rules, waits=waits), replace(place, tick_us=stretch.tick_us))
+            logs.append((stretch, log))
+            state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)
+        return JudgedTimes(self, rules, t, why, moved_by, tuple(logs))
+
+    def _columns(self, t: Array, roles: Array, rules: TimeRules) -> dict[str, pa.Array]:
+        columns = {SEQ: pa.array(self.seq), T_US: _nulled(t), CLOCK_US: _nulled(self.clock_us), ROLE: pa.array(roles)}
+        if rules.time.over:
+            columns[TIMELINE] = pa.array(self.timelines, pa.string()).take(pa.array(self.timeline))
+        if rules.uses_splits:
+            columns[SOURCE] = pa.array(self.sources, pa.string()).take(pa.array(self.source))
+            columns[SPLIT] = pa.array(self.splits, pa.string()).take(pa.array(self.split))
+        for number, window in enumerate(rules.windows_to_close):
+            columns[f"{CLOSE}{number}"] = _nulled(_closes(t, window, rules))
+        return columns
+
+
+def judged_alone(times: LogTimes, time: TimeSpec) -> tuple[Array, Array, Array]:
+    """Apply rules 1 and 2 to the records of a log, as `judge_arrival` of events/adjustment.py does in SQL.
+
+    Returns:
+        The time of each that rule 3 judges, NONE where there is none; why it is refused, as CODES; and which rule
+        moved it: 1 or 2, else 0.
+    """
+    ahead, arrival, unit = times.event_us - times.arrival_us, times.arrival_us, time.unit_us
+    t, why, moved_by = times.event_us // unit * unit, times.why.copy(), np.zeros(len(times.seq), np.int8)
+    rules = []
+    if time.early is not None and time.keep_early_from_us is None:  # one that is kept is as it was
+        limit = (arrival + time.early.tolerance_us) // unit * unit
+        rules.append((1, Reason.EARLY, time.early.policy, ahead > time.early.tolerance_us, limit))
+    if time.late is not None:
+        limit = np.maximum((arrival - time.late.tolerance_us) // unit * unit, MIN_US)
+        rules.append((2, Reason.LATE_ARRIVAL, time.late.policy, -ahead > time.late.tolerance_us, limit))
+    for number, reason, policy, applies, limit in rules:
+        concerned = applies & (why == 0) & (moved_by == 0)
+        if policy == "drop":
+            why[concerned] = CODES[reason]
+        else:
+            t[concerned], moved_by[concerned] = limit[concerned], number
+    t[why != 0] = NONE
+    return t, why, moved_by
+
+
+def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
+    refused = np.where(np.isin(why, _OUTSIDE), OUTSIDE, ACTIVE if rules.follows_activity else OUTSIDE)
+    judged, keep_from_us = np.full(len(why), JUDGED), rules.time.keep_early_from_us
+    if keep_from_us is not None:
+        judged[times.event_us - times.arrival_us > keep_from_us] = AHEAD
+    return np.where(why == 0, judged, refused).astype(np.int8)
+
+
+def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
+    """Return the close time that each event asks for, as `grid.close_asked` does in SQL; NONE in a gap."""
+    is_timed = t != NONE
+    found = np.full(len(t), NONE)
+    if is_timed.any():
+        own = t[is_timed]
+        ends = last_ends(own, window, _midnights_near(own, window))
+        later = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
+        found[is_timed] = np.where(ends == NONE, NONE, ends + later)
+    return found
+
+
+def _midnights_near(us: Array, window: WindowSpec) -> Array:
+    """Return the local midnights around some instants, which may be thousands of years apart, in order."""
+    if window.calendar is None:
+        return np.zeros(0, np.int64)
+    unit, zone = window.calendar
+    found = set()
+    for number in np.unique(us // _DAY_US).tolist():
+        day = _EPOCH + timedelta(days=min(max(number, _FIRST), _LAST))
+        months = [day.year * 12 + day.month - 1 + n for n in (-1, 0, 1, 2)]
+        of_months = [date(month // 12, month % 12 + 1, 1) for month in months]
+        found |= {*([day + timedelta(days=n) for n in (-2, -1, 0, 1, 2)] if unit == "day" else of_months)}
+    return np.unique(np.array([us_of(begin_of(day, zone)) for day in found], np.int64))
+
+
+def _after(place: LogPlace, clocks: Array, tick_us: int | None, rules: TimeRules) -> LogPlace:
+    """Return the place in the log after a stretch."""
+    came = clocks[clocks != NONE]
+    known = [] if place.before_us is None else [place.before_us]
+    own = np.concatenate([np.array(known, np.int64), came, np.array([] if tick_us is None else [tick_us], np.int64)])
+    if not len(own):
+        return place
+    reached = np.maximum.accumulate(own)
+    every_us = rules.time.emit_every_us
+    ended = place.ended_us
+    if every_us is not None:
+        earlier = reached[reached < reached[-1] // every_us * every_us]
+        ended = int(earlier[-1]) if len(earlier) else ended
+    return LogPlace(int(own[0]) if place.first_us is None else place.first_us, int(reached[-1]), ended)
+
+
+def _nulled(numbers: Array) -> pa.Array:
+    return pa.array(numbers, pa.int64(), mask=numbers == NONE)
+
+
+@dataclass(frozen=True)
+class Met:
+    """A watermark, and the record after which it had this value first; None for none, or of the clock."""
+
+    us: int | None
+    set_by: int | None
+
+
+NO_WATERMARK = Met(None, None)
+"""No watermark yet."""
+
+
+@dataclass(frozen=True)
+class SplitReach:
+    """How far a split lets the watermark of its timeline rise.
+
+    Attributes:
+        source: Its source.
+        value: Its value.
+        allows_us: The watermark that it allows; None before its first event.
+        last_us: The clock of its last event, less the time for which it had to wait.
+        is_idle: It has left the minimum.
+    """
+
+    source: str
+    value: str | None
+    allows_us: int | None
+    last_us: int | None
+    is_idle: bool
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedTimes:
+    """A log that was judged by some rules.
+
+    Attributes:
+        times: The log.
+        rules: The rules.
+        t: The time of each record that rule 3 judges; NONE where there is none.
+        why: What refused each before rule 3, as CODES; 0 where nothing did.
+        moved_by: Which rule moved its time: 1 or 2, else 0.
+        logs: Each stretch, with what the loop says of it.
+    """
+
+    times: LogTimes
+    rules: TimeRules
+    t: Array
+    why: Array
+    moved_by: Array
+    logs: Sequence[tuple[Stretch, JudgedLog]]
+
+    def before(self, seq: int) -> Met:
+        """Return the watermark that a record of the log meets."""
+        value, set_by = self._before(np.array([seq], np.int64))
+        return Met(_or_none(value[0]), _or_none(set_by[0]))
+
+    def before_each(self, seqs: Array) -> Array:
+        """Return the watermarks that records of the log meet, NONE for none."""
+        return self._before(seqs)[0]
+
+    def _before(self, seqs: Array) -> tuple[Array, Array]:
+        value, set_by = np.full(len(seqs), NONE), np.full(len(seqs), NONE)
+        timeline = self.times.timeline[np.searchsorted(self.times.seq, seqs)]
+        for stretch, log in self.logs:
+            own = (seqs >= stretch.first_seq) & (seqs < stretch.end_seq)
+            if not own.any():
+                continue
+            index = {name: k for k, name in enumerate(log.names.to_pylist())}
+            k = np.array([index.get(self.times.timelines[one], -1) for one in timeline[own]], np.int64)
+            there = np.flatnonzero(own)[k >= 0]
+            if len(there):
+                found = log.rises.before(k[k >= 0], log.rises.place_of(seqs[there]))
+                value[there], set_by[there] = found.value, found.set_by
+        return value, set_by
+
+    def last(self, timeline: str) -> Met:
+        """Return the watermark of a timeline after the last item of the log."""
+        for row in self._last_rows(timeline):
+            return Met(row["watermark"], row["watermark_set_by"])
+        return Met(None, None)
+
+    def splits(self, timeline: str) -> list[SplitReach]:
+        """Return how far each split of a timeline has come, the one that holds the watermark back first."""
+        sources = {source.name: source for source in self.rules.sources}
+        found = []
+        for row in self._last_rows(timeline):
+            for split in row["splits"] or () if self.rules.uses_splits else ():
+                own = sources.get(split["source"])
+                tolerance = self.rules.time.out_of_orderness_us if own is None else own.out_of_orderness_us
+                timeout = own.idle_timeout_us if own is not None and self.rules.excludes_idle_splits else None
+                last, reached = split["last_clock"], split["max_t"]
+                is_idle = timeout is not None and last is not None and row["clock"] - last >= timeout
+                allows = None if reached is None else max(reached - tolerance, MIN_US)
+                found.append(SplitReach(split["source"], split["split"], allows, last, is_idle))
+        return sorted(found, key=lambda one: (one.is_idle, one.allows_us is not None, one.allows_us or 0))
+
+    def _last_rows(self, timeline: str) -> list[dict[str, Any]]:
+        if not self.logs:
+            return []
+        log = self.logs[-1][1]
+        k = self._index(log, timeline)
+        rows: list[dict[str, Any]] = [] if k is None or k >= len(log.state) else log.state.slice(k, 1).to_pylist()
+        return rows
+
+    def reaching(self, timeline: str, wanted_us: int, from_seq: int = 0) -> Item | None:
+        """Return the first item, from a record on, after which a watermark has come to a value; None for none."""
+        for stretch, log in self.logs:
+            k = self._index(log, timeline)
+            if stretch.end_seq <= from_seq and from_seq:  # its tick comes before the record, too
+                continue
+            if k is None or not len(log.rises.clock):
+                continue
+            first = int(np.searchsorted(log.rises.items.seq, from_seq))
+            high = len(log.rises.clock)
+
+            def reached(place: int, log: JudgedLog = log, k: int = k) -> bool:
+                return int(log.rises.after(np.array([k]), np.array([place])).value[0]) >= wanted_us
+
+            if first >= high or not reached(high - 1):
+                continue
+            low, end = first, high - 1
+            while low < end:
+                middle = (low + end) // 2
+                low, end = (low, middle) if reached(middle) else (middle + 1, end)
+            return self._item(log, k, low)
+        return None
+
+    def _item(self, log: JudgedLog, k: int, place: int) -> Item:
+        found, seqs = log.rises.after(np.array([k]), np.array([place])), log.rises.items.seq
+        return Item(
+            int(seqs[place]) if place < len(seqs) else None,
+            int(log.rises.clock[place]),
+            int(found.value[0]),
+            _or_none(found.set_by[0]),
+        )
+
+    def timeline_of(self, seq: int) -> str:
+        """Return the timeline of a record."""
+        at = self.times.place(seq)
+        return "[]" if at is None else self.times.timelines[int(self.times.timeline[at])]
+
+    @staticmethod
+    def _index(log: JudgedLog, timeline: str) -> int | None:
+        names = log.names.to_pylist()
+        return names.index(timeline) if timeline in names else None
+
+    def reason_of(self, seq: int) -> Reason | None:
+        """Return why rules 0 to 3 refuse a record of the log; None where they accept it."""
+        at = self.times.place(seq)
+        assert at is not None  # it is of the log
+        if self.why[at]:
+            return REASONS[int(self.why[at]) - 1]
+        if self.rules.time.out_of_order != "drop":
+            return None
+        met = self.before(seq).us
+        return Reason.OUT_OF_ORDER if met is not None and int(self.t[at]) < met else None
+
+
+def _or_none(value: int) -> int | None:
+    return None if value == NONE else int(value)
+
+
+def least_accepted(
+    accepts: Callable[[int], bool], guess_us: int, *, now_us: int, step_us: int, most_us: int
+) -> int | None:
+    """Return a length with which something is accepted, and with one step less it is not; None where there is none.
+
+    Args:
+        accepts: Whether it is accepted with a length.
+        guess_us: What a formula says.
+        now_us: A length, a whole number of steps, with which it is not accepted.
+        step_us: The least difference of two lengths.
+        most_us: No length above it is tried.
+    """
+    low, high = now_us, max(-(-guess_us // step_us) * step_us, now_us + step_us)
+    if not accepts(high):
+        low, high = high, -(-most_us // step_us) * step_us
+        if high <= low or not accepts(high):
+            return None
+    elif high - step_us == now_us or not accepts(high - step_us):
+        return high
+    else:
+        high -= step_us
+    while high - low > step_us:
+        middle = low + (high - low) // (2 * step_us) * step_us
+        low, high = (low, middle) if accepts(middle) else (middle, high)
+    return high
