@@ -301,7 +301,7 @@ class _Seen:
         rises, setters = log.rises.findings.rises, log.rises.findings.out_of_order["set_by"]
         each, counts = np.unique(setters[setters != NONE], return_counts=True)
         chosen = {*each[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
-        if len(log.names) == 1 and len(rises):  # later segments may be behind it too
+        if len(log.names) == 1 and len(rises):  # it may shut out records of later segments
             chosen.add(int(rises["set_by"][-1]))
         for seq in sorted(chosen - {NONE} - {*self.leaps}):
             item = int(log.rises.place_of(np.array([seq]))[0])

@@ -162,7 +162,7 @@ def _leaps(advice: "Advice") -> Iterator[str]:
 
 
 def _delays(advice: "Advice") -> Iterator[str]:
-    yield "How late they are: behind the latest event before them"
+    yield "How late they are: how much older than the latest event before them"
     rows = []
     for by in ("", "source", "split", "over", "hour"):
         own = [one for one in advice.delays if one.by == by]

@@ -1,4 +1,4 @@
-"""Advice on an out-of-orderness, in words, on logs whose fault is known; and where there is none to give.
+"""Advice on an out-of-orderness, in words, on logs whose fault is known; and where there is none.
 
 The log is judged by the loop, and its tables are written without Spark.
 """
@@ -27,7 +27,7 @@ ADJUST = TIMED.replace("out_of_orderness: 10 s}", "out_of_orderness: 10 s, out_o
 
 
 def advised(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, malformed: Sequence[int] = ()) -> Advice:
-    """Return the advice for a shop with these records, of which some are malformed."""
+    """Return the advice for a shop with these records, some of them malformed."""
     workspace, start_us = shop(folder, records, spec).workspace, us_of(START)
     came, time = (np.array([record[n] for record in records], np.int64) * 1_000_000 + start_us for n in (0, 1))
     role = np.full(len(records), JUDGED, np.int8)
