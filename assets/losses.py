@@ -374,13 +374,20 @@ def cause_of(log: LogTables, letters: pa.Table, around: "Around | None" = None) 
         pull = pull_of(behind, pulls, records, columns, tolerance_us)
         traits = [one.trait for one in (pull, *shortfalls) if one is not None and one.trait is not None]
         likely = dict.fromkeys([*(trait.column for trait in traits), *columns])
-        of_time = " ".join(source.timestamp_by or "" for source in TimeRules.of(log.workspace.spec).sources)
-        # A watermark for each value of what the time is made of would let in anything.
-        senders = [name for name in likely if name not in (c.SOURCE, c.SPLIT) and not mentions(of_time, name)]
+        measures = _measures(log.workspace.spec)
+        senders = [name for name in likely if name not in (c.SOURCE, c.SPLIT) and not mentions(measures, name)]
         over = over_of(behind, records, senders, tolerance_us)
     if pull is not None and pull.trait is not None:
         pull = replace(pull, letters=_letters_behind(log, pulls, pull.trait))
     return Cause(pull, over, tuple(shortfalls))
+
+
+def _measures(spec: Spec) -> str:
+    """Return SQL of times and aggregates: a watermark for each value of what is in it would let in anything."""
+    times = [source.timestamp_by for source in TimeRules.of(spec).sources]
+    arrivals = [source.arrival_time for source in spec.sources]
+    aggregates = [text for window in spec.event_windows for text in window.aggregates.values()]
+    return ", ".join(text for text in (*times, *arrivals, *aggregates) if text)
 
 
 def _tolerance_us(spec: Spec) -> int:

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import keeps_records
-from tidemark.assets.exclusions import excluded, records_between, stored_columns
+from tidemark.assets.exclusions import excluded, records_between
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.schemas import as_declared, payload_of
@@ -145,34 +145,13 @@ def replay(
 
 def replay_all(workspace: Workspace) -> Iterator[Outcome]:
     """Judge in memory all that was processed of the log, with the columns and types of the spec."""
-    segments, read = _whole_log(workspace)
-    return replay(workspace, segments, read, tell=workspace.tell)
-
-
-def replay_times(workspace: Workspace) -> Iterator[Outcome]:
-    """Judge the times of all that was processed of the log: watermarks and refusals, as `replay_all`, but no windows.
-
-    `judged.told` of an outcome has what counts ask of each of its records, see `Adjusted`. Where no rule asks for SQL
-    no query of Spark is run: the times are read as they are stored.
-    """
-    segments, read = _whole_log(workspace)
-
-    def execution(segment: LogSegment) -> Execution:
-        stored = partial(stored_columns, workspace, segment.first_seq, segment.end_seq)
-        return Execution(computed, keeps_records=bool(workspace.spec.time.deduplicate_by), counts=True, stored=stored)
-
-    return replay(workspace, segments, read, execution=execution, windows=(), tell=workspace.tell)
-
-
-def _whole_log(workspace: Workspace) -> tuple[list[LogSegment], Callable[[LogSegment], DataFrame]]:
-    """Return the segments of all that was processed of the log, and what reads one as the spec declares it."""
     payload, zone = payload_of(workspace), workspace.rules.sources[0].time_zone
     pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
 
     def read(segment: LogSegment) -> DataFrame:
         return as_declared(records_between(workspace, segment.first_seq, segment.end_seq), payload, zone)
 
-    return [piece.segment for piece in pieces], read
+    return replay(workspace, [piece.segment for piece in pieces], read, tell=workspace.tell)
 
 
 def _in_memory(workspace: Workspace, segment: LogSegment) -> Execution:

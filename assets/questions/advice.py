@@ -4,7 +4,7 @@ Here: one pass over the whole log, judged by the spec as it is. Not here: the nu
 are lost, in words (losses.py), what is printed (advice_text.py).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_words
 from tidemark.assets.questions.advice_text import LOST, text_of
 from tidemark.assets.questions.layout import percent
-from tidemark.assets.replay import replay_times
+from tidemark.assets.questions.times import PipelineLog
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -33,7 +33,7 @@ from tidemark.timeops.advice import (
 )
 from tidemark.timeops.durations import round_lengths
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
+from tidemark.timeops.log_times import JudgedTimes
 from tidemark.timeops.losses import LETTERS, Habit, Integers, Loss, habit_of, trait_of
 from tidemark.timeops.reasons import REASONS, Reason
 from tidemark.timeops.spec import Spec
@@ -164,35 +164,30 @@ class Advice:
 def advice_of(workspace: Workspace) -> Advice:
     """Judge all that was processed of the log, and return how late its records are. Nothing is written.
 
-    Memory: about 40 bytes for each record of the log.
+    Spark starts only if SQL of the spec has to be computed. Memory: about 100 bytes for each record of the log.
 
     Raises:
         SpecError: The spec has no event time, so that nothing comes late.
         TidemarkError: Nothing was processed yet.
     """
     _check(workspace)
-    segments = (
-        (log, outcome.judged.told or {})
-        for outcome in replay_times(workspace)
-        for log in outcome.judged.watermarks.logs
-    )
-    return advice_on(workspace, segments)
+    return advice_on(workspace, PipelineLog(workspace).judged)
 
 
-def advice_on(workspace: Workspace, segments: Iterable[tuple[JudgedLog, Mapping[str, Array]]]) -> Advice:
+def advice_on(workspace: Workspace, judged: JudgedTimes) -> Advice:
     """Return how late the records of a log are, which is judged already.
 
     Args:
         workspace: The pipeline; its tables say who the records are.
-        segments: The segments of its log, judged by the spec, each with what counts ask, see `Adjusted.told`.
+        judged: Its log, judged by the spec.
     """
     spec, end_seq, idle = workspace.spec, workspace.progress.processed_end(), workspace.spec.time.idle_advance
     varied, today_us = _varied(spec), _today(workspace)
     grid = [] if varied is None else _all_round(spec, today_us)
     passed = Tolerances(None if varied is None else frozenset(varied), grid)
-    seen = _Seen(Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
-    for log, told in segments:
-        seen.add(log, told, [*today_us], passed)
+    seen = _Seen(judged, Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
+    for _, log in judged.logs:
+        seen.add(log, passed)
     needs, letters = seen.gathered.all(), pa.concat_tables([LETTERS.empty_table(), *seen.letters])
     by_clock = idle in ("arrival_clock", "window_close")
     holds = varied is None and not (by_clock and spec.time.out_of_order == "adjust")
@@ -260,33 +255,32 @@ def _all_round(spec: Spec, today_us: Mapping[str, int]) -> list[int]:
 class _Seen:
     """The findings of one pass over the log."""
 
-    def __init__(self, gathered: Gathered) -> None:
-        self.gathered = gathered
-        self.refused: dict[str, int] = {}
+    def __init__(self, judged: JudgedTimes, gathered: Gathered) -> None:
+        self.judged, self.gathered = judged, gathered
+        names = [source.name for source in judged.rules.sources]
+        self.sources = [*judged.times.sources] if judged.rules.uses_splits else names[:1]
+        reasons, counts = np.unique(judged.why, return_counts=True)
+        by_place = dict(zip(reasons.tolist(), counts.tolist(), strict=True))
+        self.refused = {str(REASONS[place - 1]): count for place, count in by_place.items() if place}
         self.letters: list[pa.Table] = []
         self.leaps: dict[int, Leap] = {}
         self.timelines: list[str] = []
         self.splits: dict[tuple[str, str | None], int] = {}
 
-    def add(self, log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str], passed: Tolerances) -> None:
-        """Add a segment.
-
-        Args:
-            log: The segment, judged.
-            told: What counts ask of its records, see `Adjusted.told`.
-            sources: The sources, in the order of SOURCE_PLACE.
-            passed: The pass that says what its records need.
-        """
+    def add(self, log: JudgedLog, passed: Tolerances) -> None:
+        """Add a stretch of the log; `passed` says what its records need."""
         items, late = log.rises.items, log.rises.findings.out_of_order
         self.timelines = log.names.to_pylist()
-        self.gathered.add(items, passed.needed(log), late["item"], told.get(SOURCE_PLACE), self._splits_of(log))
-        reasons, counts = np.unique(told[WHY], return_counts=True)
-        for place, count in zip(reasons.tolist(), counts.tolist(), strict=True):
-            if place:
-                reason = str(REASONS[place - 1])
-                self.refused[reason] = self.refused.get(reason, 0) + count
-        self.letters.append(_letters(log, told, sources))
-        self._note_leaps(log, told)
+        source = self.judged.times.source[self._rows(log)] if len(self.sources) > 1 else None
+        self.gathered.add(items, passed.needed(log), late["item"], source, self._splits_of(log))
+        self.letters.append(self._letters(log))
+        self._note_leaps(log)
+
+    def _rows(self, log: JudgedLog) -> slice:
+        """Return the place of a stretch in the arrays of the whole log."""
+        seq = log.rises.items.seq
+        begin = int(np.searchsorted(self.judged.times.seq, seq[0])) if len(seq) else 0
+        return slice(begin, begin + len(seq))
 
     def _splits_of(self, log: JudgedLog) -> Array:
         """Return the split of each item by an index that holds for all segments."""
@@ -296,8 +290,9 @@ class _Seen:
         places = [self.splits.setdefault(one, len(self.splits)) for one in each]
         return np.array(places, np.int32)[log.rises.items.split]
 
-    def _note_leaps(self, log: JudgedLog, told: Mapping[str, Array]) -> None:
-        """Remember the records of the segment whose watermarks shut out most, and the one that set the last."""
+    def _note_leaps(self, log: JudgedLog) -> None:
+        """Remember the records of the stretch whose watermarks shut out most, and the one that set the last."""
+        rows, times = self._rows(log), self.judged.times
         rises, setters = log.rises.findings.rises, log.rises.findings.out_of_order["set_by"]
         each, counts = np.unique(setters[setters != NONE], return_counts=True)
         chosen = {*each[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
@@ -313,36 +308,34 @@ class _Seen:
             of_start = log.rises.start.timelines["watermark"][timeline]
             was = int(rises["watermark"][before[-1]] if len(before) else of_start)
             raised = None if was == NONE else int(rises["watermark"][row]) - was
-            event, arrival = (int(told[name][item]) if name in told else NONE for name in (EVENT_US, ARRIVAL_US))
+            event, arrival = (int(us[rows][item]) for us in (times.event_us, times.arrival_us))
             self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
+
+    def _letters(self, log: JudgedLog) -> pa.Table:
+        """Return what is behind the watermark as LETTERS, whatever the policy."""
+        found, items, rows = log.rises.findings.out_of_order, log.rises.items, self._rows(log)
+        at, times = found["item"], self.judged.times
+        place = times.source[rows][at] if len(self.sources) > 1 else np.zeros(len(at), np.int64)
+        event, arrival = (us[rows][at] for us in (times.event_us, times.arrival_us))
+        by_clock = found["set_by"] == NONE
+        columns = [
+            items.seq[at],
+            pa.array(self.sources, pa.string()).take(pa.array(place.astype(np.int64))),
+            log.names.take(pa.array(items.timeline[at].astype(np.int64))),
+            pa.repeat("time", len(at)),
+            pa.repeat(str(Reason.OUT_OF_ORDER), len(at)),
+            pa.nulls(len(at), pa.string()),
+            pa.array(event, mask=event == NONE),
+            pa.array(arrival, mask=arrival == NONE),
+            found["watermark"],
+            pa.array(found["watermark"] - items.t[at], mask=by_clock),
+            pa.array(found["set_by"], mask=by_clock),
+        ]
+        return pa.table(columns, schema=LETTERS)
 
 
 def _none(us: int) -> int | None:
     return None if us == NONE else us
-
-
-def _letters(log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str]) -> pa.Table:
-    """Return what is behind the watermark as LETTERS, whatever the policy."""
-    found, items = log.rises.findings.out_of_order, log.rises.items
-    at = found["item"]
-    place = told[SOURCE_PLACE][at] if SOURCE_PLACE in told else np.zeros(len(at), np.int64)
-    names = pa.array([*sources, None], pa.string()).take(pa.array(place.astype(np.int64)))
-    event, arrival = (told[name][at] if name in told else items.t[at] for name in (EVENT_US, ARRIVAL_US))
-    by_clock = found["set_by"] == NONE
-    columns = [
-        items.seq[at],
-        names,
-        log.names.take(pa.array(items.timeline[at].astype(np.int64))),
-        pa.repeat("time", len(at)),
-        pa.repeat(str(Reason.OUT_OF_ORDER), len(at)),
-        pa.nulls(len(at), pa.string()),
-        pa.array(event, mask=event == NONE),
-        pa.array(arrival, mask=arrival == NONE),
-        found["watermark"],
-        pa.array(found["watermark"] - items.t[at], mask=by_clock),
-        pa.array(found["set_by"], mask=by_clock),
-    ]
-    return pa.table(columns, schema=LETTERS)
 
 
 def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[str, ...]:
@@ -361,7 +354,7 @@ def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[st
 
 def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
     yield from delays(needs, "", np.zeros(len(needs.seq), np.int8), [""])
-    yield from delays(needs, "source", needs.source, [source.name for source in spec.sources])
+    yield from delays(needs, "source", needs.source, seen.sources)
     if seen.splits:
         names = [source if value is None else f"{source}/{value}" for source, value in seen.splits]
         yield from delays(needs, "split", needs.split, names)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
@@ -16,11 +15,9 @@ from tests.pure.letter.test_losses import DAY_S, KEEP, TIMED, Arrived, ahead, of
 from tests.pure.report.shop import SPEC, Shop
 from tidemark.assets.questions.advice import Advice, advice_of, advice_on
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, WHY
-from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.log_times import CODES, LogTimes, Stretch
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.utc import us_of
-from tidemark.timeops.watermark.fold import JUDGED, OUTSIDE
-from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, SEQ, STATE, T_US, LogPlace, judge
 
 MINUTE_S, HOUR_S = 60, 3_600
 ADJUST = TIMED.replace("out_of_orderness: 10 s}", "out_of_orderness: 10 s, out_of_order: adjust}")
@@ -30,12 +27,23 @@ def advised(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, malf
     """Return the advice for a shop with these records, some of them malformed."""
     workspace, start_us = shop(folder, records, spec).workspace, us_of(START)
     came, time = (np.array([record[n] for record in records], np.int64) * 1_000_000 + start_us for n in (0, 1))
-    role = np.full(len(records), JUDGED, np.int8)
-    role[[*malformed]] = OUTSIDE
-    why = np.where(role == OUTSIDE, REASONS.index(Reason.MALFORMED) + 1, 0).astype(np.int8)
-    items = pa.table({SEQ: np.arange(len(records)), T_US: time, CLOCK_US: np.maximum.accumulate(came), ROLE: role})
-    log = judge(items, STATE.empty_table(), workspace.rules, LogPlace())
-    return advice_on(workspace, [(log, {WHY: why, EVENT_US: time, ARRIVAL_US: came})])
+    why, nothing = np.zeros(len(records), np.int8), np.zeros(len(records), np.int32)
+    why[[*malformed]] = CODES[Reason.MALFORMED]
+    times = LogTimes(
+        seq=np.arange(len(records)),
+        event_us=time,
+        arrival_us=came,
+        clock_us=np.maximum.accumulate(came),
+        why=why,
+        timeline=nothing,
+        timelines=["[]"],
+        source=nothing,
+        sources=["tills"],
+        split=nothing,
+        splits=[None],
+        stretches=[Stretch(0, len(records))],
+    )
+    return advice_on(workspace, times.judged(workspace.rules))
 
 
 def slow(second: int, till: str) -> tuple[int, int]:
