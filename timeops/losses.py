@@ -115,6 +115,8 @@ MOST_OF_ALL = 0.9
 LIKELY = (0.5, 0.9, 0.99)
 _ENOUGH = 10
 """Of so many records the times are looked at."""
+_RECORDS_OF_ONE = 50
+"""Values with fewer records on average are rarely late for themselves, whatever they are."""
 _NEVER = -(2**63)
 
 
@@ -371,7 +373,7 @@ def over_of(letters: pa.Table, records: pa.Table, columns: Sequence[str], tolera
     for name in columns:
         coded = records[name].combine_chunks().dictionary_encode()
         values = len(coded.dictionary)
-        if not 1 < values <= len(records) / 4:
+        if not 1 < values <= len(records) / _RECORDS_OF_ONE:
             continue
         groups = _numbers(pc.fill_null(coded.indices.cast(pa.int64()), values))
         if _would_pass(letters, records, groups, tolerance_us) >= MOST_OF_ALL:

@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.assets.losses import LogTables, advice, beyond, cause_of, losses_since
+from tidemark.assets.questions.advice import advice_of
 from tidemark.assets.silences import in_words, silences_after
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
@@ -45,6 +47,7 @@ from tidemark.resources.delta.queries import newest_rows, python_rows
 from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, micros
+from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.pipeline import has_event_time
@@ -243,6 +246,24 @@ def log_charts(state: State) -> LogCharts | str:
     )
 
 
+@dataclass(frozen=True)
+class AdvicePart:
+    """Advice on an out-of-orderness, as `tidemark advise` prints it, and its picture as the `src` of an image."""
+
+    text: str
+    picture: str | None
+
+
+def advice_part(workspace: Workspace, state: State) -> AdvicePart | None:
+    """Return advice where it can be computed quickly and without Spark; None elsewhere."""
+    if not 0 < state.processed_end <= MOST_RECORDS:
+        return None
+    with suppress(TidemarkError):  # without an event time, or where SQL of the spec would have to be computed
+        found = advice_of(workspace)
+        return AdvicePart(found.text, source_of(found.picture()))
+    return None
+
+
 def source_of(figure: Figure | None) -> str | None:
     """Return a drawing as the `src` of an image, so that the page needs no other file."""
     return None if figure is None else f"data:image/svg+xml;base64,{base64.b64encode(svg(figure)).decode()}"
@@ -411,6 +432,7 @@ def page_of(workspace: Workspace) -> str:
     }
     workspace.tell("drawing the log")
     found["charts"] = log_charts(state)
+    found["advice"] = advice_part(workspace, state)
     workspace.tell("reading windows")
     found["windows"] = [window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
