@@ -501,6 +501,28 @@ def _of_pull(pull: Pull, cause: Cause, spec: Spec) -> str:
     return f"{found}. Write {'; or '.join(ways)}" if ways else found
 
 
+def in_two_lines(loss: Loss, cause: Cause, spec: Spec) -> tuple[str, ...]:
+    """Say what was lost, and why and what to do about it."""
+    return tuple(line for line in (in_words(loss), advice(cause, spec)) if line)
+
+
+def lost_lately(workspace: Workspace) -> tuple[str, ...]:
+    """Say in two lines what was lost of the newest day, as of the last commit; nothing where nothing was lost.
+
+    It looks at the records since the day before the last batch, at most _MOST_RECORDS of them.
+    """
+    last = workspace.batches.last_commit("process") if workspace.exists else None
+    if last is None:
+        return ()
+    log = LogTables(workspace, workspace.base_of, workspace.progress.processed_end())
+    found = losses_since(log, last.plan.first_seq, workspace.spec.alerts.dead_letter_rate)
+    if found.newest is None:
+        return ()
+    # A day is one stretch of the log, and the newest one ends it.
+    own = found.letters.filter(pc.greater_equal(found.letters[c.SEQ], log.end_seq - found.newest.records))
+    return in_two_lines(found.newest, cause_of(log, own), workspace.spec) if len(own) else ()
+
+
 def _who(trait: Trait) -> str:
     if trait.column in (c.SOURCE, c.SPLIT):
         return f"the {trait.column.strip('_')} `{trait.value}`"

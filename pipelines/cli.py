@@ -206,6 +206,8 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Run a pipeline and show what it did; return False if files were held back."""
+    from tidemark.assets.alerts import DEAD_LETTER_RATE
+    from tidemark.assets.losses import lost_lately
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling
@@ -217,6 +219,9 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed because there is no new input; --reopen had no effect.")
+    if done.counts.refused and not any(DEAD_LETTER_RATE.name in said for said in done.alerts):
+        for said in lost_lately(Workspace(file, settings.warehouse)):
+            say(f"{name}: {said}")
     for said in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
         say(f"{name}: {said}")
     if done.waiting:

@@ -10,9 +10,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from tidemark.assets.alerts import DEAD_LETTER_RATE
 from tidemark.assets.conditions import look_at
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.exclusions import excluded
+from tidemark.assets.losses import lost_lately
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS
@@ -49,6 +51,8 @@ class Status:
         excluded: How many records an operator has taken out of the log.
         corrected: The last correction by a table that is read, in a sentence; empty if there was none.
         rebuild_begun: The progress of a rebuild that has begun and not ended, in words; empty for none.
+        lost: What was lost of the newest day, and why and what to do, in two lines; empty where nothing was, or where
+            `wrong` says so.
         wrong: A sentence or two for each thing that needs the operator.
         reads_files_only: True if all that waits are files.
     """
@@ -69,6 +73,7 @@ class Status:
     excluded: int
     corrected: str
     rebuild_begun: str
+    lost: tuple[str, ...]
     wrong: tuple[str, ...]
     reads_files_only: bool
 
@@ -123,6 +128,7 @@ class Status:
                 "held_back": len(waiting.errors),
                 "copies": len(waiting.copies),
             },
+            "lost": list(self.lost),
             "wrong": list(self.wrong),
         }
 
@@ -150,6 +156,7 @@ def status_of(workspace: Workspace) -> Status:
     workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
     found = look_at(workspace)
+    is_said = any(condition.name == DEAD_LETTER_RATE.name for condition in found.conditions)
     return Status(
         name=workspace.spec.name,
         folder=workspace.lake.root,
@@ -167,6 +174,7 @@ def status_of(workspace: Workspace) -> Status:
         excluded=len(excluded(workspace).by_hand),
         corrected=next(reversed(corrections_after(workspace, -1)), "") if last else "",
         rebuild_begun=begun(workspace) if last else "",
+        lost=() if is_said else lost_lately(workspace),
         wrong=tuple(condition.sentence for condition in found.conditions),
         reads_files_only=workspace.spec.reads_files_only,
     )

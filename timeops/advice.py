@@ -190,7 +190,7 @@ class Gathered:
         watermark, by_clock = self._needed.watermark_us, self._needed.clock_us
         if len(watermark) > 1:
             watermark, by_clock = watermark[timeline], by_clock[timeline]
-        held = np.maximum(watermark - t, 0)
+        held: Array = np.maximum(watermark - t, 0)
         held[np.broadcast_to(watermark == NONE, held.shape)] = 0
         if self.adjusts:  # an event that was moved to the last watermark is held there, whatever the tolerance
             moved = (least_us > 0) & (least_us < NEVER)

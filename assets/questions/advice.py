@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_words
+from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_two_lines
 from tidemark.assets.questions.advice_text import LOST, text_of
 from tidemark.assets.questions.layout import percent
 from tidemark.assets.questions.times import PipelineLog
@@ -340,16 +340,15 @@ def _none(us: int) -> int | None:
 
 def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[str, ...]:
     """Say what is lost of the log, and why and what to do."""
-    whole = Loss("", "", True, "so far", records, {("", str(Reason.OUT_OF_ORDER)): lost} if lost else {})
-    if not lost:
+    if cause is None:
         return (f"none of the {records:,} records came behind the watermark",)
-    first = in_words(whole)
-    if spec.time.out_of_order != "drop":
-        fate = _FATE[spec.time.out_of_order]
-        first = (
-            f"{percent(lost / records)} of the records come behind the watermark ({lost:,} of {records:,}): {fate}"
+    if spec.time.out_of_order == "drop":
+        return in_two_lines(
+            Loss("", "", True, "so far", records, {("", str(Reason.OUT_OF_ORDER)): lost}), cause, spec
         )
-    return (first,) if cause is None else (first, advice(cause, spec))
+    fate = _FATE[spec.time.out_of_order]
+    first = f"{percent(lost / records)} of the records come behind the watermark ({lost:,} of {records:,}): {fate}"
+    return (first, advice(cause, spec))
 
 
 def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:

@@ -141,6 +141,8 @@ def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
         if found.held is not None:
             yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
         yield "dead letters", f"{found.dead_letters:,}"
+        if found.lost:
+            yield "lost", "\n".join(found.lost)
         taken = f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
         ended = f"{', '.join(found.ended)}: no longer in the spec"
         said = {"by hand": ", ".join(found.by_hand), "excluded": taken if found.excluded else ""}

@@ -9,7 +9,9 @@ import pytest
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, event, letter
 from tidemark.assets.alerts import DEAD_LETTER_RATE, check_alert
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.losses import lost_lately
 from tidemark.pipelines.report.page import page_of
+from tidemark.pipelines.status import status_of
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked
 from tidemark.timeops.durations import format_duration, rounded_up
@@ -219,3 +221,15 @@ def test_the_report_says_what_was_lost_and_what_to_do(tmp_path: Path) -> None:
 )
 def test_a_proposed_length_is_one_that_a_person_would_write(us: int, text: str) -> None:
     assert format_duration(rounded_up(us)) == text
+
+
+def test_the_status_says_in_two_lines_what_was_lost(tmp_path: Path) -> None:
+    made = shop(tmp_path, tills(1_000, lambda second, _: (second + 1, second - (30 if second % 50 == 7 else 0))))
+    lost = status_of(made.workspace).lost
+    assert lost == lost_lately(made.workspace)
+    assert [line.partition(": ")[0] for line in lost] == [
+        "2.0 % of the records that arrived on 2026-01-01 were lost (20 of 1,000",
+        "20 out_of_order, most of them with `till` = `t2`",
+    ]
+    (tmp_path / "other").mkdir()
+    assert lost_lately(shop(tmp_path / "other", tills(60, lambda second, _: (second + 1, second))).workspace) == ()
