@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _FATE = {"drop": "refused", "adjust": "moved to the watermark", "keep": "left to the windows"}
 LOST = {"drop": "lost", "adjust": "adjusted", "keep": "late"}
 _MOST_ROWS = 16
+_CLEARLY_LESS = 0.8
 _MOST_VALUES, _MOST_HOURS = 8, 4
 _FAR = 1.5
 """A share on the rest of the log that is so many times the target is marked."""
@@ -65,15 +66,13 @@ def _tolerances(advice: "Advice") -> Iterator[str]:
 
 
 def _worth_showing(rows: Sequence[Tolerance], today: Tolerance | None) -> list[Tolerance]:
-    """Return the rows that differ most from the ones before: 0, today's, the last, and some between."""
-    differing = [
-        row
-        for number, row in enumerate(rows)
-        if number in (0, len(rows) - 1) or row == today or rows[number - 1].lost - row.lost > 0.01 * rows[0].lost
-    ]
-    if len(differing) <= _MOST_ROWS:
-        return differing
-    step = len(differing) / _MOST_ROWS
+    """Return 0, today's, the last, and the rows that lose clearly less than the one before them."""
+    differing: list[Tolerance] = []
+    for number, row in enumerate(rows):
+        is_less = not differing or row.lost < _CLEARLY_LESS * differing[-1].lost
+        if is_less or row == today or number == len(rows) - 1:
+            differing.append(row)
+    step = max(len(differing) / _MOST_ROWS, 1)
     chosen = {round(number * step) for number in range(_MOST_ROWS)} | {len(differing) - 1}
     return [row for number, row in enumerate(differing) if number in chosen or row == today]
 
@@ -145,7 +144,7 @@ def in_words(habit: Habit) -> str:
 
 
 def _leaps(advice: "Advice") -> Iterator[str]:
-    """Yield the records that raised the watermark further than it stays behind: others had no time to come."""
+    """Yield the records that raised the watermark by more than the out-of-orderness: others had no time to come."""
     wide_us = max(advice.today_us.values())
     far = [leap for leap in advice.leaps if leap.cost > 1 and (leap.raised_us or 0) > wide_us]
     if not far:

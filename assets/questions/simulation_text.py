@@ -82,13 +82,14 @@ def _change(row: RowChange) -> str:
     key = dict(row.key)
     start = str(key.pop("window_start", "")).replace("T", " ").replace(".000Z", "")
     key.pop("window_end", None)
-    group = ", ".join(f"{name} {value}" for name, value in key.items())
+    group = ", ".join(f"{name} {_value(value)}" for name, value in key.items())
     whose = f"{start} {group}".strip()
     if row.before is None:
         return f"{whose}: new, {_values(row.after or {})}"
     if row.after is None:
         return f"{whose}: gone, it was {_values(row.before)}"
-    names = [name for name in dict.fromkeys([*row.before, *row.after]) if row.before.get(name) != row.after.get(name)]
+    each = [name for name in dict.fromkeys([*row.before, *row.after]) if not name.startswith("_")]
+    names = [name for name in each if row.before.get(name) != row.after.get(name)]
     return f"{whose}: {', '.join(f'{n} {_value(row.before.get(n))} → {_value(row.after.get(n))}' for n in names)}"
 
 
