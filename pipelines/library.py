@@ -91,7 +91,7 @@ def run(
         check_live(file, end_of_input, tell)
     settings = _settings(warehouse, spark)
     shown = as_shown(file, settings.dagster_home)
-    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _instance(instance, settings, file.spec.name) as used:
         return run_pipeline(shown, settings, options, instance=used, tell=tell)
 
 
@@ -130,7 +130,7 @@ def backfill(
     days = chosen_days(file.spec, _day(first), _day(last), now=Clock().now())
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     shown = as_shown(file, settings.dagster_home)
-    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _instance(instance, settings, file.spec.name) as used:
         return backfill_days(shown, settings, names, days, instance=used, tell=tell)
 
 
@@ -305,7 +305,7 @@ def _instance(
 
 
 @contextmanager
-def _as_guest() -> Iterator[None]:
+def as_guest() -> Iterator[None]:
     """Work in a process that goes on afterwards."""
     with _ONE_AT_A_TIME, listening(then_ends=False), spark_as_found():
         yield
