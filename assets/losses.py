@@ -22,6 +22,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration, micros, roughly, rounded_up
+from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.losses import (
     ARRIVAL,
     EVENT,
@@ -373,7 +374,10 @@ def cause_of(log: LogTables, letters: pa.Table, around: "Around | None" = None) 
         pull = pull_of(behind, pulls, records, columns, tolerance_us)
         traits = [one.trait for one in (pull, *shortfalls) if one is not None and one.trait is not None]
         likely = dict.fromkeys([*(trait.column for trait in traits), *columns])
-        over = over_of(behind, records, [name for name in likely if name not in (c.SOURCE, c.SPLIT)], tolerance_us)
+        of_time = " ".join(source.timestamp_by or "" for source in TimeRules.of(log.workspace.spec).sources)
+        # A watermark for each value of what the time is made of would let in anything.
+        senders = [name for name in likely if name not in (c.SOURCE, c.SPLIT) and not mentions(of_time, name)]
+        over = over_of(behind, records, senders, tolerance_us)
     if pull is not None and pull.trait is not None:
         pull = replace(pull, letters=_letters_behind(log, pulls, pull.trait))
     return Cause(pull, over, tuple(shortfalls))

@@ -34,7 +34,7 @@ def advise(
         spec: The path of a spec file.
         warehouse: The folder of all tables, or its URL; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
         overrides: Keys of the spec to set to other values, as `--set` does.
-        spark: The Spark that computes where times have to be computed, as of `run`.
+        spark: The Spark that computes, as of `run`.
 
     Raises:
         SpecError: The spec is wrong, or has no event time.

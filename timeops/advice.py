@@ -158,7 +158,8 @@ class Gathered:
             "split": split,
             "hour": hour.astype(np.int8),
         }
-        self._parts.append({name: rows[judged] if len(rows) else rows for name, rows in columns.items()})
+        is_whole = bool(judged.all())
+        self._parts.append({n: rows if is_whole or not len(rows) else rows[judged] for n, rows in columns.items()})
         self._needed = needed
 
     @property
@@ -180,18 +181,23 @@ class Gathered:
 
     def _column(self, name: str) -> Array:
         parts = [part.pop(name) for part in self._parts]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int8), *parts])
 
     def _held(self, t: Array, timeline: Array, least_us: Array) -> Array:
         """Return the least out-of-orderness with which each is held, which is while `t >= W`."""
         if self._needed is None or not len(t):
             return np.zeros(0, np.int64)
-        watermark, by_clock = self._needed.watermark_us[timeline], self._needed.clock_us[timeline]
-        held = np.where(watermark == NONE, 0, np.maximum(watermark - t, 0))
+        watermark, by_clock = self._needed.watermark_us, self._needed.clock_us
+        if len(watermark) > 1:
+            watermark, by_clock = watermark[timeline], by_clock[timeline]
+        held = np.maximum(watermark - t, 0)
+        held[np.broadcast_to(watermark == NONE, held.shape)] = 0
         if self.adjusts:  # an event that was moved to the last watermark is held there, whatever the tolerance
-            held[(least_us < NEVER) & (t + np.where(least_us < NEVER, least_us, 0) == watermark)] = 0
+            moved = (least_us > 0) & (least_us < NEVER)
+            held[moved & (watermark - t == least_us)] = 0
             return held
-        return np.where((t < by_clock) | (least_us > held), NEVER, held)
+        held[(t < by_clock) | (least_us > held)] = NEVER
+        return held
 
 
 def tried(needs: LogNeeds, today_us: Sequence[int], unit_us: int) -> list[int]:
@@ -208,10 +214,10 @@ def tolerances(
     needs: LogNeeds, tolerances_us: Sequence[int], today_us: int | None, *, holds: bool
 ) -> tuple[Tolerance, ...]:
     """Return what each of some tolerances would do; `holds` is False where it is not known what it would hold."""
-    ordered, held = np.sort(needs.least_us), np.sort(needs.held_us)
+    held = np.sort(needs.held_us[needs.held_us <= max(tolerances_us, default=0)])
     found = []
     for us in tolerances_us:
-        lost = len(ordered) - int(np.searchsorted(ordered, us, "right"))
+        lost = int(np.count_nonzero(needs.least_us > us))
         later = None if today_us is None else us - today_us
         kept = int(np.searchsorted(held, us, "right")) if holds else None
         found.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, kept))
@@ -221,13 +227,14 @@ def tolerances(
 def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
     """Return the tolerances for TARGETS."""
     place = int(np.searchsorted(needs.seq, needs.rest_seq))
-    before, after = np.sort(needs.least_us[:place]), needs.least_us[place:]
-    part, rest = needs.records - needs.rest, needs.rest
+    after, part, rest = needs.least_us[place:], needs.records - needs.rest, needs.rest
+    # Of the first part all have to be in order but so many of the latest.
+    allowed = [int(share * part + 1e-9) for share in TARGETS]
+    last = [max(place - 1 - spare, 0) for spare in allowed]
+    before = np.partition(needs.least_us[:place], sorted({*last})) if place else needs.least_us[:0]
     found = []
-    for share in TARGETS:
-        allowed = int(share * part + 1e-9)
-        # The largest but `allowed` has to be in order.
-        least = int(before[-1 - allowed]) if allowed < len(before) else 0
+    for share, spare, at in zip(TARGETS, allowed, last, strict=True):
+        least = int(before[at]) if spare < place else 0
         if least == NEVER:
             found.append(Target(share, None, None))
             continue
@@ -246,31 +253,31 @@ def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> Iterat
         of: The index of the value of each record.
         values: The values.
     """
+    if len(values) == 1:
+        yield from [_delay(by, values[0], needs.least_us, needs.is_late)] if len(of) else []
+        return
     order = np.argsort(of, kind="stable")
     begins = np.searchsorted(of[order], np.arange(len(values) + 1))
     found = []
     for number, value in enumerate(values):
         rows = order[begins[number] : begins[number + 1]]
-        if not len(rows):
-            continue
-        least = np.sort(needs.least_us[rows])
-        found.append(
-            Delay(
-                by=by,
-                value=value,
-                records=len(rows),
-                behind=int(np.count_nonzero(least > 0)),
-                half_us=_at(least, 0.5),
-                most_us=_at(least, 0.99),
-                longest_us=_at(least, 1.0),
-                lost=int(np.count_nonzero(needs.is_late[rows])),
-            )
-        )
+        if len(rows):
+            found.append(_delay(by, value, needs.least_us[rows], needs.is_late[rows]))
     yield from sorted(found, key=lambda one: (-one.lost, -one.most_us, one.value))
 
 
-def _at(least_us: Array, part: float) -> int:
-    """Return what a part of some sorted numbers does not exceed, without any NEVER."""
-    known = int(np.searchsorted(least_us, NEVER))
-    place = min(max(int(np.ceil(part * len(least_us))), 1), known) - 1
-    return int(least_us[place]) if known else 0
+def _delay(by: str, value: str, least_us: Array, is_late: Array) -> Delay:
+    finite = least_us if least_us.max() < NEVER else least_us[least_us < NEVER]
+    places = [min(max(int(np.ceil(part * len(least_us))), 1), len(finite)) - 1 for part in (0.5, 0.99, 1.0)]
+    ordered = np.partition(finite, sorted({*places})) if len(finite) else np.zeros(1, np.int64)
+    half, most, longest = (int(ordered[max(place, 0)]) for place in places)
+    return Delay(
+        by=by,
+        value=value,
+        records=len(least_us),
+        behind=int(np.count_nonzero(least_us)),
+        half_us=half,
+        most_us=most,
+        longest_us=longest,
+        lost=int(np.count_nonzero(is_late)),
+    )

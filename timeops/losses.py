@@ -202,7 +202,7 @@ def habit_of(records: pa.Table, others: pa.Table | None) -> Habit | None:
     low, half, high = (int(us) for us in np.quantile(lag, (0.1, 0.5, 0.9)))
     came, happened = np.diff(arrival), np.diff(event)
     is_close = 4 * came < np.abs(happened)  # they came faster than they happened: in a burst, in order
-    silences = came[~is_close & (came > 0)]
+    silences = came[:-1][is_close[1:] & ~is_close[:-1]]  # each is before a burst
     in_order = np.count_nonzero(is_close & (happened > 0))
     is_burst = 2 * in_order >= len(came) and in_order >= MOST_OF_ALL * np.count_nonzero(is_close)
     if is_burst and len(silences) and np.median(silences) > np.median(came):

@@ -254,11 +254,10 @@ def draw_tolerances(
     axes.yaxis.set_major_locator(FixedLocator(ticks))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:g} %"))
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y", linewidth=0.4, alpha=0.5)
+    axes.set_ylim(0, 1.5 * max(heights))
     axes.set_xlabel("out_of_orderness")
     axes.set_ylabel(f"{what} of all records")
-    axes.legend(fontsize=7, framealpha=0.9)
+    axes.legend(fontsize=7, framealpha=0.9, loc="lower left")
     return figure
 
 

@@ -4,7 +4,7 @@ Here: one pass over the whole log, judged by the spec as it is. Not here: the nu
 are lost, in words (losses.py), what is printed (advice_text.py).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_words
 from tidemark.assets.questions.advice_text import LOST, text_of
+from tidemark.assets.questions.layout import percent
 from tidemark.assets.replay import replay_times
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -31,7 +32,6 @@ from tidemark.timeops.advice import (
     tried,
 )
 from tidemark.timeops.durations import round_lengths
-from tidemark.timeops.engine import Outcome
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
 from tidemark.timeops.losses import LETTERS, Habit, Integers, Loss, habit_of, trait_of
@@ -45,9 +45,13 @@ from tidemark.timeops.watermark.tolerances import Tolerances
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_FATE = {
+    "adjust": "`adjust` moves them to it",
+    "keep": "`keep` lets them pass, and the windows decide",
+}
 _MOST_LOSERS = 10
 _MOST_COLUMNS = 3
-_MOST_LEAPS = 3
+_MOST_LEAPS, _MOST_NOTED = 3, 10
 _MOST_HABITS = 5
 
 
@@ -166,27 +170,41 @@ def advice_of(workspace: Workspace) -> Advice:
         SpecError: The spec has no event time, so that nothing comes late.
         TidemarkError: Nothing was processed yet.
     """
-    spec = workspace.spec
     _check(workspace)
+    segments = (
+        (log, outcome.judged.told or {})
+        for outcome in replay_times(workspace)
+        for log in outcome.judged.watermarks.logs
+    )
+    return advice_on(workspace, segments)
+
+
+def advice_on(workspace: Workspace, segments: Iterable[tuple[JudgedLog, Mapping[str, Array]]]) -> Advice:
+    """Return how late the records of a log are, which is judged already.
+
+    Args:
+        workspace: The pipeline; its tables say who the records are.
+        segments: The segments of its log, judged by the spec, each with what counts ask, see `Adjusted.told`.
+    """
+    spec, end_seq, idle = workspace.spec, workspace.progress.processed_end(), workspace.spec.time.idle_advance
     varied, today_us = _varied(spec), _today(workspace)
     grid = [] if varied is None else _all_round(spec, today_us)
     passed = Tolerances(None if varied is None else frozenset(varied), grid)
-    end_seq, idle = workspace.progress.processed_end(), spec.time.idle_advance
     seen = _Seen(Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
-    for outcome in replay_times(workspace):
-        seen.add(outcome, passed)
+    for log, told in segments:
+        seen.add(log, told, [*today_us], passed)
     needs, letters = seen.gathered.all(), pa.concat_tables([LETTERS.empty_table(), *seen.letters])
     by_clock = idle in ("arrival_clock", "window_close")
     holds = varied is None and not (by_clock and spec.time.out_of_order == "adjust")
     same_us = {today_us[name] for name in varied or today_us}
     one_us = same_us.pop() if len(same_us) == 1 else None
     list_us = grid or tried(needs, [] if one_us is None else [one_us], spec.time.unit_us)
-    log = LogTables(workspace, workspace.base_of, end_seq)
-    around = around_of(log, letters) if len(letters) else None
-    cause = None if around is None else cause_of(log, letters, around)
+    records = LogTables(workspace, workspace.base_of, end_seq)
+    around = around_of(records, letters) if len(letters) else None
+    cause = None if around is None else cause_of(records, letters, around)
     every_delay = tuple(_delays(needs, seen, spec))
     losers = [_as_loser(one) for one in every_delay if one.by not in ("", "hour") and one.lost]
-    losers += [] if around is None else _by_column(log, needs, letters, around)
+    losers += [] if around is None else _by_column(records, needs, letters, around)
     return Advice(
         name=spec.name,
         policy=spec.time.out_of_order,
@@ -250,10 +268,15 @@ class _Seen:
         self.timelines: list[str] = []
         self.splits: dict[tuple[str, str | None], int] = {}
 
-    def add(self, outcome: Outcome, passed: Tolerances) -> None:
-        """Add a segment."""
-        judged, told = outcome.judged, outcome.judged.told or {}
-        [log] = judged.watermarks.logs
+    def add(self, log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str], passed: Tolerances) -> None:
+        """Add a segment.
+
+        Args:
+            log: The segment, judged.
+            told: What counts ask of its records, see `Adjusted.told`.
+            sources: The sources, in the order of SOURCE_PLACE.
+            passed: The pass that says what its records need.
+        """
         items, late = log.rises.items, log.rises.findings.out_of_order
         self.timelines = log.names.to_pylist()
         self.gathered.add(items, passed.needed(log), late["item"], told.get(SOURCE_PLACE), self._splits_of(log))
@@ -262,7 +285,7 @@ class _Seen:
             if place:
                 reason = str(REASONS[place - 1])
                 self.refused[reason] = self.refused.get(reason, 0) + count
-        self.letters.append(_letters(log, told, [source.name for source in judged.rules.sources]))
+        self.letters.append(_letters(log, told, sources))
         self._note_leaps(log, told)
 
     def _splits_of(self, log: JudgedLog) -> Array:
@@ -274,19 +297,24 @@ class _Seen:
         return np.array(places, np.int32)[log.rises.items.split]
 
     def _note_leaps(self, log: JudgedLog, told: Mapping[str, Array]) -> None:
-        """Remember by how much the records that shut out others have raised the watermark."""
-        setters = np.unique(log.rises.findings.out_of_order["set_by"])
-        rises = log.rises.findings.rises
-        order = np.argsort(rises["timeline"], kind="stable")
-        sorted_rises = rises[order]
-        is_first = np.r_[True, sorted_rises["timeline"][1:] != sorted_rises["timeline"][:-1]]
-        before = np.r_[NONE, sorted_rises["watermark"][:-1]]
-        before[is_first] = log.rises.start.timelines["watermark"][sorted_rises["timeline"][is_first]]
-        wanted = np.isin(sorted_rises["set_by"], setters) & (sorted_rises["set_by"] != NONE)
-        for row, was in zip(sorted_rises[wanted], before[wanted].tolist(), strict=True):
-            place, raised = int(row["item"]), None if was == NONE else int(row["watermark"]) - was
-            event, arrival = (int(told[name][place]) if name in told else NONE for name in (EVENT_US, ARRIVAL_US))
-            self.leaps[int(row["set_by"])] = Leap(int(row["set_by"]), _none(event), _none(arrival), raised, 0)
+        """Remember the records of the segment whose watermarks shut out most, and the one that set the last."""
+        rises, setters = log.rises.findings.rises, log.rises.findings.out_of_order["set_by"]
+        each, counts = np.unique(setters[setters != NONE], return_counts=True)
+        chosen = {*each[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
+        if len(log.names) == 1 and len(rises):  # later segments may be behind it too
+            chosen.add(int(rises["set_by"][-1]))
+        for seq in sorted(chosen - {NONE} - {*self.leaps}):
+            item = int(log.rises.place_of(np.array([seq]))[0])
+            row = int(np.searchsorted(rises["item"], item))
+            if item < 0 or row == len(rises) or rises["set_by"][row] != seq:
+                continue  # it came in an earlier segment
+            timeline = rises["timeline"][row]
+            before = np.flatnonzero(rises["timeline"][:row] == timeline)
+            of_start = log.rises.start.timelines["watermark"][timeline]
+            was = int(rises["watermark"][before[-1]] if len(before) else of_start)
+            raised = None if was == NONE else int(rises["watermark"][row]) - was
+            event, arrival = (int(told[name][item]) if name in told else NONE for name in (EVENT_US, ARRIVAL_US))
+            self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
 
 
 def _none(us: int) -> int | None:
@@ -320,7 +348,15 @@ def _letters(log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str]) 
 def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[str, ...]:
     """Say what is lost of the log, and why and what to do."""
     whole = Loss("", "", True, "so far", records, {("", str(Reason.OUT_OF_ORDER)): lost} if lost else {})
-    return (in_words(whole), advice(cause, spec)) if cause is not None else (in_words(whole),)
+    if not lost:
+        return (f"none of the {records:,} records came behind the watermark",)
+    first = in_words(whole)
+    if spec.time.out_of_order != "drop":
+        fate = _FATE[spec.time.out_of_order]
+        first = (
+            f"{percent(lost / records)} of the records come behind the watermark ({lost:,} of {records:,}): {fate}"
+        )
+    return (first,) if cause is None else (first, advice(cause, spec))
 
 
 def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
@@ -352,24 +388,19 @@ def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Aroun
 
 def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
     """Yield the values of a column with records that are lost."""
-    counts: dict[str, list[int]] = {}
+    marks = np.zeros(log.end_seq, np.int8)  # 1: rule 3 judges the record; 2: it is lost too
+    marks[needs.seq], marks[lost] = 1, 2
+    columns, mark = list[pa.Array](), [np.zeros(0, np.int8)]
     for piece in log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)]):
-        seqs = np.asarray(piece[c.SEQ].to_numpy(), np.int64)
-        coded = piece[name].cast(pa.string()).dictionary_encode()
-        codes = np.asarray(pc.fill_null(coded.indices.cast(pa.int64()), len(coded.dictionary)).to_numpy())
-        for which, own in enumerate((lost, needs.seq)):
-            among = _are_among(seqs, own)
-            by_value = np.bincount(codes[among], minlength=len(coded.dictionary) + 1)
-            for value, count in zip(coded.dictionary.to_pylist(), by_value.tolist(), strict=False):
-                counts.setdefault(value, [0, 0])[which] += count
-    for value, (n, of) in counts.items():
-        if n:
-            yield Loser(name, value, n, of)
-
-
-def _are_among(seqs: Integers, ordered: Integers) -> Array:
-    place = np.minimum(np.searchsorted(ordered, seqs), max(len(ordered) - 1, 0))
-    return ordered[place] == seqs if len(ordered) else np.zeros(len(seqs), bool)
+        columns.append(piece[name].dictionary_encode(null_encoding="encode"))
+        mark.append(marks[np.asarray(piece[c.SEQ].to_numpy(), np.int64)])
+    whole = pa.chunked_array(columns).combine_chunks() if columns else pa.array([]).dictionary_encode()
+    values = whole.dictionary.cast(pa.string()).to_pylist()
+    codes = np.asarray(whole.indices.to_numpy(), np.int64)
+    by_value = np.bincount(codes * 3 + np.concatenate(mark), minlength=3 * len(values)).reshape(-1, 3)
+    for value, (_, others, own) in zip(values, by_value.tolist(), strict=True):
+        if own and value is not None:
+            yield Loser(name, value, own, own + others)
 
 
 def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> Iterator[Loser]:
@@ -405,5 +436,6 @@ def _leaps(seen: _Seen, letters: pa.Table) -> Iterator[Leap]:
     set_by = letters.filter(pc.is_valid(letters["watermark_set_by"]))
     counted = set_by.group_by("watermark_set_by").aggregate([([], "count_all")])
     rows = sorted(counted.to_pylist(), key=lambda row: (-row["count_all"], row["watermark_set_by"]))
-    for row in rows[:_MOST_LEAPS]:
+    known = [row for row in rows if row["watermark_set_by"] in seen.leaps]
+    for row in known[:_MOST_LEAPS]:
         yield replace(seen.leaps[row["watermark_set_by"]], cost=row["count_all"])

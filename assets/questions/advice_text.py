@@ -14,12 +14,12 @@ from tidemark.timeops.losses import Habit
 from tidemark.timeops.utc import Instant
 
 if TYPE_CHECKING:
-    from tidemark.assets.questions.advice import Advice, Leap, Loser
+    from tidemark.assets.questions.advice import Advice, Loser
 
 _FATE = {"drop": "refused", "adjust": "moved to the watermark", "keep": "left to the windows"}
 LOST = {"drop": "lost", "adjust": "adjusted", "keep": "late"}
 _MOST_ROWS = 16
-_MOST_VALUES = 8
+_MOST_VALUES, _MOST_HOURS = 8, 4
 _FAR = 1.5
 """A share on the rest of the log that is so many times the target is marked."""
 
@@ -31,7 +31,7 @@ def text_of(advice: "Advice") -> str:
         list(_tolerances(advice)),
         list(_targets(advice)),
         list(_losers(advice)),
-        list(_leaps(advice.leaps)),
+        list(_leaps(advice)),
         list(_delays(advice)),
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block)
@@ -91,7 +91,7 @@ def _targets(advice: "Advice") -> Iterator[str]:
     yield f"Tolerances for a target, found on the first {part} of the log, verified on the rest"
     rows = [
         (
-            f"at most {percent(one.share)} {LOST[advice.policy]}",
+            f"at most {100 * one.share:g} % {LOST[advice.policy]}",
             "none is enough: the clock closes what they belong to"
             if one.tolerance_us is None
             else _length(one.tolerance_us),
@@ -144,8 +144,10 @@ def in_words(habit: Habit) -> str:
     return f"comes in bursts after silences of {length}"
 
 
-def _leaps(leaps: Sequence["Leap"]) -> Iterator[str]:
-    far = [leap for leap in leaps if leap.cost > 1 and leap.raised_us is not None]
+def _leaps(advice: "Advice") -> Iterator[str]:
+    """Yield the records that raised the watermark further than it stays behind: others had no time to come."""
+    wide_us = max(advice.today_us.values())
+    far = [leap for leap in advice.leaps if leap.cost > 1 and (leap.raised_us or 0) > wide_us]
     if not far:
         return
     yield "Records that moved the watermark ahead of others"
@@ -166,7 +168,7 @@ def _delays(advice: "Advice") -> Iterator[str]:
         own = [one for one in advice.delays if one.by == by]
         if by and len(own) < 2:
             continue
-        rows += [_delay(one) for one in own[:_MOST_VALUES]]
+        rows += [_delay(one) for one in own[: _MOST_HOURS if by == "hour" else _MOST_VALUES]]
     head = ("", "records", "late at all", "half at most", "99 % at most", "longest", LOST[advice.policy])
     yield from aligned(head, rows)
 

@@ -178,7 +178,7 @@ def _ensure_answerable(workspace: Workspace, setting: Setting) -> None:
             )
             raise SpecError(
                 f"--set {' '.join(setting.overrides)}: the log cannot answer for `{change.path}`: {why}",
-                expected="settings of `time`, of windows, and of a source "
-                + " or ".join(f"`{name}`" for name in OF_RECORDS),
+                expected="settings of `time`, of windows, and of sources: "
+                + ", ".join(f"`{name}`" for name in OF_RECORDS),
                 remedy="run a copy of the spec under another `name`, which reads all input again",
             )

@@ -51,7 +51,7 @@ def advise(
     later results would come, how many events would be held. Tolerances for a loss of 1 %, 0.1 % and 0.01 %, found
     on the first 70 % of the log and verified on the rest. Who loses most, and why. It writes nothing.
 
-    Exit status: 0 done; 2 bad spec or usage, also a spec without an event time; 1 a failure, or nothing was processed.
+    Exit status: 0 done; 2 bad spec or usage, or a spec without an event time; 1 a failure, or nothing was processed.
     """
     if picture is not None and picture.suffix.lower() not in (".png", ".svg"):
         raise click.BadParameter(f"found {picture.name}; a name that ends in .png or .svg", param_hint="--picture")

@@ -34,8 +34,8 @@ class Needed:
     Attributes:
         least_us: By item the least out-of-orderness with which it is not behind the watermark: 0 where it never is,
             NEVER where the clock has passed it, or another source, so that none would let it in.
-        watermark_us: The watermark of each timeline after the segment with an out-of-orderness of 0, without what the
-            clock raises; NONE where there is none, or where sources keep their own.
+        watermark_us: The watermark of each timeline after the segment, as events see it, with an out-of-orderness of
+            0 and without what the clock raises; NONE where there is none, or where sources keep their own.
         clock_us: The watermark that the clock alone has raised each timeline to; NONE for none.
     """
 
@@ -78,8 +78,8 @@ class Tolerances:
             passed, raised = self._fold(log, _INFINITE, with_clock=True)
             least[passed["item"]] = f.NEVER
             # With it events alone bring a watermark to the first year, where it holds nothing back.
-            by_clock = np.where(raised["watermark"] == f.MIN_US, f.NONE, raised["watermark"])
-        return Needed(least, after["watermark"], by_clock)
+            by_clock = np.where(raised["published"] == f.MIN_US, f.NONE, raised["published"])
+        return Needed(least, after["published"], by_clock)
 
     def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Array, f.Array]:
         """Run the loop with an out-of-orderness; return what is out of order, and the timelines after the segment."""
