@@ -22,6 +22,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration, micros, roughly, rounded_up
+from tidemark.timeops.expressions.tokens import mentions
 from tidemark.timeops.losses import (
     ARRIVAL,
     EVENT,
@@ -362,17 +363,21 @@ class Cause:
     shortfalls: tuple[Shortfall, ...]
 
 
-def cause_of(log: LogTables, letters: pa.Table) -> Cause:
-    """Return why the records of some letters were lost, which are LETTERS."""
+def cause_of(log: LogTables, letters: pa.Table, around: "Around | None" = None) -> Cause:
+    """Return why the records of some letters were lost, which are LETTERS; by default it looks up who is around."""
     behind = letters.filter(pc.is_valid(letters["watermark_set_by"]))
     pulls, pull, over, tolerance_us = pulls_of(behind), None, None, _tolerance_us(log.workspace.spec)
-    records, columns = _records_around(log, letters, pulls)
+    there = around or around_of(log, letters)
+    records, columns = there.records, there.columns
     shortfalls = shortfalls_of(letters, records, columns)
     if 2 * len(behind) >= len(letters):
         pull = pull_of(behind, pulls, records, columns, tolerance_us)
         traits = [one.trait for one in (pull, *shortfalls) if one is not None and one.trait is not None]
         likely = dict.fromkeys([*(trait.column for trait in traits), *columns])
-        over = over_of(behind, records, [name for name in likely if name not in (c.SOURCE, c.SPLIT)], tolerance_us)
+        of_time = " ".join(source.timestamp_by or "" for source in TimeRules.of(log.workspace.spec).sources)
+        # A watermark for each value of what the time is made of would let in anything.
+        senders = [name for name in likely if name not in (c.SOURCE, c.SPLIT) and not mentions(of_time, name)]
+        over = over_of(behind, records, senders, tolerance_us)
     if pull is not None and pull.trait is not None:
         pull = replace(pull, letters=_letters_behind(log, pulls, pull.trait))
     return Cause(pull, over, tuple(shortfalls))
@@ -382,9 +387,22 @@ def _tolerance_us(spec: Spec) -> int:
     return max(source.out_of_orderness_us for source in TimeRules.of(spec).sources)
 
 
-def _records_around(log: LogTables, letters: pa.Table, pulls: pa.Table) -> tuple[pa.Table, list[str]]:
-    """Return the newest records up to the last letter, and the ones that set most watermarks; and their columns."""
-    columns = _telling_columns(log)
+@dataclass(frozen=True)
+class Around:
+    """The newest records up to the last of some letters, and the ones that set most of their watermarks.
+
+    Attributes:
+        records: `_arrival_seq`, in order, EVENT and ARRIVAL (null where unknown), and `columns`.
+        columns: The columns that may say who they are, the ones of the spec first.
+    """
+
+    records: pa.Table
+    columns: tuple[str, ...]
+
+
+def around_of(log: LogTables, letters: pa.Table) -> Around:
+    """Return the records around some letters, which are LETTERS."""
+    columns, pulls = _telling_columns(log), pulls_of(letters)
     end = int(pc.max(letters[c.SEQ]).as_py()) + 1
     first = max(end - _AROUND, 0)
     some: Filters = [(c.SEQ, ">=", first), (c.SEQ, "<", end)]
@@ -402,7 +420,8 @@ def _records_around(log: LogTables, letters: pa.Table, pulls: pa.Table) -> tuple
     place = pc.index_in(found[c.SEQ], value_set=known[c.SEQ].combine_chunks())
     event = known[f"{EVENT}_max"].combine_chunks().take(place.combine_chunks())
     arrival = found[c.ARRIVAL].cast(pa.int64())
-    return found.drop_columns([c.ARRIVAL]).append_column(ARRIVAL, arrival).append_column(EVENT, event), columns
+    found = found.drop_columns([c.ARRIVAL]).append_column(ARRIVAL, arrival).append_column(EVENT, event)
+    return Around(found, tuple(columns))
 
 
 def _telling_columns(log: LogTables) -> list[str]:

@@ -1,18 +1,21 @@
 """How the tables would differ if the whole log were judged by the spec as it is now.
 
-Here: the comparison with what comes of the log in memory. Nothing is written. Not here: what changed in the spec
-(spec_changes.py), how large a rebuild is (work.py), the rebuild itself (rebuild/).
+Here: the comparison with what comes of the log in memory, for `tidemark plan` and `tidemark simulate`. Nothing is
+written. Not here: what changed in the spec (spec_changes.py), how large a rebuild is (work.py), the rebuild itself
+(rebuild/).
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
+from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import DataType, DoubleType, FloatType, NumericType
 
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
@@ -37,6 +40,43 @@ _MOST_SHOWN = 10
 _OF_REVISION = ("_revision", "_is_final", c.WATERMARK)
 """Columns that say how a result came about; readers of results do not compute with them."""
 _IS_OPEN = "__tm_is_open"
+_TIME_OF_LETTER = f"coalesce({c.EVENT_TIME}, {c.ARRIVAL})"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stretch of event time: what differs is looked for in it alone, though the whole log is judged.
+
+    Attributes:
+        first_us: Its start, microseconds; None for no limit.
+        end_us: Its end, which is not in it; None for no limit.
+    """
+
+    first_us: int | None = None
+    end_us: int | None = None
+
+    def of(self, rows: DataFrame, instant: str) -> DataFrame:
+        """Return the rows whose instant, as SQL, is in it."""
+        if self.first_us is not None:
+            rows = rows.where(f"unix_micros({instant}) >= {self.first_us}")
+        return rows if self.end_us is None else rows.where(f"unix_micros({instant}) < {self.end_us}")
+
+
+@dataclass(frozen=True)
+class RowChange:
+    """A window and group whose row would be new, gone or other.
+
+    Attributes:
+        key: The values of the columns that name it.
+        before: The aggregates that it has; None where it has no row.
+        after: The aggregates that it would have; None where it would have none.
+        by: How far the first aggregate that is a number would differ.
+    """
+
+    key: Mapping[str, Any]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+    by: float
 
 
 @dataclass(frozen=True)
@@ -52,6 +92,7 @@ class WindowRows:
         other: Windows and groups whose row would have other values, whatever its revision.
         reopened: Rows that were published, and would go until their windows close, or be final no longer.
         largest: Starts of windows with the most rows that are new, gone or other, and how many.
+        rows: The rows that would change most, at most one for each start, the largest difference first.
     """
 
     name: str
@@ -62,6 +103,7 @@ class WindowRows:
     other: int
     reopened: int
     largest: Mapping[str, int]
+    rows: tuple[RowChange, ...] = ()
 
     @property
     def changed(self) -> int:
@@ -82,30 +124,37 @@ class Preview:
     windows: tuple[WindowRows, ...]
 
 
-def preview(workspace: Workspace, scope: Scope) -> Preview:
+def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    A batch has to be committed before. Dead letters are compared, too: all of them, or those of some windows.
+    A batch has to be committed before. Dead letters are compared, too: all of them, or those of some windows. A
+    stretch bounds what is compared: windows by their start, records by their event time, or else by their arrival.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
     table_schemas(workspace)  # says what is wrong with an expression
-    payload = payload_of(workspace)
+    payload, within = payload_of(workspace), stretch or Stretch()
     windows = [window for window in workspace.spec.windows if scope.of_all or window.name in scope.windows]
     results: dict[str, list[DataFrame]] = {window.name: [] for window in windows}
     reasons: Counter[str] = Counter()
     for outcome in replay_all(workspace):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
-        reasons.update(_by_reason(outcome.dead_letters(payload.names), None if scope.of_all else results))
-    compared = [_compared(workspace, window, results[window.name], outcome) for window in windows]
+        letters = within.of(outcome.dead_letters(payload.names), _TIME_OF_LETTER)
+        reasons.update(_by_reason(letters, None if scope.of_all else results))
+    compared = [_compared(workspace, window, results[window.name], outcome, within) for window in windows]
     former = [renamed(workspace).get(window.name, window.name) for window in windows]
-    before = _by_reason(workspace.read_base(tables.DEAD_LETTERS), None if scope.of_all else former)
+    before = letters_now(workspace, within, None if scope.of_all else former)
     return Preview(
         {reason: (before.get(reason, 0), reasons[reason]) for reason in sorted({*before, *reasons})},
         tuple(sorted(compared, key=lambda one: (-one.changed, one.name))),
     )
+
+
+def letters_now(workspace: Workspace, within: Stretch, windows: Iterable[str] | None = None) -> dict[str, int]:
+    """Count the dead letters in the tables by reason, of all windows or of some."""
+    return _by_reason(within.of(workspace.read_base(tables.DEAD_LETTERS), _TIME_OF_LETTER), windows)
 
 
 def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, int]:
@@ -114,10 +163,20 @@ def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, i
     return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
 
 
-def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome) -> WindowRows:
-    after = passing(last_revisions(reduce(DataFrame.unionByName, pieces), window))
+def rows_now(workspace: Workspace, window: WindowSpec, within: Stretch) -> DataFrame | None:
+    """Return the rows that the table of a window has, in a stretch; None where there is no table."""
     table = tables.window_table(renamed(workspace).get(window.name, window.name))
-    before = workspace.read_base(table).drop(c.BATCH) if workspace.lake.exists(table) else after.limit(0)
+    if not workspace.lake.exists(table):
+        return None
+    return within.of(workspace.read_base(table), "window_start").drop(c.BATCH)
+
+
+def _compared(
+    workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFrame], last: Outcome, within: Stretch
+) -> WindowRows:
+    after = within.of(passing(last_revisions(reduce(DataFrame.unionByName, pieces), window)), "window_start")
+    found = rows_now(workspace, window, within)
+    before = after.limit(0) if found is None else found
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
         same = F.lit(False)
@@ -131,14 +190,19 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
     no_values = (*window.key_columns, *_OF_REVISION)
     values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in no_values]
     alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
+    numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
         there.alias("there"),
         would.alias("would"),
         (there & would & ~alike).alias("other"),
         (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
+        _difference(numbers[0] if numbers else None).alias("by"),
+        F.to_json(F.struct(_keys(window.key_columns, before, after))).alias("key"),
+        *[_as_json(side, frame, values).alias(side) for side, frame in (("b", before), ("a", after))],
     )
     differs = F.col("there") != F.col("would")
+    is_changed = differs | F.col("other")
     counts = {
         "before": F.col("there"),
         "after": F.col("would"),
@@ -147,14 +211,57 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
         "other": F.col("other"),
         "reopened": F.col("reopened"),
     }
-    counted = told.groupBy("start").agg(*[F.count_if(which).alias(name) for name, which in counts.items()])
+    largest_row = F.max_by(F.struct("key", "b", "a", "by"), F.when(is_changed, F.struct("by", "key")))
+    counted = told.groupBy("start").agg(
+        *[F.count_if(which).alias(name) for name, which in counts.items()], largest_row.alias("row")
+    )
     counted = computed(counted)
     [sums] = counted.agg(*[F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in counts]).collect()
     changed = (F.col("new") + F.col("gone") + F.col("other")).alias("changed")
-    top = counted.select("start", changed).where("changed > 0").orderBy(F.desc("changed"), "start")
-    shown = top.select(F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("start"), "changed").limit(_MOST_SHOWN)
-    largest = {row["start"]: row["changed"] for row in shown.collect()}
-    return WindowRows(window.name, **sums.asDict(), largest=largest)
+    shown = F.date_format("start", "yyyy-MM-dd HH:mm:ss").alias("shown")
+    top = counted.select("start", changed, "row.*", shown).where("changed > 0")
+    by_count = top.orderBy(F.desc("changed"), "start").limit(_MOST_SHOWN)
+    by_value = top.orderBy(F.desc("by"), "start").limit(_MOST_SHOWN)
+    largest = {row["shown"]: row["changed"] for row in by_count.collect()}
+    rows = tuple(_row_change(row) for row in by_value.collect())
+    return WindowRows(window.name, **sums.asDict(), largest=largest, rows=rows)
+
+
+def _row_change(row: Row) -> RowChange:
+    before, after = (None if row[side] is None else json.loads(row[side]) for side in ("b", "a"))
+    return RowChange(json.loads(row["key"]), before, after, row["by"])
+
+
+def _kind_of(name: str, *frames: DataFrame) -> DataType | None:
+    """Return the type that all of some frames have for a column; None where they differ."""
+    kinds = [frame.schema[name].dataType if name in frame.columns else None for frame in frames]
+    return kinds[0] if all(kind == kinds[0] for kind in kinds) else None
+
+
+def _difference(name: str | None) -> Column:
+    """Return how far a number would differ, DOUBLE; where there is none, 1 for any other row."""
+    if name is None:
+        return F.lit(1.0)
+    sides = [F.col(f"{side}.{quoted(name)}").cast("double") for side in ("b", "a")]
+    b, a = (F.coalesce(F.nanvl(side, F.lit(0.0)), F.lit(0.0)) for side in sides)
+    return F.abs(b - a)
+
+
+def _keys(names: Sequence[str], before: DataFrame, after: DataFrame) -> list[Column]:
+    """Return the columns that name a row, from the side that has it."""
+    found = []
+    for name in names:
+        sides = [
+            F.col(f"{side}.{quoted(name)}") for side, frame in (("b", before), ("a", after)) if name in frame.columns
+        ]
+        found.append(F.coalesce(*sides).alias(name))
+    return found
+
+
+def _as_json(side: str, frame: DataFrame, values: Sequence[str]) -> Column:
+    """Return the aggregates of a side as JSON; null where it has no row."""
+    own = [F.col(f"{side}.{quoted(name)}").alias(name) for name in values if name in frame.columns]
+    return F.when(F.col(f"{side}.here").isNotNull(), F.to_json(F.struct(*own)) if own else F.lit("{}"))
 
 
 def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidemark.assets.asset_specs import asset_key
+    from tidemark.assets.questions.advice import Advice
+    from tidemark.assets.questions.simulation import Simulation
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.library import backfill, explain, is_complete, plan, rebuild, run, test
+    from tidemark.pipelines.questions import advise, simulate
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
@@ -28,6 +31,7 @@ __version__ = "0.2.0"
 
 __all__ = [
     "AdjustedEvents",
+    "Advice",
     "BackfillReport",
     "BusyError",
     "CasesReport",
@@ -36,6 +40,7 @@ __all__ = [
     "MachineError",
     "Rebuilt",
     "RunReport",
+    "Simulation",
     "Spec",
     "SpecError",
     "SpecPlan",
@@ -47,6 +52,7 @@ __all__ = [
     "WindowSpec",
     "__version__",
     "adjust",
+    "advise",
     "asset_key",
     "backfill",
     "consistent",
@@ -57,6 +63,7 @@ __all__ = [
     "read",
     "rebuild",
     "run",
+    "simulate",
     "spec",
     "status",
     "table",
@@ -69,9 +76,12 @@ _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
+    "tidemark.assets.questions.advice": ["Advice"],
+    "tidemark.assets.questions.simulation": ["Simulation"],
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
     "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "plan", "rebuild", "run", "test"],
+    "tidemark.pipelines.questions": ["advise", "simulate"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],

@@ -163,3 +163,29 @@ def rounded_up(us: int) -> timedelta:
     """Return a length of time that a person would write, at least so many microseconds; from a day on whole days."""
     day = _UNIT_US["d"]
     return timedelta(microseconds=next((easy for easy in _EASY_US if easy >= us), -(-us // day) * day))
+
+
+def round_lengths(longest_us: int) -> list[int]:
+    """Return lengths of time that a person would try, microseconds, up to the first that is at least as long."""
+    day, found = _UNIT_US["d"], list[int]()
+    fine = (n * size for size in (1, 10, 100) for n in (1, 2, 5))
+    days = (n * day for n in (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 180, 365, 730, 1_825, 3_650, 36_500))
+    for length_us in (*fine, *_EASY_US, *days):
+        found.append(length_us)
+        if length_us >= longest_us:
+            return found
+    return [*found, -(-longest_us // day) * day]
+
+
+_STEPS_US = (
+    *(10**n for n in range(7)),
+    *(n * _UNIT_US["min"] for n in (1, 10)),
+    *(n * _UNIT_US["h"] for n in (1, 6)),
+    _UNIT_US["d"],
+)
+
+
+def a_little_longer(us: int) -> int:
+    """Return a length of time that is easier to read, microseconds: at least as long, and at most 2 % longer."""
+    step = max((step for step in _STEPS_US if step * 50 <= us), default=1)
+    return -(-us // step) * step

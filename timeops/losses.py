@@ -113,6 +113,8 @@ MOST = 0.5
 """From this share on it is most of them."""
 MOST_OF_ALL = 0.9
 LIKELY = (0.5, 0.9, 0.99)
+_ENOUGH = 10
+"""Of so many records the times are looked at."""
 _NEVER = -(2**63)
 
 
@@ -169,6 +171,52 @@ class Shortfall:
     letters: int
     more_us: Mapping[float, int]
     trait: Trait | None
+
+
+@dataclass(frozen=True)
+class Habit:
+    """A habit of the times of some records, in comparison with the others.
+
+    Attributes:
+        kind: `ahead`: their clock is ahead by a constant. `slow`: it is slow by one, or they are always so long
+            under way. `bursts`: they come together after silences.
+        length_us: How far ahead or late half of them are, or how long half of the silences last.
+    """
+
+    kind: str
+    length_us: int
+
+
+def habit_of(records: pa.Table, others: pa.Table | None) -> Habit | None:
+    """Return what the times of some records are like; None where nothing is special, or arrivals do not say it.
+
+    Args:
+        records: EVENT and ARRIVAL, in the order of the log.
+        others: The other records around; None for none.
+    """
+    own = records.filter(pc.and_(pc.is_valid(records[EVENT]), pc.is_valid(records[ARRIVAL])))
+    if len(own) < _ENOUGH or not is_followed(own):
+        return None
+    event, arrival = _numbers(own[EVENT]), _numbers(own[ARRIVAL])
+    lag = arrival - event
+    low, half, high = (int(us) for us in np.quantile(lag, (0.1, 0.5, 0.9)))
+    came, happened = np.diff(arrival), np.diff(event)
+    is_close = 4 * came < np.abs(happened)  # they came faster than they happened: in a burst, in order
+    silences = came[:-1][is_close[1:] & ~is_close[:-1]]  # each is before a burst
+    in_order = np.count_nonzero(is_close & (happened > 0))
+    is_burst = 2 * in_order >= len(came) and in_order >= MOST_OF_ALL * np.count_nonzero(is_close)
+    if is_burst and len(silences) and np.median(silences) > np.median(came):
+        return Habit("bursts", int(np.median(silences)))
+    usual = 0
+    if others is not None:
+        timed = others.filter(pc.and_(pc.is_valid(others[EVENT]), pc.is_valid(others[ARRIVAL])))
+        usual = int(np.median(_numbers(timed[ARRIVAL]) - _numbers(timed[EVENT]))) if len(timed) else 0
+    if high < 0 and 2 * (high - low) <= -half:
+        return Habit("ahead", -half)
+    slow = half - max(usual, 0)
+    if 2 * slow > half and 4 * (high - low) <= slow:
+        return Habit("slow", slow)
+    return None
 
 
 def is_followed(records: pa.Table) -> bool:

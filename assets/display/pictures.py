@@ -154,6 +154,8 @@ _SHORT = {"days": "d", "hours": "h", "minutes": "min", "seconds": "s", "ms": "ms
 _TICKS = (0.01, 0.1, 1, 10, 60, 600, 3_600, 21_600, 86_400, 864_000, 8_640_000, 86_400_000, 864_000_000)
 _APART = 0.07  # of the width: ticks of lateness that are closer would be written over each other
 _LINES = ("--", ":", "-.")
+_LEAST_PERCENT = 0.01  # below this the axis of shares is linear, so that it has a zero
+_PERCENTS = (0.01, 0.1, 1, 10, 100)
 MOST_LINES = 6
 _COLOURS_OF_LINES = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860")
 _LABEL_LENGTH = 20
@@ -223,6 +225,39 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
     axes.set_xlabel("arrival - event time (negative: an event from the future)")
     axes.set_ylabel("events")
     axes.legend(fontsize=7, framealpha=0.9)  # no line of a tolerance through its words
+    return figure
+
+
+def draw_tolerances(
+    shares: Mapping[float, float], today: Mapping[str, float], records: int, what: str
+) -> Figure | None:
+    """Draw the share of records that each tolerance loses; return None where none loses any.
+
+    Args:
+        shares: By tolerance in seconds the share, from 0 to 1.
+        today: The places of lines, seconds, by label.
+        records: How many records these are.
+        what: What becomes of the records, such as `lost`.
+    """
+    if not any(shares.values()):
+        return None
+    figure, axes = _canvas()
+    places, heights = [*shares], [100 * share for share in shares.values()]
+    axes.plot(
+        places, heights, color=_RED, linewidth=1.4, marker="o", markersize=2.5, label=f"{what}, {records:,} records"
+    )
+    for (name, seconds), line in zip(today.items(), _LINES * len(today), strict=False):
+        axes.axvline(seconds, color="black", linestyle=line, linewidth=1, label=f"{name}: {_length(seconds)}")
+    _set_scale(axes, [*places, *today.values()], max(min(place for place in places if place), 0.001))
+    axes.set_yscale("symlog", linthresh=_LEAST_PERCENT)
+    ticks = [0.0, *(tick for tick in _PERCENTS if tick <= max(*heights, _PERCENTS[0]))]
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:g} %"))
+    axes.set_ylim(0, 1.5 * max(heights))
+    axes.set_xlabel("out_of_orderness")
+    axes.set_ylabel(f"{what} of all records")
+    axes.legend(fontsize=7, framealpha=0.9, loc="lower left")
     return figure
 
 

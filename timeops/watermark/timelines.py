@@ -90,11 +90,13 @@ class JudgedLog:
     Attributes:
         rises: How the watermarks rose, and which items are behind the watermark they find.
         names: The timelines, in the order of their index.
+        splits: The `source` and `split` of each split, in the order of their index; no rows without splits.
         state: STATE after the segment.
     """
 
     rises: Rises
     names: pa.Array
+    splits: pa.Table
     state: pa.Table
 
     @property
@@ -139,7 +141,8 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         log=start.log.copy(),
     )
     found = f.fold(arrays, state)
-    return JudgedLog(Rises(arrays, start, found), names, _state(state, names, splits, before, rules))
+    by_split = pa.table({"source": splits.sources, "split": splits.values})
+    return JudgedLog(Rises(arrays, start, found), names, by_split, _state(state, names, splits, before, rules))
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:

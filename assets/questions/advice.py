@@ -1,0 +1,441 @@
+"""Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
+
+Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/advice.py), why records
+are lost, in words (losses.py), what is printed (advice_text.py).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_words
+from tidemark.assets.questions.advice_text import LOST, text_of
+from tidemark.assets.questions.layout import percent
+from tidemark.assets.replay import replay_times
+from tidemark.resources import tables
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.advice import (
+    MOST_TOLERANCES,
+    Delay,
+    Gathered,
+    LogNeeds,
+    Target,
+    Tolerance,
+    delays,
+    targets,
+    tolerances,
+    tried,
+)
+from tidemark.timeops.durations import round_lengths
+from tidemark.timeops.errors import SpecError, TidemarkError
+from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
+from tidemark.timeops.losses import LETTERS, Habit, Integers, Loss, habit_of, trait_of
+from tidemark.timeops.reasons import REASONS, Reason
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec.pipeline import has_event_time
+from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.watermark.timelines import JudgedLog
+from tidemark.timeops.watermark.tolerances import Tolerances
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FATE = {
+    "adjust": "`adjust` moves them to it",
+    "keep": "`keep` lets them pass, and the windows decide",
+}
+_MOST_LOSERS = 10
+_MOST_COLUMNS = 3
+_MOST_LEAPS, _MOST_NOTED = 3, 10
+_MOST_HABITS = 5
+
+
+@dataclass(frozen=True)
+class Loser:
+    """The records of one value, and how many of them are lost.
+
+    Attributes:
+        by: `source`, `split`, `over`, or a column of the log.
+        value: The value; of `over` the `_timeline`.
+        lost: How many are behind the watermark.
+        of: How many records it has that rule 3 judges.
+        habit: What its times are like; None where nothing is special.
+    """
+
+    by: str
+    value: str
+    lost: int
+    of: int
+    habit: Habit | None = None
+
+
+@dataclass(frozen=True)
+class Leap:
+    """A record that set the watermark which shut out others.
+
+    Attributes:
+        seq: Its `_arrival_seq`.
+        event_us: Its event time, microseconds; None where it is not known.
+        arrival_us: Its arrival; None where it is not known.
+        raised_us: By how much it raised the watermark; None for the first one.
+        cost: How many records were behind the watermark that it set.
+    """
+
+    seq: int
+    event_us: int | None
+    arrival_us: int | None
+    raised_us: int | None
+    cost: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """How late the records of a log are, and what every out-of-orderness would make of them.
+
+    The whole log is judged by the spec as it is: where that was another one for a part of the log, the tables have
+    other numbers. «Lost» are the records that rule 3 finds behind the watermark: under `drop` they are refused, under
+    `adjust` they are moved to the watermark, under `keep` the windows decide.
+
+    Attributes:
+        name: The pipeline.
+        policy: `out_of_order`: drop, adjust or keep.
+        records: The records of the log.
+        judged: How many of them rule 3 judges.
+        refused: The others by the reason for which they are refused before.
+        lost: How many are lost today.
+        today_us: The out-of-orderness of today, by source where these differ.
+        varied: The sources that the tolerances are for; empty for all.
+        lines: What is lost, and why and what to do about it: two lines, one where nothing is lost.
+        tolerances: What each tolerance would do, in order.
+        targets: Tolerances for shares.
+        losers: Who loses most, by kind.
+        delays: How late the records come: all, by source, split, `over` and hour.
+        leaps: The records whose watermarks shut out most.
+    """
+
+    name: str
+    policy: str
+    records: int
+    judged: int
+    refused: Mapping[str, int]
+    lost: int
+    today_us: Mapping[str, int]
+    varied: tuple[str, ...]
+    lines: tuple[str, ...]
+    tolerances: tuple[Tolerance, ...]
+    targets: tuple[Target, ...]
+    losers: tuple[Loser, ...]
+    delays: tuple[Delay, ...]
+    leaps: tuple[Leap, ...]
+
+    @property
+    def today(self) -> Tolerance | None:
+        """The row of today's out-of-orderness; None where sources have different ones."""
+        today = {*self.today_us.values()}
+        return next((one for one in self.tolerances if {one.tolerance_us} == today), None)
+
+    @property
+    def text(self) -> str:
+        """The same for a person, as lines."""
+        return text_of(self)
+
+    def picture(self) -> "Figure | None":
+        """Draw what each tolerance loses, with today's; None where none loses any."""
+        from tidemark.assets.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
+
+        shares = {one.tolerance_us / 1e6: one.share for one in self.tolerances}
+        label = "today" if len(self.today_us) == 1 else "today, {}"
+        today = {label.format(name): us / 1e6 for name, us in self.today_us.items()}
+        return draw_tolerances(shares, today, self.records, LOST[self.policy])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `tidemark advise --json` prints; lengths are microseconds, shares from 0 to 1."""
+        return {name: value for name, value in asdict(self).items() if name != "lines"} | {
+            "lines": list(self.lines),
+            "today_us": dict(self.today_us),
+        }
+
+
+def advice_of(workspace: Workspace) -> Advice:
+    """Judge all that was processed of the log, and return how late its records are. Nothing is written.
+
+    Memory: about 40 bytes for each record of the log.
+
+    Raises:
+        SpecError: The spec has no event time, so that nothing comes late.
+        TidemarkError: Nothing was processed yet.
+    """
+    _check(workspace)
+    segments = (
+        (log, outcome.judged.told or {})
+        for outcome in replay_times(workspace)
+        for log in outcome.judged.watermarks.logs
+    )
+    return advice_on(workspace, segments)
+
+
+def advice_on(workspace: Workspace, segments: Iterable[tuple[JudgedLog, Mapping[str, Array]]]) -> Advice:
+    """Return how late the records of a log are, which is judged already.
+
+    Args:
+        workspace: The pipeline; its tables say who the records are.
+        segments: The segments of its log, judged by the spec, each with what counts ask, see `Adjusted.told`.
+    """
+    spec, end_seq, idle = workspace.spec, workspace.progress.processed_end(), workspace.spec.time.idle_advance
+    varied, today_us = _varied(spec), _today(workspace)
+    grid = [] if varied is None else _all_round(spec, today_us)
+    passed = Tolerances(None if varied is None else frozenset(varied), grid)
+    seen = _Seen(Gathered(end_seq, adjusts=spec.time.out_of_order == "adjust"))
+    for log, told in segments:
+        seen.add(log, told, [*today_us], passed)
+    needs, letters = seen.gathered.all(), pa.concat_tables([LETTERS.empty_table(), *seen.letters])
+    by_clock = idle in ("arrival_clock", "window_close")
+    holds = varied is None and not (by_clock and spec.time.out_of_order == "adjust")
+    same_us = {today_us[name] for name in varied or today_us}
+    one_us = same_us.pop() if len(same_us) == 1 else None
+    list_us = grid or tried(needs, [] if one_us is None else [one_us], spec.time.unit_us)
+    records = LogTables(workspace, workspace.base_of, end_seq)
+    around = around_of(records, letters) if len(letters) else None
+    cause = None if around is None else cause_of(records, letters, around)
+    every_delay = tuple(_delays(needs, seen, spec))
+    losers = [_as_loser(one) for one in every_delay if one.by not in ("", "hour") and one.lost]
+    losers += [] if around is None else _by_column(records, needs, letters, around)
+    return Advice(
+        name=spec.name,
+        policy=spec.time.out_of_order,
+        records=needs.records,
+        judged=len(needs.seq),
+        refused=seen.refused,
+        lost=len(letters),
+        today_us={name: today_us[name] for name in varied or today_us},
+        varied=tuple(varied or ()),
+        lines=_lines(needs.records, len(letters), cause, spec),
+        tolerances=tolerances(needs, list_us, one_us, holds=holds),
+        targets=targets(needs, spec.time.unit_us),
+        losers=tuple(_with_habits(losers, around, spec)),
+        delays=every_delay,
+        leaps=tuple(_leaps(seen, letters)),
+    )
+
+
+def _check(workspace: Workspace) -> None:
+    spec = workspace.spec
+    if not has_event_time(spec.sources, spec.time):
+        raise SpecError(
+            f"{workspace.file.name}: {spec.name} has no `timestamp_by`, so event time is arrival time",
+            expected="events with a time of their own: only these can come late, and `out_of_orderness` is for them",
+            remedy="write `time.timestamp_by`, or ask about another pipeline",
+        )
+    if not workspace.exists or not workspace.progress.processed_end():
+        raise TidemarkError(
+            f"{spec.name} has no processed records in {workspace.warehouse}.",
+            expected="tables of a pipeline that has run: advice is about the records of its log",
+            remedy="run it first with `tidemark run`, or name another --warehouse",
+        )
+
+
+def _varied(spec: Spec) -> list[str] | None:
+    """Return the sources that have no out-of-orderness of their own; None where all have one, or none has."""
+    without = [source.name for source in spec.sources if source.out_of_orderness_us is None]
+    return without if 0 < len(without) < len(spec.sources) else None
+
+
+def _today(workspace: Workspace) -> dict[str, int]:
+    return {source.name: source.out_of_orderness_us for source in workspace.rules.sources}
+
+
+def _all_round(spec: Spec, today_us: Mapping[str, int]) -> list[int]:
+    """Return the tolerances to try where they have to be chosen before the log is looked at."""
+    unit_us = spec.time.unit_us
+    whole = [us for us in round_lengths(3_650 * 86_400_000_000) if us % unit_us == 0]
+    own = {today_us[source.name] for source in spec.sources if source.out_of_orderness_us is None}
+    return sorted({0, *own, *whole[2 - MOST_TOLERANCES :]})
+
+
+class _Seen:
+    """The findings of one pass over the log."""
+
+    def __init__(self, gathered: Gathered) -> None:
+        self.gathered = gathered
+        self.refused: dict[str, int] = {}
+        self.letters: list[pa.Table] = []
+        self.leaps: dict[int, Leap] = {}
+        self.timelines: list[str] = []
+        self.splits: dict[tuple[str, str | None], int] = {}
+
+    def add(self, log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str], passed: Tolerances) -> None:
+        """Add a segment.
+
+        Args:
+            log: The segment, judged.
+            told: What counts ask of its records, see `Adjusted.told`.
+            sources: The sources, in the order of SOURCE_PLACE.
+            passed: The pass that says what its records need.
+        """
+        items, late = log.rises.items, log.rises.findings.out_of_order
+        self.timelines = log.names.to_pylist()
+        self.gathered.add(items, passed.needed(log), late["item"], told.get(SOURCE_PLACE), self._splits_of(log))
+        reasons, counts = np.unique(told[WHY], return_counts=True)
+        for place, count in zip(reasons.tolist(), counts.tolist(), strict=True):
+            if place:
+                reason = str(REASONS[place - 1])
+                self.refused[reason] = self.refused.get(reason, 0) + count
+        self.letters.append(_letters(log, told, sources))
+        self._note_leaps(log, told)
+
+    def _splits_of(self, log: JudgedLog) -> Array:
+        """Return the split of each item by an index that holds for all segments."""
+        if not len(log.splits):
+            return log.rises.items.split
+        each = zip(log.splits["source"].to_pylist(), log.splits["split"].to_pylist(), strict=True)
+        places = [self.splits.setdefault(one, len(self.splits)) for one in each]
+        return np.array(places, np.int32)[log.rises.items.split]
+
+    def _note_leaps(self, log: JudgedLog, told: Mapping[str, Array]) -> None:
+        """Remember the records of the segment whose watermarks shut out most, and the one that set the last."""
+        rises, setters = log.rises.findings.rises, log.rises.findings.out_of_order["set_by"]
+        each, counts = np.unique(setters[setters != NONE], return_counts=True)
+        chosen = {*each[np.argsort(-counts, kind="stable")[:_MOST_NOTED]].tolist()}
+        if len(log.names) == 1 and len(rises):  # later segments may be behind it too
+            chosen.add(int(rises["set_by"][-1]))
+        for seq in sorted(chosen - {NONE} - {*self.leaps}):
+            item = int(log.rises.place_of(np.array([seq]))[0])
+            row = int(np.searchsorted(rises["item"], item))
+            if item < 0 or row == len(rises) or rises["set_by"][row] != seq:
+                continue  # it came in an earlier segment
+            timeline = rises["timeline"][row]
+            before = np.flatnonzero(rises["timeline"][:row] == timeline)
+            of_start = log.rises.start.timelines["watermark"][timeline]
+            was = int(rises["watermark"][before[-1]] if len(before) else of_start)
+            raised = None if was == NONE else int(rises["watermark"][row]) - was
+            event, arrival = (int(told[name][item]) if name in told else NONE for name in (EVENT_US, ARRIVAL_US))
+            self.leaps[seq] = Leap(seq, _none(event), _none(arrival), raised, 0)
+
+
+def _none(us: int) -> int | None:
+    return None if us == NONE else us
+
+
+def _letters(log: JudgedLog, told: Mapping[str, Array], sources: Sequence[str]) -> pa.Table:
+    """Return what is behind the watermark as LETTERS, whatever the policy."""
+    found, items = log.rises.findings.out_of_order, log.rises.items
+    at = found["item"]
+    place = told[SOURCE_PLACE][at] if SOURCE_PLACE in told else np.zeros(len(at), np.int64)
+    names = pa.array([*sources, None], pa.string()).take(pa.array(place.astype(np.int64)))
+    event, arrival = (told[name][at] if name in told else items.t[at] for name in (EVENT_US, ARRIVAL_US))
+    by_clock = found["set_by"] == NONE
+    columns = [
+        items.seq[at],
+        names,
+        log.names.take(pa.array(items.timeline[at].astype(np.int64))),
+        pa.repeat("time", len(at)),
+        pa.repeat(str(Reason.OUT_OF_ORDER), len(at)),
+        pa.nulls(len(at), pa.string()),
+        pa.array(event, mask=event == NONE),
+        pa.array(arrival, mask=arrival == NONE),
+        found["watermark"],
+        pa.array(found["watermark"] - items.t[at], mask=by_clock),
+        pa.array(found["set_by"], mask=by_clock),
+    ]
+    return pa.table(columns, schema=LETTERS)
+
+
+def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[str, ...]:
+    """Say what is lost of the log, and why and what to do."""
+    whole = Loss("", "", True, "so far", records, {("", str(Reason.OUT_OF_ORDER)): lost} if lost else {})
+    if not lost:
+        return (f"none of the {records:,} records came behind the watermark",)
+    first = in_words(whole)
+    if spec.time.out_of_order != "drop":
+        fate = _FATE[spec.time.out_of_order]
+        first = (
+            f"{percent(lost / records)} of the records come behind the watermark ({lost:,} of {records:,}): {fate}"
+        )
+    return (first,) if cause is None else (first, advice(cause, spec))
+
+
+def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
+    yield from delays(needs, "", np.zeros(len(needs.seq), np.int8), [""])
+    yield from delays(needs, "source", needs.source, [source.name for source in spec.sources])
+    if seen.splits:
+        names = [source if value is None else f"{source}/{value}" for source, value in seen.splits]
+        yield from delays(needs, "split", needs.split, names)
+    if spec.time.over:
+        yield from delays(needs, "over", needs.timeline, seen.timelines)
+    yield from delays(needs, "hour", needs.hour, [f"{hour:02}" for hour in range(24)])
+
+
+def _as_loser(one: Delay) -> Loser:
+    return Loser(one.by, one.value, one.lost, one.records)
+
+
+def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Around) -> Iterator[Loser]:
+    """Yield who loses most by columns of the log: by groups, and by values that most lost records have."""
+    lost = np.asarray(letters[c.SEQ].to_numpy(), np.int64)
+    spec, ones = log.workspace.spec, np.ones(len(letters), np.int64)
+    named = [name for window in spec.event_windows for name in window.group_columns]
+    payload = [name for name in around.columns if name not in (c.SOURCE, c.SPLIT)]
+    telling = [name for name in payload if trait_of(lost, ones, around.records, [name]) is not None]
+    chosen = dict.fromkeys([name for name in (*named, *telling) if name in payload and [name] != [*spec.time.over]])
+    for name in [*chosen][:_MOST_COLUMNS]:
+        yield from sorted(_counted(log, name, needs, lost), key=lambda one: (-one.lost, one.value))[:_MOST_LOSERS]
+
+
+def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
+    """Yield the values of a column with records that are lost."""
+    marks = np.zeros(log.end_seq, np.int8)  # 1: rule 3 judges the record; 2: it is lost too
+    marks[needs.seq], marks[lost] = 1, 2
+    columns, mark = list[pa.Array](), [np.zeros(0, np.int8)]
+    for piece in log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)]):
+        columns.append(piece[name].dictionary_encode(null_encoding="encode"))
+        mark.append(marks[np.asarray(piece[c.SEQ].to_numpy(), np.int64)])
+    whole = pa.chunked_array(columns).combine_chunks() if columns else pa.array([]).dictionary_encode()
+    values = whole.dictionary.cast(pa.string()).to_pylist()
+    codes = np.asarray(whole.indices.to_numpy(), np.int64)
+    by_value = np.bincount(codes * 3 + np.concatenate(mark), minlength=3 * len(values)).reshape(-1, 3)
+    for value, (_, others, own) in zip(values, by_value.tolist(), strict=True):
+        if own and value is not None:
+            yield Loser(name, value, own, own + others)
+
+
+def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> Iterator[Loser]:
+    """Yield the losers of each kind, the largest first; to these add what their times are like."""
+    by_kind: dict[str, list[Loser]] = {}
+    for one in sorted(losers, key=lambda one: (-one.lost, one.value)):
+        by_kind.setdefault(one.by, []).append(one)
+    for own in by_kind.values():
+        for number, one in enumerate(own[:_MOST_LOSERS]):
+            habit = _habit(one, around.records, spec) if around is not None and number < _MOST_HABITS else None
+            yield Loser(one.by, one.value, one.lost, one.of, habit)
+
+
+def _habit(one: Loser, around: pa.Table, spec: Spec) -> Habit | None:
+    """Return what the times of a loser are like, as far as the records around show."""
+    column, value = one.by, one.value
+    if one.by == "source":
+        column = c.SOURCE
+    elif one.by == "split":
+        column, value = c.SPLIT, value.partition("/")[2]
+    elif one.by == "over":
+        if len(spec.time.over) > 1:
+            return None
+        column, value = spec.time.over[0].strip("`"), value.removeprefix('["').removesuffix('"]')
+    if column not in around.column_names:
+        return habit_of(around, None) if one.by == "source" else None
+    is_own = pc.fill_null(pc.equal(around[column].cast(pa.string()), value), fill_value=False)
+    return habit_of(around.filter(is_own), around.filter(pc.invert(is_own)))
+
+
+def _leaps(seen: _Seen, letters: pa.Table) -> Iterator[Leap]:
+    """Yield the records whose watermarks shut out most."""
+    set_by = letters.filter(pc.is_valid(letters["watermark_set_by"]))
+    counted = set_by.group_by("watermark_set_by").aggregate([([], "count_all")])
+    rows = sorted(counted.to_pylist(), key=lambda row: (-row["count_all"], row["watermark_set_by"]))
+    known = [row for row in rows if row["watermark_set_by"] in seen.leaps]
+    for row in known[:_MOST_LEAPS]:
+        yield replace(seen.leaps[row["watermark_set_by"]], cost=row["count_all"])

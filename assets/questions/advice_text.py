@@ -1,0 +1,192 @@
+"""Advice as text: what is lost and why, what every tolerance would do, who loses most, how late the records are.
+
+Here: words and layout. Not here: the numbers (advice.py).
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from tidemark.assets.questions.layout import aligned, percent
+from tidemark.timeops.advice import FOUND_ON, Delay, Target, Tolerance
+from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.losses import Habit
+from tidemark.timeops.utc import Instant
+
+if TYPE_CHECKING:
+    from tidemark.assets.questions.advice import Advice, Loser
+
+_FATE = {"drop": "refused", "adjust": "moved to the watermark", "keep": "left to the windows"}
+LOST = {"drop": "lost", "adjust": "adjusted", "keep": "late"}
+_MOST_ROWS = 16
+_MOST_VALUES, _MOST_HOURS = 8, 4
+_FAR = 1.5
+"""A share on the rest of the log that is so many times the target is marked."""
+
+
+def text_of(advice: "Advice") -> str:
+    """Return advice as lines for a terminal."""
+    blocks = [
+        list(_head(advice)),
+        list(_tolerances(advice)),
+        list(_targets(advice)),
+        list(_losers(advice)),
+        list(_leaps(advice)),
+        list(_delays(advice)),
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def _head(advice: "Advice") -> Iterator[str]:
+    first, *rest = advice.lines
+    yield f"{advice.name}: {first}"
+    for line in rest:
+        yield f"{line}"
+    if advice.refused:
+        others = ", ".join(f"{n:,} {reason}" for reason, n in sorted(advice.refused.items(), key=lambda one: -one[1]))
+        yield f"Refused by other rules: {others}"
+
+
+def _tolerances(advice: "Advice") -> Iterator[str]:
+    lost = LOST[advice.policy]
+    of = f" of {' and '.join(advice.varied)}" if advice.varied else ""
+    fate = f"how many of {advice.records:,} records would be {_FATE[advice.policy]}"
+    yield f"What `out_of_orderness`{of} decides: {fate}"
+    head = ("", "out_of_orderness", lost, "share", "results", "held at the end")
+    rows = []
+    for one in _worth_showing(advice.tolerances, advice.today):
+        mark = ">" if one == advice.today else ""
+        held = "" if one.held is None else f"{one.held:,}"
+        rows.append((mark, _length(one.tolerance_us), f"{one.lost:,}", percent(one.share), _later(one), held))
+    yield from aligned(head, rows, texts=(0, 1, 4))
+    if advice.today is None:
+        own = ", ".join(f"{_length(us)} for {name}" for name, us in advice.today_us.items())
+        yield f"Today: {own}: {advice.lost:,} {lost}"
+
+
+def _worth_showing(rows: Sequence[Tolerance], today: Tolerance | None) -> list[Tolerance]:
+    """Return the rows that differ most from the ones before: 0, today's, the last, and some between."""
+    differing = [
+        row
+        for number, row in enumerate(rows)
+        if number in (0, len(rows) - 1) or row == today or rows[number - 1].lost - row.lost > 0.01 * rows[0].lost
+    ]
+    if len(differing) <= _MOST_ROWS:
+        return differing
+    step = len(differing) / _MOST_ROWS
+    chosen = {round(number * step) for number in range(_MOST_ROWS)} | {len(differing) - 1}
+    return [row for number, row in enumerate(differing) if number in chosen or row == today]
+
+
+def _later(one: Tolerance) -> str:
+    if one.later_us is None:
+        return ""
+    if not one.later_us:
+        return "as today"
+    return f"{_about(abs(one.later_us))} {'later' if one.later_us > 0 else 'earlier'}"
+
+
+def _targets(advice: "Advice") -> Iterator[str]:
+    part = f"{FOUND_ON * 100:.0f} %"
+    yield f"Tolerances for a target, found on the first {part} of the log, verified on the rest"
+    rows = [
+        (
+            f"at most {100 * one.share:g} % {LOST[advice.policy]}",
+            "none is enough: the clock closes what they belong to"
+            if one.tolerance_us is None
+            else _length(one.tolerance_us),
+            "" if one.verified_share is None else percent(one.verified_share),
+            _verdict(one),
+        )
+        for one in advice.targets
+    ]
+    yield from aligned(("target", "out_of_orderness", "on the rest", ""), rows, texts=(0, 1, 3))
+
+
+def _verdict(one: Target) -> str:
+    if one.verified_share is None or one.tolerance_us is None:
+        return ""
+    return "the rest is later than the first part" if one.verified_share > _FAR * one.share else "holds"
+
+
+def _losers(advice: "Advice") -> Iterator[str]:
+    several = [one for one in advice.losers if one.by != "source" or _are_several(advice, "source")]
+    if not several:
+        return
+    yield "Who loses most"
+    shown, counts = [], dict[str, int]()
+    for one in several:
+        counts[one.by] = counts.get(one.by, 0) + 1
+        if counts[one.by] <= _MOST_VALUES:
+            shown.append(one)
+    rows = [
+        (f"{one.by} {one.value}", f"{one.lost:,}", f"{one.of:,}", percent(one.lost / one.of), _habit(one))
+        for one in shown
+    ]
+    yield from aligned(("", LOST[advice.policy], "of", "share", "likely reason"), rows, texts=(0, 4))
+
+
+def _are_several(advice: "Advice", by: str) -> bool:
+    return len([one for one in advice.delays if one.by == by]) > 1
+
+
+def _habit(one: "Loser") -> str:
+    return "" if one.habit is None else in_words(one.habit)
+
+
+def in_words(habit: Habit) -> str:
+    """Say what the times of some records are like."""
+    length = _about(habit.length_us)
+    if habit.kind == "ahead":
+        return f"its clock is {length} ahead"
+    if habit.kind == "slow":
+        return f"its clock is {length} slow, or everything takes so long to arrive"
+    return f"comes in bursts after silences of {length}"
+
+
+def _leaps(advice: "Advice") -> Iterator[str]:
+    """Yield the records that raised the watermark further than it stays behind: others had no time to come."""
+    wide_us = max(advice.today_us.values())
+    far = [leap for leap in advice.leaps if leap.cost > 1 and (leap.raised_us or 0) > wide_us]
+    if not far:
+        return
+    yield "Records that moved the watermark ahead of others"
+    rows = []
+    for leap in far:
+        ahead = ""
+        if leap.event_us is not None and leap.arrival_us is not None and leap.event_us > leap.arrival_us:
+            ahead = f"{_about(leap.event_us - leap.arrival_us)} ahead of its arrival"
+        time = "" if leap.event_us is None else f"{Instant(leap.event_us)} UTC"
+        rows.append((f"record {leap.seq:,}", time, f"by {_about(leap.raised_us or 0)}", f"{leap.cost:,}", ahead))
+    yield from aligned(("", "event time", "raised it", "cost", ""), rows, texts=(0, 1, 2, 4))
+
+
+def _delays(advice: "Advice") -> Iterator[str]:
+    yield "How late they are: behind the latest event before them"
+    rows = []
+    for by in ("", "source", "split", "over", "hour"):
+        own = [one for one in advice.delays if one.by == by]
+        if by and len(own) < 2:
+            continue
+        rows += [_delay(one) for one in own[: _MOST_HOURS if by == "hour" else _MOST_VALUES]]
+    head = ("", "records", "late at all", "half at most", "99 % at most", "longest", LOST[advice.policy])
+    yield from aligned(head, rows)
+
+
+def _delay(one: Delay) -> tuple[str, ...]:
+    name = f"{one.by} {one.value}" if one.by else "all"
+    return (
+        f"{name} UTC" if one.by == "hour" else name,
+        f"{one.records:,}",
+        percent(one.behind / one.records),
+        *(_about(us) for us in (one.half_us, one.most_us, one.longest_us)),
+        f"{one.lost:,}",
+    )
+
+
+def _length(us: int) -> str:
+    return format_duration(timedelta(microseconds=us))
+
+
+def _about(us: int) -> str:
+    return roughly(timedelta(microseconds=us))
