@@ -186,7 +186,7 @@ def rebuild(
 def plan(
     spec: Named, *, warehouse: Named | None = None, overrides: Sequence[str] = (), spark: str | None = None
 ) -> SpecPlan:
-    """Find what a changed spec means for the tables that are there, as `tidemark plan` does; nothing is written.
+    """Find what a changed spec means for the tables, as `tidemark plan` does; nothing is written.
 
     Args:
         spec: The path of a spec file.
