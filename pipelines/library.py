@@ -93,7 +93,7 @@ def run(
         check_live(file, end_of_input, tell)
     settings = _settings(warehouse, spark)
     shown = as_shown(file, settings.dagster_home)
-    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _instance(instance, settings, file.spec.name) as used:
         return run_pipeline(shown, settings, options, instance=used, tell=tell)
 
 
@@ -132,7 +132,7 @@ def backfill(
     days = chosen_days(file.spec, _day(first), _day(last), now=Clock().now())
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     shown = as_shown(file, settings.dagster_home)
-    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _instance(instance, settings, file.spec.name) as used:
         return backfill_days(shown, settings, names, days, instance=used, tell=tell)
 
 
@@ -179,14 +179,14 @@ def rebuild(
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     shown = as_shown(file, settings.dagster_home)
     asked = RebuildSettings(reason=reason, windows=[*names], to_spec=to_spec)
-    with _as_guest(), _instance(instance, settings, file.spec.name) as used:
+    with as_guest(), _instance(instance, settings, file.spec.name) as used:
         return rebuild_pipeline(shown, settings, asked, instance=used, tell=tell)
 
 
 def plan(
     spec: Named, *, warehouse: Named | None = None, overrides: Sequence[str] = (), spark: str | None = None
 ) -> SpecPlan:
-    """Find what a changed spec means for the tables that are there, as `tidemark plan` does; nothing is written.
+    """Find what a changed spec means for the tables, as `tidemark plan` does; nothing is written.
 
     Args:
         spec: The path of a spec file.
@@ -204,7 +204,7 @@ def plan(
     """
     file = read_spec(Path(spec), overrides)
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
-    with _as_guest():
+    with as_guest():
         session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
         return plan_of(Workspace(file, settings.warehouse, session, tell=tell))
 
@@ -227,7 +227,7 @@ def test(spec: Named, *cases: Named, overrides: Sequence[str] = (), spark: str |
         )
     file = read_spec(Path(spec), overrides)
     read = [read_cases(file.spec, Path(path)) for path in cases]
-    with _as_guest():
+    with as_guest():
         session = open_session(choose_spark(_settings(None, spark), tables=False), _telling(file.spec.name))
         return CasesReport({one.file: tuple(judge(file, one, session)) for one in read})
 
@@ -291,7 +291,7 @@ def explain(
         TidemarkError: Nothing is committed yet, or the record is not processed yet.
     """
     file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
-    with _as_guest():
+    with as_guest():
         session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
         workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
         return answer_to(workspace, Question(seq, where, window, start, group, most))
@@ -349,7 +349,7 @@ def _instance(
 
 
 @contextmanager
-def _as_guest() -> Iterator[None]:
+def as_guest() -> Iterator[None]:
     """Work in a process that goes on afterwards."""
     with _ONE_AT_A_TIME, listening(then_ends=False), spark_as_found():
         yield
