@@ -317,7 +317,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     )
 
 
-for module in (operating, looking, explaining, changing, advising):
+for module in (operating, looking, explaining, advising, changing):
     for command in module.COMMANDS:
         main.add_command(command)
 

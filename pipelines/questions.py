@@ -12,7 +12,7 @@ from tidemark.assets.preview import Stretch
 from tidemark.assets.questions.advice import Advice, advice_of
 from tidemark.assets.questions.simulation import Setting, Simulation, simulation_of
 from tidemark.pipelines.command_line import SPECS
-from tidemark.pipelines.library import _as_guest
+from tidemark.pipelines.library import as_guest
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.settings import Settings, from_environment
 from tidemark.resources.spark.choice import choose_spark, open_session
@@ -42,7 +42,7 @@ def advise(
     """
     file = read_spec(Path(spec), overrides)
     settings = from_environment(SPECS, warehouse=warehouse, spark=spark)
-    with _as_guest():
+    with as_guest():
         return advice_of(asked_of(file, settings))
 
 
@@ -82,7 +82,7 @@ def simulate(
         raise SpecError("`settings` is empty, or one of them is", expected="at least one key and value in each")
     file, each, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
     known = from_environment(SPECS, warehouse=warehouse, spark=spark)
-    with _as_guest():
+    with as_guest():
         return simulation_of(asked_of(file, known), each, stretch)
 
 
