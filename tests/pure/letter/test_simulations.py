@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -101,7 +102,8 @@ def test_wrong_words_are_refused_before_anything_is_read(words: list[str], said:
 
 def test_a_program_gives_a_list_of_settings_and_instants(tmp_path: Path) -> None:
     made = processed(tmp_path)
-    for wrong in ("time.unit=second", ["time.unit=second"], [], [[]]):
+    all_wrong: tuple[Any, ...] = ("time.unit=second", ["time.unit=second"], [], [[]])
+    for wrong in all_wrong:
         with pytest.raises(SpecError, match="`settings` is "):
             tm.simulate(made.folder / "shop.yaml", wrong)
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
