@@ -27,6 +27,7 @@ DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they 
 WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
+ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
 REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import and_
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
 
+from tidemark.assets.admissions import REPLAYED_AT, with_instants
+from tidemark.assets.differences import OF_REVISION, is_alike
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
@@ -23,7 +24,6 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import with_end
 from tidemark.timeops.events.event_time import timeline
-from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.grid import open_to
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
@@ -31,11 +31,7 @@ from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.results import last_revisions, passing
 
-_NEARLY = 1e-12
-"""Sums of floating point numbers may differ by so much of their size: they are added in any order."""
 _MOST_SHOWN = 10
-_OF_REVISION = ("_revision", "_is_final", c.WATERMARK)
-"""Columns that say how a result came about; readers of results do not compute with them."""
 _IS_OPEN = "__tm_is_open"
 
 
@@ -98,7 +94,8 @@ def preview(workspace: Workspace, scope: Scope) -> Preview:
     for outcome in replay_all(workspace):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
-        reasons.update(_by_reason(outcome.dead_letters(payload.names), None if scope.of_all else results))
+        letters = with_instants(workspace, outcome.dead_letters(payload.names))
+        reasons.update(_by_reason(letters, None if scope.of_all else results))
     compared = [_compared(workspace, window, results[window.name], outcome) for window in windows]
     former = [renamed(workspace).get(window.name, window.name) for window in windows]
     before = _by_reason(workspace.read_base(tables.DEAD_LETTERS), None if scope.of_all else former)
@@ -109,7 +106,8 @@ def preview(workspace: Workspace, scope: Scope) -> Preview:
 
 
 def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, int]:
-    """Count dead letters by reason: all of them, or those of some windows."""
+    """Count dead letters by reason, without the ones that were let in: all of them, or the ones of some windows."""
+    letters = letters.where(F.col(REPLAYED_AT).isNull())
     of_these = letters if windows is None else letters.where(F.col("window_name").isin(*windows))
     return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
 
@@ -128,9 +126,9 @@ def _compared(workspace: Workspace, window: WindowSpec, pieces: Sequence[DataFra
     )
     both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
     there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
-    no_values = (*window.key_columns, *_OF_REVISION)
+    no_values = (*window.key_columns, *OF_REVISION)
     values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in no_values]
-    alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
+    alike = reduce(and_, [is_alike(before, after, name) for name in values], F.lit(True))
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
         there.alias("there"),
@@ -165,17 +163,3 @@ def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Out
     dated = with_end(rows.withColumn(c.TIMELINE, timeline(rows, over)), last.judged)
     is_open = open_to("unix_micros(window_end)", c.W_END, window)
     return dated.withColumn(_IS_OPEN, F.expr(is_open)).drop(c.TIMELINE, c.W_END)
-
-
-def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:
-    """Return a BOOLEAN, never null: a column has the same value in the present row and in the future one."""
-    if name not in before.columns or name not in after.columns:
-        return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()
-    one, other = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")
-    kinds = before.schema[name].dataType, after.schema[name].dataType
-    if all(isinstance(kind, DoubleType | FloatType) for kind in kinds):
-        largest = F.greatest(F.abs(one), F.abs(other))
-        return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= largest * F.lit(_NEARLY), F.lit(False))
-    if kinds[0] != kinds[1]:
-        return one.cast("string").eqNullSafe(other.cast("string"))
-    return F.to_json(F.struct(one.alias("v"))).eqNullSafe(F.to_json(F.struct(other.alias("v"))))

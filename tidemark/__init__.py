@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from tidemark.assets.asset_specs import asset_key
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, is_complete, run
+    from tidemark.pipelines.library import backfill, is_complete, replay, run
+    from tidemark.pipelines.replaying import Replayed
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -30,6 +31,7 @@ __all__ = [
     "InputError",
     "LakeError",
     "MachineError",
+    "Replayed",
     "RunReport",
     "Spec",
     "SpecError",
@@ -47,6 +49,7 @@ __all__ = [
     "definitions",
     "is_complete",
     "read",
+    "replay",
     "run",
     "spec",
     "status",
@@ -59,7 +62,8 @@ _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
-    "tidemark.pipelines.library": ["backfill", "is_complete", "run"],
+    "tidemark.pipelines.library": ["backfill", "is_complete", "replay", "run"],
+    "tidemark.pipelines.replaying": ["Replayed"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],

@@ -250,6 +250,7 @@ class RebuildInput(_Input):
 
 
 REFUSED = "refused."  # how the count of a reason begins
+REPLAYED = "replayed."  # the same of records that a rule refuses and an operator has let in
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
@@ -299,8 +300,8 @@ class Counts(Mapping[str, int]):
 
     @property
     def ordered(self) -> int:
-        """The rows of `ordered_events`: released in order, or kept out of order."""
-        return self.get("released", 0) + self.get("kept_out_of_order", 0)
+        """The rows of `ordered_events`: released in order, kept out of order, or let in by an operator."""
+        return sum(self.get(name, 0) for name in ("released", "kept_out_of_order", "admitted"))
 
     @property
     def taken(self) -> int:
@@ -309,8 +310,16 @@ class Counts(Mapping[str, int]):
 
     @property
     def refused(self) -> dict[str, int]:
-        """The dead letters of the stages `ingest` and `time`, by reason."""
-        found = {name.removeprefix(REFUSED): n for name, n in self.items() if name.startswith(REFUSED)}
+        """The dead letters of the stages `ingest` and `time`, by reason, without the ones that were let in since."""
+        return self._by_reason(REFUSED)
+
+    @property
+    def replayed(self) -> dict[str, int]:
+        """The dead letters of all stages whose records an operator has let in, by reason."""
+        return self._by_reason(REPLAYED)
+
+    def _by_reason(self, prefix: str) -> dict[str, int]:
+        found = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
         return {reason: n for reason, n in found.items() if n}
 
     @property

@@ -1,0 +1,128 @@
+"""Dead letters that are let in again: what changes, what stays, how long it lasts, and how it is taken back."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from dagster import DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.runs.landing import LINES, SHIFTS, assert_tables_equal_the_oracle, land, table
+from tests.runs.running import Made, asked, backfill, go, rebuild, written
+from tidemark.assets import replay as replay_module
+from tidemark.pipelines.runner import RunOptions
+
+WINDOWS = """\
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}
+  - {name: pairs, kind: tumbling, size: 2 minutes, from: minutes, group_by: [k], aggregates: {n: sum(n)}}
+  - {name: overlapping, kind: hopping, size: 30 s, hop: 10 s, where: v > 2, aggregates: {n: count(*)}}
+  - {name: quiet, kind: tumbling, size: 10 s, empty: true, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 8 s, max_duration: 1 minute, group_by: [k], aggregates: {n: count(*)}}
+  - {name: last_20_s, kind: sliding, size: 20 s, group_by: [k], aggregates: {n: count(*)}}
+  - {name: odd, kind: cumulative, size: 1 minute, step: 20 s, having: n % 2 = 1, aggregates: {n: count(*)}}
+partitions: {start: 2026-01-01}
+"""
+DROPS = (
+    f"name: shop\n{LINES}"
+    "time: {timestamp_by: at, out_of_orderness: 1 s, late: {tolerance: 25 s, policy: drop}}\n" + WINDOWS
+)
+
+
+def replay(made: Made, where: str, *words: str, reason: str = "the gateway was offline") -> Result:
+    return asked(made, "replay", "--where", where, "--reason", reason, *words)
+
+
+def replayed(made: Made, where: str, *words: str) -> dict[str, Any]:
+    done = replay(made, where, "--json", *words)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.output.splitlines()[-1])
+    return found
+
+
+def rows_of(made: Made, name: str) -> dict[tuple[Any, ...], dict[str, Any]]:
+    rows = table(made[1].warehouse, made[0].spec, f"windows/{name}")
+    return {(row["window_start"], row["window_end"], row.get("k")): row for row in rows}
+
+
+@pytest.mark.long
+def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay_module, "MOST_RECORDS", 70)  # a rebuild judges the log in several pieces
+    made = written(tmp_path, "shop", DROPS)
+    warehouse, spec = made[1].warehouse, made[0].spec
+    where = "reason IN ('out_of_order', 'late_arrival') AND _arrival_seq < 120"
+    with DagsterInstance.ephemeral() as instance:
+        land(tmp_path / "in", 150, seed=3, prefix="a")
+        go(made, instance, RunOptions(max_events_per_batch=40))
+        letters = [row for row in table(warehouse, spec, "dead_letters") if row["stage"] == "time"]
+        before = {window.name: rows_of(made, window.name) for window in spec.windows}
+        looked = replayed(made, where, "--dry-run")
+        assert {window.name: rows_of(made, window.name) for window in spec.windows} == before, "nothing is written"
+        done = replayed(made, where)
+        assert {**looked, "dry_run": False, "batch": done["batch"], "committed_at": done["committed_at"]} == done
+        chosen = {row["_arrival_seq"] for row in letters if row["reason"] in done["letters"]}
+        assert sum(done["letters"].values()) == done["records"] == len([seq for seq in chosen if seq < 120]) > 10
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        for window in done["windows"]:
+            name, after = window["window"], rows_of(made, window["window"])
+            changed = {key for key, row in after.items() if before[name].get(key) != row}
+            assert len(changed) == window["changed"] + window["new"], name
+            assert changed, name
+            assert {after[key]["_batch_id"] for key in changed} == {done["batch"]}
+            assert all(after[key]["_revision"] == (1 if key in before[name] else 0) for key in changed), name
+        at = {row["replayed_at"] for row in table(warehouse, spec, "dead_letters")} - {None}
+        assert len(at) == 1
+        again = replay(made, where)
+        assert (again.exit_code, "nothing to do" in again.output) == (0, True), again.output
+        status = asked(made, "status")
+        assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
+        land(tmp_path / "in", 60, seed=4, prefix="b", start=max(row["_arrival_time"] for row in letters))
+        go(made, instance, RunOptions(max_events_per_batch=25))
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        live = {window.name: values_of(made, window.name) for window in spec.windows}
+        assert backfill(*made, "--from", "2026-01-01", "--to", "2026-01-02").exit_code == 0
+        assert {window.name: values_of(made, window.name) for window in spec.windows} == live
+        assert rebuild(made).exit_code == 0, "it lasts"
+        assert_tables_equal_the_oracle(warehouse, spec)
+        assert {window.name: values_of(made, window.name) for window in spec.windows} == live
+        undone = replayed(made, where, "--undo")
+        assert undone["records"] == done["records"]
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        land(tmp_path / "in", 30, seed=5, prefix="c", start=max(row["_arrival_time"] for row in letters))
+        go(made, instance)
+    assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+    kinds = [row["kind"] for row in table(warehouse, spec, "log_control")]
+    assert kinds.count("admit") == 2, "of the decision, and of the rebuild after it"
+    assert not any(row["replayed_at"] for row in table(warehouse, spec, "dead_letters"))
+
+
+def values_of(made: Made, name: str) -> dict[tuple[Any, ...], Any]:
+    return {key: (row["n"], row["_is_final"]) for key, row in rows_of(made, name).items()}
+
+
+@pytest.mark.long
+def test_letters_of_closed_windows_come_into_all_windows_of_their_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = written(tmp_path, "shifts", SHIFTS)
+    warehouse, spec = made[1].warehouse, made[0].spec
+    with DagsterInstance.ephemeral() as instance:
+        land(tmp_path / "in", 160, seed=7, prefix="a")
+        go(made, instance, RunOptions(max_events_per_batch=50))
+        where = "reason = 'window_closed' AND window_name = 'visits'"
+        done = replayed(made, where)
+        assert done["records"] > 3
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        land(tmp_path / "in", 60, seed=8, prefix="b", start=table(warehouse, spec, "raw_events")[-1]["_arrival_time"])
+        go(made, instance, RunOptions(max_events_per_batch=25))
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        status = asked(made, "status")
+        assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
+        assert rebuild(made).exit_code == 0
+        assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+        assert replayed(made, where, "--undo")["records"] == done["records"]
+    assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
