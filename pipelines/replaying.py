@@ -153,7 +153,7 @@ def replay_letters(
     if not plan.rebuild.scope:
         return found
     if dry_run:
-        return _with(found, differences(workspace, plan))
+        return _with(found, differences(workspace, plan.rebuild))
     before = {table: workspace.base_of(table) for table in workspace.window_tables.values()}
     done = rebuild_pipeline(file, settings, asked, instance=instance(), tell=tell)
     if done is None:  # another one has done it meanwhile

@@ -30,6 +30,8 @@ from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_to_
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import ordered_columns, payload_of
+from tidemark.assets.spec_changes import renamed
+from tidemark.assets.windows import counts_by_day
 from tidemark.assets.work import work_of_rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -41,7 +43,7 @@ from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.narrow import to_join
+from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
@@ -162,6 +164,12 @@ def plan_replay(workspace: Workspace, reason: str, where: str, *, undo: bool = F
 
 
 def _refuse_another_past(workspace: Workspace) -> None:
+    if new := {**renamed(workspace), **renamed(workspace, "sources")}:
+        raise SpecError(
+            f"The spec of {workspace.spec.name} calls {', '.join(new.values())} otherwise now",
+            expected="names that the tables have",
+            remedy="let a run take the new names first: `tidemark run SPEC`",
+        )
     asked = plan_to_spec(workspace)
     if asked.scope:
         raise SpecError(
@@ -234,17 +242,18 @@ def differences_since(workspace: Workspace, before: Mapping[str, int]) -> tuple[
     return tuple(found)
 
 
-def differences(workspace: Workspace, plan: ReplayPlan) -> tuple[Difference, ...]:
-    """Return what a decision would change in the tables of windows; nothing is written.
+def differences(workspace: Workspace, plan: RebuildPlan) -> tuple[Difference, ...]:
+    """Return what a decision on records would change in the tables of windows; nothing is written.
 
-    The log is judged in memory with the decision, and what comes of it is compared with the tables.
+    The log is judged in memory with the decision: records that are let in or refused again, taken out of the log or
+    back into it, or corrected. What comes of it is compared with the tables.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    if not plan.rebuild.items:
+    if not plan.items:
         return ()
-    decided = replace(workspace, decided=plan.rebuild.items)
+    decided = replace(workspace, decided=plan.items)
     results: dict[str, list[DataFrame]] = {window.name: [] for window in workspace.spec.windows}
     for outcome in replay_all(decided):
         for window in workspace.spec.windows:
@@ -263,18 +272,15 @@ def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, aft
         F.count_if(F.col(OLD).isNull()).alias("new"),
         F.count_if(F.col(NEW).isNull()).alias("gone"),
     ).collect()[0]
-    zone = workspace.spec.partitions.time_zone
-    day = F.date_format(F.convert_timezone(F.lit("UTC"), F.lit(zone), F.col("window_start")), "yyyy-MM-dd")
-    days = changed.select(day.alias("day")).distinct().orderBy("day").collect()
+    starts = changed.select(c.to_us("window_start").alias("us")).distinct().toArrow()["us"]
+    days = sorted(counts_by_day(integers(starts), workspace.spec.partitions.time_zone))
     keys = [*window.key_columns]
     shown = changed.orderBy(*map(quoted, keys[:2])).limit(MOST_SHOWN).toArrow()
     rows = []
     for row in python_rows(shown, maps="lossy"):
         key = {name: row[name] for name in keys}
         rows.append(Changed(key, *(_values(row[side], keys) for side in (OLD, NEW))))
-    return Difference(
-        window.name, sums["changed"], sums["new"], sums["gone"], tuple(row["day"] for row in days), tuple(rows)
-    )
+    return Difference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
 
 
 def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any] | None:

@@ -66,7 +66,7 @@ def write_shared(shadow: Shadow, plan: Plan) -> None:
 
 
 def write_letters(shadow: Shadow, plan: Plan) -> None:
-    """Write the dead letters of the windows in the place of the ones that were there."""
+    """Write the dead letters of the windows, and delete the earlier ones of these windows."""
     workspace, names = shadow.workspace, [window.name for window in shadow.chosen]
     of_windows: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)

@@ -6,12 +6,15 @@ from typing import Any
 
 import pytest
 from click.testing import Result
-from dagster import DagsterInstance
+from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
+import tidemark as tm
 from tests.runs.landing import LINES, SHIFTS, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, backfill, go, rebuild, written
+from tests.runs.running import changed as changed_spec
 from tidemark.assets import replay as replay_module
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
 
 WINDOWS = """\
@@ -126,3 +129,41 @@ def test_letters_of_closed_windows_come_into_all_windows_of_their_records(
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
         assert replayed(made, where, "--undo")["records"] == done["records"]
     assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
+
+
+@pytest.mark.long
+def test_the_job_in_dagster_and_the_library_let_letters_in_and_say_what_they_cannot(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    made = written(tmp_path, "shop", DROPS[: DROPS.index("  - {name: pairs")] + "partitions: {start: 2026-01-01}\n")
+    warehouse, spec, path = made[1].warehouse, made[0].spec, made[0].path
+    land(tmp_path / "in", 120, seed=3, prefix="a")
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        for where, said in (
+            ("reason = 'nothing'", "No dead letter of shop meets the condition"),
+            ("reson = 'early'", "No field named reson"),
+            ("reason = 'bad_timestamp'", "have no time or cannot be computed"),
+        ):
+            refused = replay(made, where)
+            assert (refused.exit_code, said in refused.output) == (2, True), refused.output
+        found = tm.replay(
+            path, "reason = 'out_of_order'", "late", dry_run=True, warehouse=str(warehouse), instance=instance
+        )
+        assert "Nothing was written" in str(found)
+        assert (found.batch, found.to_dict()["records"]) == (None, found.records)
+        job = build_definitions(made[1], [made[0]]).resolve_job_def("shop_replay")
+        config = {"where": "reason = 'out_of_order'", "reason": "late"}
+        done = job.execute_in_process(run_config={"ops": {"shop__replay": {"config": config}}}, instance=instance)
+        assert done.success
+        [output] = [event for event in done.all_events if event.is_successful_output]
+        metadata = output.step_output_data.metadata
+        assert metadata["records let in or refused again"].value == found.records
+        days = instance.get_materialized_partitions(AssetKey(["shop", "windows", "minutes"]))
+        assert {day for window in found.windows for day in window.days} <= days
+        again = tm.replay(path, "reason = 'out_of_order'", "late", warehouse=str(warehouse), instance=instance)
+        assert (again.records, again.already) == (0, found.records)
+        changed = changed_spec(made, "size: 1 minute", "size: 2 minutes")
+        refused = replay(changed, "reason = 'late_arrival'")
+        assert (refused.exit_code, "asks for the past of minutes" in refused.output) == (2, True), refused.output
+    assert len([row for row in table(warehouse, spec, "dead_letters") if row["replayed_at"]]) == found.records
