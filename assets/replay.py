@@ -138,7 +138,7 @@ def replay(
                     records,
                     _place_of(workspace, segment, before),
                     execution(segment),
-                    let_in.between(segment.first_seq, segment.end_seq),
+                    events_let_in(workspace, let_in.between(segment.first_seq, segment.end_seq)),
                 ),
                 replace(rules, waits=waiting),
             )

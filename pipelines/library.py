@@ -18,7 +18,7 @@ from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.rebuilding import ReplaySettings, chosen_windows
-from tidemark.pipelines.replaying import Replayed, replay_letters
+from tidemark.pipelines.replaying import Replayed, corrected_lines, replay_letters
 from tidemark.pipelines.runner import (
     BackfillReport,
     RunOptions,
@@ -139,6 +139,7 @@ def replay(
     where: str,
     reason: str,
     *,
+    fixes: Named | None = None,
     undo: bool = False,
     dry_run: bool = False,
     warehouse: Named | None = None,
@@ -155,6 +156,7 @@ def replay(
         spec: The path of a spec file.
         where: The dead letters that meet a condition in SQL over `dead_letters`.
         reason: Why; kept in `log_control` and `batches`.
+        fixes: A file of records as they should have been: JSON objects, one a line, each with `_arrival_seq`.
         undo: Refuse again what was let in.
         dry_run: Only return what would be different.
         warehouse: As of `run`.
@@ -174,7 +176,9 @@ def replay(
             raise SpecError(f"`{name}` is empty", expected="a condition in SQL" if name == "where" else "a sentence")
     file = read_spec(Path(spec), overrides)
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
-    asked, shown = ReplaySettings(where=where, undo=undo, reason=reason), as_shown(file, settings.dagster_home)
+    corrected = [] if fixes is None else corrected_lines(Path(fixes))
+    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason)
+    shown = as_shown(file, settings.dagster_home)
     with _as_guest(), ExitStack() as stack:
         return replay_letters(
             shown,

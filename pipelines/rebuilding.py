@@ -4,16 +4,18 @@ Here: the jobs, and the Spark that they need. Not here: the rebuild itself and w
 (assets/rebuild/), running a job for a person who waits (runner.py), the command's words (commands/operating.py).
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
 from tidemark.assets.rebuild.rejudging import plan_rejudging
-from tidemark.assets.rebuild.replaying import decides_on_letters, plan_replay
+from tidemark.assets.rebuild.replaying import ReplayPlan, decides_on_letters, plan_replay
 from tidemark.assets.rebuild.report import Telling
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
@@ -121,6 +123,9 @@ class ReplaySettings(dg.Config):
 
     where: str = Field(description="The dead letters that meet a condition, as of `tidemark show SPEC dead_letters`.")
     undo: bool = Field(default=False, description="Refuse again what was let in.")
+    corrected: list[str] = Field(
+        default=[], description="Records as they should have been: JSON objects with `_arrival_seq` and the payload."
+    )
     reason: str = Field(description="Why; kept in `log_control` and `batches`.")
 
     def plan(self, workspace: Workspace) -> RebuildPlan:
@@ -136,7 +141,34 @@ class ReplaySettings(dg.Config):
                 expected="a condition over `dead_letters`, and why",
                 remedy='write `{where: "reason = \'out_of_order\'", reason: "the gateway was offline"}`',
             )
-        return plan_replay(workspace, self.reason.strip(), self.where, undo=self.undo).rebuild
+        return self.replay_plan(workspace).rebuild
+
+    def replay_plan(self, workspace: Workspace) -> ReplayPlan:
+        """Return the same, with what is known of the letters.
+
+        Raises:
+            SpecError: A corrected record is not a JSON object, or records are corrected that are refused again.
+            TidemarkError: See `plan_replay`.
+        """
+        if self.undo and self.corrected:
+            raise SpecError(
+                "Records are corrected and refused again at once", expected="one of both", remedy="leave one out"
+            )
+        fixes = [_object(line, number) for number, line in enumerate(self.corrected, start=1)]
+        return plan_replay(workspace, self.reason.strip(), self.where, undo=self.undo, fixes=fixes)
+
+
+def _object(line: str, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise SpecError(
+            f"Corrected record {number} is {line[:80]!r}",
+            expected='a JSON object on one line, such as {"_arrival_seq": 12, "at": "2026-01-01T00:00:00Z"}',
+        )
+    return found
 
 
 def rebuild_jobs(

@@ -8,19 +8,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance
 
-from tidemark.assets.rebuild.replaying import Changed, Difference, differences, differences_since, plan_replay
+from tidemark.assets.rebuild.replaying import Changed, Difference, differences, differences_since
 from tidemark.pipelines.rebuilding import ReplaySettings
 from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.pipelines.terminal import in_a_line, plain, plural
 from tidemark.resources.settings import Settings
 from tidemark.resources.spark.choice import choose_spark, open_session
 from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.errors import SpecError
 
 _MOST_TOLD = 10  # results of a window in words
+_MOST_DAYS = 5
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,8 @@ def _window_in_words(window: Difference, *, dry_run: bool) -> Iterator[str]:
     if not said:
         yield f"  windows/{window.window}: no result {'would differ' if dry_run else 'differs'}"
         return
-    yield f"  windows/{window.window}: {plural(sum(counts.values()), 'result')}, {said}"
+    days = ", ".join(window.days[:_MOST_DAYS]) + (" …" if len(window.days) > _MOST_DAYS else "")
+    yield f"  windows/{window.window}: {plural(sum(counts.values()), 'result')}, {said}; of {days}"
     for row in window.rows[:_MOST_TOLD]:
         yield f"    {_in_words(row)}"
     left = sum(counts.values()) - len(window.rows[:_MOST_TOLD])
@@ -122,6 +126,19 @@ def _in_words(row: Changed) -> str:
 
 def _shown(values: Mapping[str, Any] | None, name: str) -> str:
     return "no row" if values is None else in_a_line(values.get(name))
+
+
+def corrected_lines(path: Path) -> list[str]:
+    """Return the lines of a file of corrected records, without empty ones.
+
+    Raises:
+        SpecError: It cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SpecError(f"{path}: {error}", expected="a file of JSON objects, one a line, in UTF-8") from error
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def replay_letters(
@@ -148,7 +165,7 @@ def replay_letters(
     """
     session = partial(open_session, choose_spark(settings, file.inputs), tell)
     workspace = Workspace(file, settings.warehouse, session, tell=tell)
-    plan = plan_replay(workspace, asked.reason, asked.where, undo=asked.undo)
+    plan = asked.replay_plan(workspace)
     found = Replayed(file.spec.name, asked.undo, dry_run, plan.letters, len(plan.records), plan.already)
     if not plan.rebuild.scope:
         return found

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED_BY, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, SOURCE_PLACE, WHY
-from tidemark.timeops.reasons import OF_WINDOWS, REASONS, UNTIMED, Reason
+from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.kinds import kind_of
@@ -32,7 +32,6 @@ PART = 1_000_000
 """Records whose instants are held at once."""
 
 _OUT_OF_ORDER = 1 + REASONS.index(Reason.OUT_OF_ORDER)
-_WITHOUT_TIME = [1 + REASONS.index(reason) for reason in UNTIMED]
 _PLACES = ("in_windows", "in_gap", "filtered", *OF_WINDOWS, "missed_some")
 
 
@@ -52,7 +51,7 @@ class Outcomes:
         moved: Which of MOVED did so to an accepted event, bit by bit.
         source: The place of its source in `sources`; their number for another source.
         sources: The names of the sources of the spec.
-        admitted: Whether an operator has let the record in, whatever a rule says of it; it has a time.
+        admitted: Whether an operator has let the record in, whatever a rule says of it.
     """
 
     items: Items
@@ -87,7 +86,7 @@ class Outcomes:
             moved=codes[MOVED_BY],
             source=codes[SOURCE_PLACE],
             sources=tuple(source.name for source in judged.rules.sources),
-            admitted=np.isin(items.seq, judged.admitted_seqs) & ~np.isin(codes[WHY], _WITHOUT_TIME),
+            admitted=np.isin(items.seq, judged.admitted_seqs),
         )
 
     def __len__(self) -> int:

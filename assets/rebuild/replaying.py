@@ -44,6 +44,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.narrow import integers, to_join
+from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
@@ -54,6 +55,8 @@ MOST = 1_000_000
 """Records that one decision may name."""
 MOST_SHOWN = 1_000
 """Results of a window that a difference shows."""
+MOST_FIXES = 1_000
+"""Records that one decision may correct: their values are in `log_control`."""
 _FEW_STARTS = 500  # of windows, that a condition may name
 _OPEN_END = 2**62  # the place of a control item until the switch assigns one: input may come until then
 _NO_TIME = {*UNTIMED}
@@ -114,7 +117,14 @@ class ReplayPlan:
     undo: bool
 
 
-def plan_replay(workspace: Workspace, reason: str, where: str, *, undo: bool = False) -> ReplayPlan:
+def plan_replay(
+    workspace: Workspace,
+    reason: str,
+    where: str,
+    *,
+    undo: bool = False,
+    fixes: Sequence[Mapping[str, Any]] = (),
+) -> ReplayPlan:
     """Plan to let records in that are dead letters, or to refuse them again.
 
     Args:
@@ -122,6 +132,7 @@ def plan_replay(workspace: Workspace, reason: str, where: str, *, undo: bool = F
         reason: Why.
         where: A condition in SQL over `dead_letters`.
         undo: Refuse again what was let in.
+        fixes: Records as they should have been: `_arrival_seq`, and the values of the payload by column.
 
     Raises:
         SpecError: No dead letter meets the condition, one of them cannot be let in, or the past is not as the spec
@@ -140,8 +151,10 @@ def plan_replay(workspace: Workspace, reason: str, where: str, *, undo: bool = F
         )
     is_in = pc.is_valid(letters[REPLAYED_AT])
     open_ones = letters.filter(is_in if undo else pc.invert(is_in))
+    by_hand = _fixes(workspace, fixes, open_ones, where)
     if not undo:
-        _refuse_unfit(workspace, open_ones)
+        fixed = pa.array([*by_hand], pa.int64())
+        _refuse_unfit(workspace, open_ones.filter(pc.invert(pc.is_in(open_ones[c.SEQ], fixed))))
     records = np.unique(open_ones[c.SEQ].to_numpy())
     if len(records) > MOST:
         raise SpecError(f"{len(records):,} records are too many for one decision", expected=f"at most {MOST:,}")
@@ -150,8 +163,11 @@ def plan_replay(workspace: Workspace, reason: str, where: str, *, undo: bool = F
         _OPEN_END,
         REFUSE if undo else ADMIT,
         reason,
-        argument=json.dumps({"records": ranges_of(records)}, separators=(",", ":")),
+        argument=json.dumps(
+            {"records": ranges_of(records), **({"with": by_hand} if by_hand else {})}, separators=(",", ":")
+        ),
     )
+    _refuse_wrong_fixes(workspace, item, by_hand)
     plan = RebuildPlan(
         scope,
         _tables_of(workspace) if scope else (),
@@ -185,6 +201,51 @@ def _letters_where(workspace: Workspace, where: str) -> pa.Table:
     return rows_where(workspace.lake, tables.DEAD_LETTERS, version, where, columns)
 
 
+def _fixes(
+    workspace: Workspace, fixes: Sequence[Mapping[str, Any]], letters: pa.Table, where: str
+) -> dict[int, dict[str, Any]]:
+    """Return the values of corrected records by their number; refuse what does not name a letter that matches."""
+    if len(fixes) > MOST_FIXES:
+        raise SpecError(
+            f"{len(fixes):,} corrected records are too many for one decision",
+            expected=f"at most {MOST_FIXES:,}",
+            remedy="land them again, corrected, where the source reads",
+        )
+    found = dict[int, dict[str, Any]]()
+    names, seqs = payload_of(workspace).names, {*letters[c.SEQ].to_pylist()}
+    for fix in fixes:
+        seq, values = fix.get(c.SEQ), {name: value for name, value in fix.items() if name != c.SEQ}
+        if not isinstance(seq, int) or isinstance(seq, bool) or seq in found:
+            what = "twice" if seq in found else f"with the `{c.SEQ}` {seq!r}"
+            raise SpecError(f"A corrected record is there {what}", expected=f"each with an `{c.SEQ}` of its own")
+        if seq not in seqs:
+            raise SpecError(
+                f"The corrected record {seq} is not among the dead letters that meet the condition {where!r}",
+                expected="a dead letter that matches and was not let in yet",
+            )
+        if unknown := [name for name in values if name not in names]:
+            near = did_you_mean(unknown[0], names)
+            raise SpecError(
+                f"The corrected record {seq} has `{unknown[0]}`", expected=f"some of {', '.join(names)}", remedy=near
+            )
+        found[seq] = values
+    return found
+
+
+def _refuse_wrong_fixes(workspace: Workspace, item: Mapping[str, Any], fixes: Mapping[int, Any]) -> None:
+    """Refuse corrected records whose values do not fit the schema, or that have no time."""
+    if not fixes:
+        return
+    seqs = np.sort(np.array([*fixes], np.int64))
+    events = events_let_in(replace(workspace, decided=(item,)), seqs)
+    have_time = set() if events is None else {row[c.SEQ] for row in events.select(c.SEQ).collect()}
+    if wrong := [seq for seq in seqs.tolist() if seq not in have_time]:
+        raise SpecError(
+            f"The corrected record {wrong[0]} does not fit the schema, or has no time: {json.dumps(fixes[wrong[0]])}",
+            expected="values of the types of `schema`, with what `timestamp_by` asks for",
+        )
+
+
 def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
     """Refuse to let in what has no time, and what a flush or a failing aggregate keeps out."""
     reasons = Counter(letters["reason"].to_pylist())
@@ -196,7 +257,7 @@ def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
             f"Among the dead letters that match are records that have no time or cannot be computed: {said}",
             expected="letters that a rule of time or a closed window has refused: early, late_arrival, out_of_order, "
             "duplicate, window_closed",
-            remedy=f"leave them out: `AND reason NOT IN ({names})`",
+            remedy=f"leave them out: `AND reason NOT IN ({names})`; or correct them: `--with FILE`",
         )
     by_flush = pc.ends_with(pc.fill_null(letters["detail"], ""), FLUSH_HAD_CLOSED)
     closed = letters.filter(pc.and_(pc.equal(letters["reason"], str(Reason.WINDOW_CLOSED)), by_flush))

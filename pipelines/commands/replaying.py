@@ -32,6 +32,13 @@ if TYPE_CHECKING:
 @click.option(
     "--where", metavar="SQL", required=True, help="The dead letters that meet a condition, as in `tidemark show`."
 )
+@click.option(
+    "--with",
+    "fixes",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Records as they should have been: JSON objects, one a line, with `_arrival_seq`.",
+)
 @click.option("--reason", metavar="TEXT", required=True, help="Why; recorded in `log_control` and `batches`.")
 @click.option("--dry-run", is_flag=True, help="Only show which results would differ.")
 @click.option("--undo", is_flag=True, help="Refuse again what was let in.")
@@ -44,6 +51,7 @@ def replay(
     *,
     spec: Path,
     where: str,
+    fixes: Path | None,
     reason: str,
     dry_run: bool,
     undo: bool,
@@ -63,12 +71,13 @@ def replay(
     why = sentence(reason, "--reason")
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.rebuilding import ReplaySettings
-    from tidemark.pipelines.replaying import replay_letters
+    from tidemark.pipelines.replaying import corrected_lines, replay_letters
     from tidemark.pipelines.terminal import telling
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
-    asked = ReplaySettings(where=where, undo=undo, reason=why)
+    corrected = [] if fixes is None else corrected_lines(fixes)
+    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=why)
     with ExitStack() as stack, telling(name) as tell:
         done = replay_letters(
             file,

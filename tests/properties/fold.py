@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests import oracle
-from tests.properties.logs import Log, items, judged_by_oracle, places_of, segment
+from tests.properties.logs import Event, Log, items, judged_by_oracle, places_of, segment
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
@@ -68,11 +68,19 @@ def run(
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
 
+    def of_part(part: int | None) -> list[Event]:
+        return [event for log in logs for event in segment(log, part)]
+
+    start, events = State(), None
+    if len(let_in):
+        chosen = items(spark, logs).where(F.col("_arrival_seq").isin(let_in.tolist()))
+        events = computed(admitted_events(chosen, rules))
+        start = start.with_events(events, windows)
+
     def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
-        of_part = {event.seq for log in logs for event in segment(log, part)}
-        own = let_in[[seq in of_part for seq in let_in.tolist()]]
+        own = None if events is None else events.where(F.col("_arrival_seq").isin(*[e.seq for e in of_part(part)]))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
         places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
@@ -81,10 +89,6 @@ def run(
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    start = State()
-    if len(let_in):
-        chosen = items(spark, logs).where(F.col("_arrival_seq").isin(let_in.tolist()))
-        start = start.with_events(computed(admitted_events(chosen, rules)), windows)
     for outcome in replay(map(step, parts), start, carry):
         _gather(outcome, out)
     state = carry(outcome)

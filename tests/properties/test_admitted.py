@@ -21,7 +21,7 @@ from tests.seeds import Dice
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 
-CASES = 120
+CASES = 80
 LETTERS = ("early", "late_arrival", "out_of_order", "duplicate", "window_closed")
 
 
@@ -117,7 +117,8 @@ def test_all_letters_out_of_order_let_in_give_what_a_run_gives_that_waits_for_ev
     patient = run(spark, logs, keeps, waiting, flush=True)
     for each in refusing:
         assert finals(replayed, each) == finals(patient, each), each.name
-    assert finals(run(spark, logs, drops, refusing, flush=True), refusing[0]) != finals(patient, refusing[0])
+    refused = run(spark, logs, drops, refusing[:1], flush=True)
+    assert finals(refused, refusing[0]) != finals(patient, refusing[0])
 
 
 def finals(out: Gathered, each: WindowSpec) -> dict[str, list[tuple[Any, ...]]]:

@@ -82,13 +82,13 @@ class Segment:
         items: Its records: any cut of the arrival log, from one record to all of it.
         place: Where it is in its log, or in each of several logs, and what ends it.
         execution: How it is computed; by default nothing is kept.
-        admitted: The numbers of the records in it that an operator has let in, in order.
+        admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
     """
 
     items: DataFrame
     place: LogPlace | LogPlaces
     execution: Execution = field(default_factory=Execution)
-    admitted: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    admitted: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,8 @@ def time_adjustment(
         InputError: A timeline has too many splits.
     """
     items, place, execution = segment.items, segment.place, segment.execution
-    admitted = segment.admitted if len(segment.admitted) else None
+    let_in = segment.admitted
+    admitted = None if let_in is None else fetched(let_in.select(c.SEQ), None)[c.SEQ].to_numpy()
 
     def judged_alone(records: DataFrame) -> DataFrame:
         timed = extract(records, rules)
@@ -241,8 +242,8 @@ def time_adjustment(
         ends=_ends(state, after) if isinstance(place, LogPlace) and not rules.time.over else None,
         told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
-        admitted=None if admitted is None else admitted_events(_only(items, admitted), rules),
-        admitted_seqs=segment.admitted,
+        admitted=let_in,
+        admitted_seqs=np.zeros(0, np.int64) if admitted is None else admitted,
         by_rules=None if admitted is None else by_rules,
     )
 

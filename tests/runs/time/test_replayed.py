@@ -14,8 +14,10 @@ from tests.runs.landing import LINES, SHIFTS, assert_tables_equal_the_oracle, la
 from tests.runs.running import Made, asked, backfill, go, rebuild, written
 from tests.runs.running import changed as changed_spec
 from tidemark.assets import replay as replay_module
+from tidemark.assets.recount.windows import wrong_results
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
+from tidemark.resources.workspace import Workspace
 
 WINDOWS = """\
 windows:
@@ -50,6 +52,22 @@ def rows_of(made: Made, name: str) -> dict[tuple[Any, ...], dict[str, Any]]:
     return {(row["window_start"], row["window_end"], row.get("k")): row for row in rows}
 
 
+def assert_only_these_rows_changed(
+    made: Made, before: dict[str, dict[tuple[Any, ...], dict[str, Any]]], done: dict[str, Any]
+) -> None:
+    """Compare the tables of windows with the ones before: what is told is exactly what differs."""
+    for window in done["windows"]:
+        name, after = window["window"], rows_of(made, window["window"])
+        changed = {key for key, row in after.items() if before[name].get(key) != row}
+        assert len(changed) == window["changed"] + window["new"], name
+        assert changed, name
+        gone = before[name].keys() - after.keys()
+        assert len(gone) == window["gone"], name
+        assert {key[0].date().isoformat() for key in changed | gone} == {*window["days"]}, "exactly these days"
+        assert {after[key]["_batch_id"] for key in changed} == {done["batch"]}
+        assert all(after[key]["_revision"] == (1 if key in before[name] else 0) for key in changed), name
+
+
 @pytest.mark.long
 def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -70,13 +88,9 @@ def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
         chosen = {row["_arrival_seq"] for row in letters if row["reason"] in done["letters"]}
         assert sum(done["letters"].values()) == done["records"] == len([seq for seq in chosen if seq < 120]) > 10
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
-        for window in done["windows"]:
-            name, after = window["window"], rows_of(made, window["window"])
-            changed = {key for key, row in after.items() if before[name].get(key) != row}
-            assert len(changed) == window["changed"] + window["new"], name
-            assert changed, name
-            assert {after[key]["_batch_id"] for key in changed} == {done["batch"]}
-            assert all(after[key]["_revision"] == (1 if key in before[name] else 0) for key in changed), name
+        assert_only_these_rows_changed(made, before, done)
+        workspace = Workspace(made[0], warehouse, lambda: spark)
+        assert [wrong for window in spec.windows for wrong in wrong_results(workspace, window)] == []
         at = {row["replayed_at"] for row in table(warehouse, spec, "dead_letters")} - {None}
         assert len(at) == 1
         again = replay(made, where)
@@ -116,7 +130,7 @@ def test_letters_of_closed_windows_come_into_all_windows_of_their_records(
     with DagsterInstance.ephemeral() as instance:
         land(tmp_path / "in", 160, seed=7, prefix="a")
         go(made, instance, RunOptions(max_events_per_batch=50))
-        where = "reason = 'window_closed' AND window_name = 'visits'"
+        where = "reason = 'window_closed'"
         done = replayed(made, where)
         assert done["records"] > 3
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
@@ -163,7 +177,43 @@ def test_the_job_in_dagster_and_the_library_let_letters_in_and_say_what_they_can
         assert {day for window in found.windows for day in window.days} <= days
         again = tm.replay(path, "reason = 'out_of_order'", "late", warehouse=str(warehouse), instance=instance)
         assert (again.records, again.already) == (0, found.records)
+        assert_a_corrected_record_comes_in(made, tmp_path / "fixes.jsonl")
         changed = changed_spec(made, "size: 1 minute", "size: 2 minutes")
         refused = replay(changed, "reason = 'late_arrival'")
         assert (refused.exit_code, "asks for the past of minutes" in refused.output) == (2, True), refused.output
-    assert len([row for row in table(warehouse, spec, "dead_letters") if row["replayed_at"]]) == found.records
+    assert len([row for row in table(warehouse, spec, "dead_letters") if row["replayed_at"]]) == found.records + 1
+
+
+def assert_a_corrected_record_comes_in(made: Made, fixes: Path) -> None:
+    """Correct the time of a record by hand: it is in its window, with its old arrival, and after a rebuild too."""
+    warehouse, spec = made[1].warehouse, made[0].spec
+    wrong = next(row for row in table(warehouse, spec, "dead_letters") if row["reason"] == "bad_timestamp")
+    seq, raw = wrong["_arrival_seq"], table(warehouse, spec, "raw_events")
+    of_place = next(row for row in raw if row["_arrival_seq"] == seq)
+    key = next(key for key in rows_of(made, "minutes") if key[2] == "a")
+    values = {"id": of_place["id"], "at": f"{key[0].isoformat()}", "k": "a", "v": 7}
+    where, before = f"_arrival_seq = {seq}", rows_of(made, "minutes")
+    for line, said in (
+        ("no JSON", "Corrected record 1 is 'no JSON'"),
+        ({**values, "_arrival_seq": seq + 1_000}, "is not among the dead letters that meet the condition"),
+        ({**values, "_arrival_seq": seq, "w": 1}, "has `w`"),
+        ({**values, "_arrival_seq": seq, "at": "tomorrow"}, "does not fit the schema, or has no time"),
+        ({**values, "_arrival_seq": seq, "v": "many"}, "does not fit the schema, or has no time"),
+    ):
+        fixes.write_text(line if isinstance(line, str) else json.dumps(line) + "\n")
+        refused = replay(made, where, "--with", str(fixes))
+        assert (refused.exit_code, said in refused.output) == (2, True), refused.output
+    fixes.write_text(json.dumps({**values, "_arrival_seq": seq}) + "\n")
+    done = replayed(made, where, "--with", str(fixes))
+    assert done["letters"] == {"bad_timestamp": 1}
+    after = rows_of(made, "minutes")
+    assert {each for each, row in after.items() if before.get(each) != row} == {key}
+    assert (after[key]["n"], after[key]["_revision"]) == (before[key]["n"] + 1, before[key]["_revision"] + 1)
+    [ordered] = [row for row in table(warehouse, spec, "ordered_events") if row["_arrival_seq"] == seq]
+    assert (ordered["v"], ordered["_arrival_time"]) == (7, of_place["_arrival_time"] or of_place["_clock"])
+    assert rebuild(made).exit_code == 0
+    assert {each: row["n"] for each, row in rows_of(made, "minutes").items()} == {
+        each: row["n"] for each, row in after.items()
+    }
+    status = asked(made, "status")
+    assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
