@@ -10,7 +10,7 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 import tidemark as tm
-from tests.runs.landing import LINES, SHIFTS, assert_tables_equal_the_oracle, land, table
+from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, backfill, go, rebuild, written
 from tests.runs.running import changed as changed_spec
 from tidemark.assets import replay as replay_module
@@ -23,16 +23,26 @@ WINDOWS = """\
 windows:
   - {name: minutes, kind: tumbling, size: 1 minute, group_by: [k], aggregates: {n: count(*)}}
   - {name: pairs, kind: tumbling, size: 2 minutes, from: minutes, group_by: [k], aggregates: {n: sum(n)}}
-  - {name: overlapping, kind: hopping, size: 30 s, hop: 10 s, where: v > 2, aggregates: {n: count(*)}}
   - {name: quiet, kind: tumbling, size: 10 s, empty: true, group_by: [k], aggregates: {n: count(*)}}
   - {name: visits, kind: session, gap: 8 s, max_duration: 1 minute, group_by: [k], aggregates: {n: count(*)}}
   - {name: last_20_s, kind: sliding, size: 20 s, group_by: [k], aggregates: {n: count(*)}}
-  - {name: odd, kind: cumulative, size: 1 minute, step: 20 s, having: n % 2 = 1, aggregates: {n: count(*)}}
 partitions: {start: 2026-01-01}
 """
 DROPS = (
     f"name: shop\n{LINES}"
     "time: {timestamp_by: at, out_of_orderness: 1 s, late: {tolerance: 25 s, policy: drop}}\n" + WINDOWS
+)
+
+KEEPS = (
+    f"name: shop\n{LINES}"
+    """\
+time: {timestamp_by: at, out_of_orderness: 2 s, out_of_order: keep}
+windows:
+  - {name: minutes, kind: tumbling, size: 20 s, allowed_lateness: 2 s, emit: on_time, revise_every: 10 s,
+     history: true, group_by: [k], aggregates: {n: count(*)}}
+  - {name: visits, kind: session, gap: 6 s, allowed_lateness: 1 s, group_by: [k], aggregates: {n: count(*)}}
+partitions: {start: 2026-01-01}
+"""
 )
 
 
@@ -125,17 +135,18 @@ def values_of(made: Made, name: str) -> dict[tuple[Any, ...], Any]:
 def test_letters_of_closed_windows_come_into_all_windows_of_their_records(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    made = written(tmp_path, "shifts", SHIFTS)
+    made = written(tmp_path, "shop", KEEPS)
     warehouse, spec = made[1].warehouse, made[0].spec
     with DagsterInstance.ephemeral() as instance:
         land(tmp_path / "in", 160, seed=7, prefix="a")
-        go(made, instance, RunOptions(max_events_per_batch=50))
+        go(made, instance, RunOptions(max_events_per_batch=90))
         where = "reason = 'window_closed'"
         done = replayed(made, where)
         assert done["records"] > 3
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
-        land(tmp_path / "in", 60, seed=8, prefix="b", start=table(warehouse, spec, "raw_events")[-1]["_arrival_time"])
-        go(made, instance, RunOptions(max_events_per_batch=25))
+        after = max(row["_clock"] for row in table(warehouse, spec, "raw_events") if row["_clock"])
+        land(tmp_path / "in", 40, seed=8, prefix="b", start=after)
+        go(made, instance)
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
         status = asked(made, "status")
         assert (status.exit_code, "by hand" in status.output) == (0, False), status.output
