@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.admissions import events_let_in
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import REOPEN, recorded
 from tidemark.assets.planning import segment_of
@@ -216,6 +217,12 @@ class Batch(BatchWriter):
     def was_reopened(self) -> bool:
         """Return whether the log was flushed and reopened by the end of the batch."""
         return segment_of(self.plan).reopens is not None or bool(recorded(self.workspace, REOPEN))
+
+    @cached_property
+    def let_in(self) -> DataFrame | None:
+        """The events that an operator has let in: windows have them before the log; None after its first batch."""
+        is_first = self.workspace.batches.last_commit() is None
+        return events_let_in(self.workspace) if is_first and self.workspace.spec.event_windows else None
 
     @cached_property
     def items(self) -> DataFrame:

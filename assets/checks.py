@@ -203,14 +203,16 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
     # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
-    each = dead_letters.groupBy("stage", "window_name", "reason")
+    is_out = F.col("replayed_at").isNull().alias("is_out")  # the others are accepted
+    each = dead_letters.groupBy("stage", "window_name", "reason", is_out)
     counted = each.agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent")).collect()
-    by_reason, of_windows = dict[str, int](), Counter[str]()
+    by_reason, of_windows, refused_in_all = Counter[str](), Counter[str](), 0
     for row in counted:
         if row["stage"] == Stage.WINDOW:
-            of_windows[row["window_name"]] += row["n"]
+            of_windows[row["window_name"]] += row["n"] if row["is_out"] else 0
         else:
-            by_reason[row["reason"]] = row["n"]
+            by_reason[row["reason"]] += row["n"]
+            refused_in_all += row["n"] if row["is_out"] else 0
     inconsistent = sum(row["inconsistent"] for row in counted)
     shown = (c.SEQ, "reason", "lateness_us", "detail")
     consistent = Counted(
@@ -221,7 +223,7 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [Counted(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    fresh, refused = recount_of_batch(batch, dead_letters), sum(by_reason.values())
+    fresh, refused = recount_of_batch(batch, dead_letters), refused_in_all
     in_log, records = fresh["records"], _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]

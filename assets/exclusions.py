@@ -23,7 +23,16 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.assets.log_control import CORRECTION, EXCLUDE, FUTURE_ARRIVAL, INCLUDE, TICK, recorded
+from tidemark.assets.log_control import (
+    ADMIT,
+    CORRECTION,
+    EXCLUDE,
+    FUTURE_ARRIVAL,
+    INCLUDE,
+    REFUSE,
+    TICK,
+    recorded,
+)
 from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import FIRST_CLOCK, LAST_ARRIVAL, LOG_CLOCK
@@ -41,6 +50,9 @@ Numbers = NDArray[np.int64]
 FEW_BYTES = 256_000_000
 """Records of no more bytes are read by this process for Spark."""
 
+CHANGES_LOG = (EXCLUDE, INCLUDE, CORRECTION, FUTURE_ARRIVAL)
+"""Kinds of the control items that change which records are part of the log, or how they arrived."""
+
 _NONE = np.iinfo(np.int64).min
 _FEW = 1_000  # numbers that a condition may name
 PRESENT_CLOCK = "__tm_clock"
@@ -49,7 +61,8 @@ _OF_PLACE = (c.SEQ, c.ARRIVAL, c.CLOCK)
 """The columns that a record has from the place where it is judged."""
 
 
-def _no_numbers() -> Numbers:
+def no_numbers() -> Numbers:
+    """Return none."""
     return np.zeros(0, np.int64)
 
 
@@ -67,11 +80,11 @@ class Excluded:
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
 
-    by_hand: Numbers = field(default_factory=_no_numbers)
-    corrected: Numbers = field(default_factory=_no_numbers)
-    places: Numbers = field(default_factory=_no_numbers)
-    records: Numbers = field(default_factory=_no_numbers)
-    ahead: Numbers = field(default_factory=_no_numbers)
+    by_hand: Numbers = field(default_factory=no_numbers)
+    corrected: Numbers = field(default_factory=no_numbers)
+    places: Numbers = field(default_factory=no_numbers)
+    records: Numbers = field(default_factory=no_numbers)
+    ahead: Numbers = field(default_factory=no_numbers)
     clock_until: int = 0
 
     @cached_property
@@ -123,15 +136,16 @@ class Excluded:
         return first_seq < self.clock_until or len(self.between(first_seq, end_seq)) > 0
 
 
-def items_of(workspace: Workspace) -> list[Mapping[str, Any]]:
-    """Return the control items in force that exclude, include or correct records or their arrivals, in order."""
-    kinds = (EXCLUDE, INCLUDE, CORRECTION, FUTURE_ARRIVAL)
-    return [*recorded(workspace.log_of or workspace, *kinds), *workspace.decided]
+def items_of(workspace: Workspace, *kinds: str) -> list[Mapping[str, Any]]:
+    """Return the decisions on records in force, of some kinds, in order; by default of all kinds."""
+    kinds = kinds or (*CHANGES_LOG, ADMIT, REFUSE)
+    decided = [item for item in workspace.decided if item["kind"] in kinds]
+    return [*recorded(workspace.log_of or workspace, *kinds), *decided]
 
 
 def excluded(workspace: Workspace) -> Excluded:
     """Return what control items have changed of the log."""
-    return excluded_by(items_of(workspace)) if workspace.exists or workspace.log_of else Excluded()
+    return excluded_by(items_of(workspace, *CHANGES_LOG)) if workspace.exists or workspace.log_of else Excluded()
 
 
 def excluded_by(items: Iterable[Mapping[str, Any]]) -> Excluded:
@@ -141,7 +155,7 @@ def excluded_by(items: Iterable[Mapping[str, Any]]) -> Excluded:
 
 def numbers_in(ranges: Sequence[Sequence[int]]) -> Numbers:
     """Return the numbers that ranges hold, each with its first and its last."""
-    return np.concatenate([_no_numbers(), *(np.arange(first, last + 1, dtype=np.int64) for first, last in ranges)])
+    return np.concatenate([no_numbers(), *(np.arange(first, last + 1, dtype=np.int64) for first, last in ranges)])
 
 
 def ranges_of(numbers: Numbers) -> list[list[int]]:
@@ -167,7 +181,7 @@ def pairs_in(runs: Sequence[Sequence[int]]) -> tuple[Numbers, Numbers]:
     """Return the places and the records of runs."""
     places = [np.arange(place, place + length, dtype=np.int64) for place, _, length in runs]
     records = [np.arange(record, record + length, dtype=np.int64) for _, record, length in runs]
-    return np.concatenate([_no_numbers(), *places]), np.concatenate([_no_numbers(), *records])
+    return np.concatenate([no_numbers(), *places]), np.concatenate([no_numbers(), *records])
 
 
 def as_it_is(workspace: Workspace, out: Excluded, first_seq: int, end_seq: int) -> DataFrame:

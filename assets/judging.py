@@ -66,6 +66,8 @@ def judge(batch: Batch) -> Judged:
         seen_groups=seen_by_windows(workspace),
         flushed_windows=flushed_before(batch),
     )
+    if batch.let_in is not None:
+        stored = stored.with_events(batch.let_in, workspace.spec.windows)
     outcome = replace(found, judged=replace(found.judged, told=None), before=stored)
     return Judged(outcome, after, timelines, spans, [Outcomes.of(found.judged)])
 

@@ -28,6 +28,7 @@ WAIT = "wait"  # from here on exactly the sources and splits in its argument wai
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
 FUTURE_ARRIVAL = "future_arrival"  # the records in its argument arrived ahead of the clock of the machine
+ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
 REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
 
 

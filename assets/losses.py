@@ -204,6 +204,7 @@ def _letters(log: LogTables, first_seq: int) -> pa.Table:
     names = [c.SEQ, c.SOURCE, c.TIMELINE, "stage", "reason", "window_name", c.EVENT_TIME, c.ARRIVAL, c.WATERMARK]
     names += ["lateness_us", "watermark_set_by"]
     which: Filters = [(c.SEQ, ">=", first_seq), (c.SEQ, "<", log.end_seq), ("reason", "in", [*map(str, LOSSES)])]
+    which = [*which, ("replayed_at", "=", None)]  # what was let in is not lost
     found = [pa.table(piece.columns, names=LETTERS.names) for piece in _renamed(log, names, which)]
     letters = pa.concat_tables([LETTERS.empty_table(), *[piece.cast(LETTERS) for piece in found]])
     formers = log.workspace.source_names

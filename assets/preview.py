@@ -15,8 +15,10 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, FloatType, NumericType
+from pyspark.sql.types import DataType, NumericType
 
+from tidemark.assets.admissions import REPLAYED_AT, with_instants
+from tidemark.assets.differences import OF_REVISION, is_alike
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
@@ -34,11 +36,7 @@ from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.windows.results import last_revisions, passing
 
-_NEARLY = 1e-12
-"""Sums of floating point numbers may differ by so much of their size: they are added in any order."""
 _MOST_SHOWN = 10
-_OF_REVISION = ("_revision", "_is_final", c.WATERMARK)
-"""Columns that say how a result came about; readers of results do not compute with them."""
 _IS_OPEN = "__tm_is_open"
 _TIME_OF_LETTER = f"coalesce({c.EVENT_TIME}, {c.ARRIVAL})"
 
@@ -141,7 +139,7 @@ def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) 
     for outcome in replay_all(workspace):
         for window in windows:
             results[window.name].append(computed(outcome.results(window)))
-        letters = within.of(outcome.dead_letters(payload.names), _TIME_OF_LETTER)
+        letters = within.of(with_instants(workspace, outcome.dead_letters(payload.names)), _TIME_OF_LETTER)
         reasons.update(_by_reason(letters, None if scope.of_all else results))
     compared = [_compared(workspace, window, results[window.name], outcome, within) for window in windows]
     former = [renamed(workspace).get(window.name, window.name) for window in windows]
@@ -158,7 +156,8 @@ def letters_now(workspace: Workspace, within: Stretch, windows: Iterable[str] | 
 
 
 def _by_reason(letters: DataFrame, windows: Iterable[str] | None) -> dict[str, int]:
-    """Count dead letters by reason: all of them, or those of some windows."""
+    """Count dead letters by reason, without the ones that were let in: all of them, or the ones of some windows."""
+    letters = letters.where(F.col(REPLAYED_AT).isNull())
     of_these = letters if windows is None else letters.where(F.col("window_name").isin(*windows))
     return {row["reason"]: row["count"] for row in of_these.groupBy("reason").count().collect()}
 
@@ -187,9 +186,9 @@ def _compared(
     )
     both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
     there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
-    no_values = (*window.key_columns, *_OF_REVISION)
+    no_values = (*window.key_columns, *OF_REVISION)
     values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in no_values]
-    alike = reduce(and_, [_alike(before, after, name) for name in values], F.lit(True))
+    alike = reduce(and_, [is_alike(before, after, name) for name in values], F.lit(True))
     numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
@@ -272,17 +271,3 @@ def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Out
     dated = with_end(rows.withColumn(c.TIMELINE, timeline(rows, over)), last.judged)
     is_open = open_to("unix_micros(window_end)", c.W_END, window)
     return dated.withColumn(_IS_OPEN, F.expr(is_open)).drop(c.TIMELINE, c.W_END)
-
-
-def _alike(before: DataFrame, after: DataFrame, name: str) -> Column:
-    """Return a BOOLEAN, never null: a column has the same value in the present row and in the future one."""
-    if name not in before.columns or name not in after.columns:
-        return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()
-    one, other = F.col(f"b.{quoted(name)}"), F.col(f"a.{quoted(name)}")
-    kinds = before.schema[name].dataType, after.schema[name].dataType
-    if all(isinstance(kind, DoubleType | FloatType) for kind in kinds):
-        largest = F.greatest(F.abs(one), F.abs(other))
-        return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= largest * F.lit(_NEARLY), F.lit(False))
-    if kinds[0] != kinds[1]:
-        return one.cast("string").eqNullSafe(other.cast("string"))
-    return F.to_json(F.struct(one.alias("v"))).eqNullSafe(F.to_json(F.struct(other.alias("v"))))

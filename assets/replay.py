@@ -5,7 +5,7 @@ rebuilds, days and previews all judge the log by `replay`. Not here: the rules (
 stored (judging.py), what is made of an outcome (preview.py, backfill/, rebuild/).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.batch import keeps_records
 from tidemark.assets.exclusions import excluded, records_between
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
@@ -113,7 +114,8 @@ def replay(
         workspace: The pipeline; `workspace.under(spec)` to judge its log by another spec.
         segments: The segments, in order.
         read: Returns the records of a segment.
-        state: What the records before the segments have left; by default there are none.
+        state: What the records before the segments have left, or the ones that are let in; by default there are none
+            but the latter.
         position: The clocks of the log before them.
         waits: The sources and splits that wait before them.
         execution: How a segment is computed; by default in memory, each frame once.
@@ -121,6 +123,7 @@ def replay(
         tell: Is told which segment is judged.
     """
     rules, execution = workspace.rules, execution or partial(_in_memory, workspace)
+    let_in, carried = admitted(workspace), workspace.spec.windows if windows is None else windows
 
     def steps() -> Iterator[tuple[Segment, TimeRules]]:
         waiting, before, reached = waits or Waits(), position or Position(), None
@@ -131,7 +134,12 @@ def replay(
             if follows_waits(workspace.spec):
                 waiting = waiting.from_here(before.clock_us, segment.waits)
             yield (
-                Segment(records, _place_of(workspace, segment, before), execution(segment)),
+                Segment(
+                    records,
+                    _place_of(workspace, segment, before),
+                    execution(segment),
+                    events_let_in(workspace, let_in.between(segment.first_seq, segment.end_seq)),
+                ),
                 replace(rules, waits=waiting),
             )
             # Looked up for the next segment alone: after the last one it may need a query of all its records.
@@ -140,7 +148,14 @@ def replay(
     def carry(outcome: Outcome) -> State:
         return outcome.state(outcome.windows if windows is None else windows).materialized(computed)
 
-    return engine.replay(steps(), state or State(), carry)
+    return engine.replay(steps(), with_let_in(workspace, State(), carried) if state is None else state, carry)
+
+
+def with_let_in(workspace: Workspace, state: State, windows: Iterable[WindowSpec]) -> State:
+    """Return the state before the log, or a part of it, with the records that are let in, for some windows."""
+    of_events = [window for window in windows if window.input is None]
+    events = events_let_in(workspace) if of_events else None
+    return state if events is None else state.with_events(events, of_events)
 
 
 def replay_all(workspace: Workspace) -> Iterator[Outcome]:

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import functions as F
 
+from tidemark.assets.admissions import letters_let_in, with_instants
 from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import (
     DATA_LOSS,
@@ -34,14 +34,14 @@ from tidemark.assets.state.dedup import write_first_times
 from tidemark.assets.state.releases import with_released, write_released
 from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import REFUSED, Counts, IngestInput, Plan
+from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, IngestInput, Plan
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_US, MOVED, Outcomes, counts_by_window
 from tidemark.timeops.durations import micros
-from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
+from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.utc import instant_of
@@ -105,11 +105,17 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     if not movers[FUTURE_ARRIVAL]:
         del movers[FUTURE_ARRIVAL]  # nearly no batch has any
     counts = {"records": len(outcomes), "accepted": outcomes.accepted, **movers}
-    counts |= counts_by_window(batch.outcome, outcomes.accepted)
-    by_reason = Counter[str]()
-    for (_, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
-        by_reason[f"{REFUSED}{reason}"] += n
-    counts |= by_reason
+    admitted = int(outcomes.admitted.sum())
+    counts |= counts_by_window(batch.outcome, outcomes.accepted, admitted)
+    replayed, by_reason = outcomes.admitted_by_source(), Counter[str]()
+    for (source, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
+        let_in = replayed.get((source, reason), 0)
+        by_reason[f"{REFUSED}{reason}"] += n - let_in
+        by_reason[f"{REPLAYED}{reason}"] += let_in
+    carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
+    if carried is not None:
+        by_reason[f"{REPLAYED}{Reason.WINDOW_CLOSED}"] += carried.count()
+    counts |= {name: n for name, n in by_reason.items() if n} | ({ADMITTED: admitted} if admitted else {})
     ahead = outcomes.furthest_ahead()
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
 
@@ -132,13 +138,19 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     A rebuild of windows alone has only those of windows.
     """
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
-    counts = Counts({name: n for name, n in counts.items() if not (alone and name.startswith(REFUSED))})
+    carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
+    if alone:
+        counts = Counts({name: n for name, n in counts.items() if not name.startswith((REFUSED, REPLAYED))})
     reasons = counts.dead_letters([window.name for window in batch.workspace.spec.windows])
+    reasons += Counter(counts.replayed)
+    if alone and carried is not None:
+        reasons += Counter({Reason.WINDOW_CLOSED.value: carried.count()})
     for unfit in batch.outcome.unfit_results():
         reasons += Counter({Reason.BAD_EXPRESSION.value: unfit.count()})
     if reasons:
         rows = batch.outcome.dead_letters(payload_of(batch.workspace).names, of_windows_alone=alone)
-        rows = rows.withColumn("replayed_at", F.lit(None).cast("timestamp"))
+        rows = with_instants(batch.workspace, rows)
+        rows = rows if carried is None else rows.unionByName(carried, allowMissingColumns=True)
         # One file, or files of a full size; not one task, which would go through all records of a large batch.
         few = batch.is_moderate and reasons.total() <= FEW_ROWS
         batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), grows=True, are_few=few)

@@ -179,8 +179,9 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into those of a project.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
-    the jobs `<pipeline>_live`, `_maintain`, `_rebuild` and `_rejudge`, and the schedule or sensor that its spec asks
-    for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of a run. No Spark is
+    the jobs `<pipeline>_live`, `_maintain`, `_rebuild`, `_rejudge` and `_replay`, and the schedule or sensor that
+    its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of a
+    run. No Spark is
     started before a run needs it.
 
     Args:

@@ -1,4 +1,4 @@
-"""The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.rebuild`, `tm.explain` and others.
+"""The functions with which a program runs, plans and asks pipelines: `tm.run`, `tm.replay`, `tm.explain` and others.
 
 Here: their arguments, and the process of the caller, which finds its Spark and its handlers of signals as they were.
 Not here: what commands and these functions share (runner.py, instance.py), `tm.status` (status.py).
@@ -6,7 +6,7 @@ Not here: what commands and these functions share (runner.py, instance.py), `tm.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import date, datetime
 from os import PathLike
 from pathlib import Path
@@ -21,7 +21,8 @@ from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.instance import dagster_instance
-from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, chosen_windows
+from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, ReplaySettings, chosen_windows
+from tidemark.pipelines.replaying import Replayed, corrected_lines, replay_letters
 from tidemark.pipelines.runner import (
     BackfillReport,
     RunOptions,
@@ -230,6 +231,62 @@ def test(spec: Named, *cases: Named, overrides: Sequence[str] = (), spark: str |
     with as_guest():
         session = open_session(choose_spark(_settings(None, spark), tables=False), _telling(file.spec.name))
         return CasesReport({one.file: tuple(judge(file, one, session)) for one in read})
+
+
+def replay(
+    spec: Named,
+    where: str,
+    reason: str,
+    *,
+    fixes: Named | None = None,
+    undo: bool = False,
+    dry_run: bool = False,
+    warehouse: Named | None = None,
+    overrides: Sequence[str] = (),
+    spark: str | None = None,
+    instance: DagsterInstance | None = None,
+) -> Replayed:
+    """Let dead letters in again, as `tidemark replay` does: into their windows, as if they had come in time.
+
+    The rest is as of `run`. Letters that are let in already are not touched: where there are no others, nothing is
+    done.
+
+    Args:
+        spec: The path of a spec file.
+        where: The dead letters that meet a condition in SQL over `dead_letters`.
+        reason: Why; kept in `log_control` and `batches`.
+        fixes: A file of records as they should have been: JSON objects, one a line, each with `_arrival_seq`.
+        undo: Refuse again what was let in.
+        dry_run: Only return what would be different.
+        warehouse: As of `run`.
+        overrides: As of `run`.
+        spark: As of `run`.
+        instance: As of `run`.
+
+    Raises:
+        SpecError: The spec or an argument is wrong, no dead letter meets the condition, one of them cannot be let in,
+            or the tables are not as the spec has them.
+        BusyError: Another rebuild is at work on the pipeline.
+        TidemarkError: Anything else prevents it, as of `run`.
+        KeyboardInterrupt: The process was asked to stop.
+    """
+    for name, text in (("where", where), ("reason", reason)):
+        if not text.strip():
+            raise SpecError(f"`{name}` is empty", expected="a condition in SQL" if name == "where" else "a sentence")
+    file = read_spec(Path(spec), overrides)
+    settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
+    corrected = [] if fixes is None else corrected_lines(Path(fixes))
+    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason)
+    shown = as_shown(file, settings.dagster_home)
+    with as_guest(), ExitStack() as stack:
+        return replay_letters(
+            shown,
+            settings,
+            asked,
+            instance=lambda: stack.enter_context(_instance(instance, settings, file.spec.name)),
+            dry_run=dry_run,
+            tell=tell,
+        )
 
 
 def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:

@@ -43,7 +43,14 @@ from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.lineage_watch import lineage_watch
-from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, chosen_windows, rebuild_jobs
+from tidemark.pipelines.rebuilding import (
+    RebuildSettings,
+    Rebuilt,
+    RejudgeSettings,
+    ReplaySettings,
+    chosen_windows,
+    rebuild_jobs,
+)
 from tidemark.resources.batches.plans import BatchInput, Counts, Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -503,7 +510,7 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
 def rebuild_pipeline(
     file: SpecFile,
     settings: Settings,
-    asked: RebuildSettings | RejudgeSettings,
+    asked: RebuildSettings | RejudgeSettings | ReplaySettings,
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
@@ -513,12 +520,13 @@ def rebuild_pipeline(
     Raises:
         TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
     """
-    rejudges = isinstance(asked, RejudgeSettings)
     if isinstance(asked, RebuildSettings) and asked.windows:
         chosen_windows(file.spec, asked.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
     jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
-    job, what = (jobs[1], "rejudge") if rejudges else (jobs[0], "rebuild")
+    names = {RebuildSettings: "rebuild", RejudgeSettings: "rejudge", ReplaySettings: "replay"}
+    what = names[type(asked)]
+    [job] = [job for job in jobs if job.name == f"{file.spec.name}_{what}"]
     given = {name: value for name, value in asked.model_dump().items() if value}
     result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": given})
     if not result.success:

@@ -165,7 +165,7 @@ def status_of(workspace: Workspace) -> Status:
         position=workspace.progress.position() if last else Position(),
         delay=found.delay,
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
-        dead_letters=_rows(workspace, tables.DEAD_LETTERS),
+        dead_letters=_rows(workspace, tables.DEAD_LETTERS) - sum(_counts(workspace).replayed.values()),
         by_hand=tuple(_by_hand(workspace)) if last else (),
         last=_last_of_results(workspace) or last,
         at_work=found.at_work,
@@ -201,5 +201,9 @@ def _rows(workspace: Workspace, table: str) -> int:
 
 
 def _by_hand(workspace: Workspace) -> list[str]:
-    base, in_all = workspace.base(), Counts.sum(one.counts for one in workspace.batches.counted())
+    base, in_all = workspace.base(), _counts(workspace)
     return by_hand(changed_by_hand(workspace.lake, base, workspace.spec, in_all, workspace.progress.log_end()))
+
+
+def _counts(workspace: Workspace) -> Counts:
+    return Counts.sum(one.counts for one in workspace.batches.counted()) if workspace.exists else Counts()

@@ -207,7 +207,8 @@ def changed_by_hand(
 
     `versions` are of one commit, and `counts` of all records that are processed by then.
     """
-    written = {RAW_EVENTS: log_end, DEAD_LETTERS: counts.dead_letters(counts.windows).total()}
+    letters = counts.dead_letters(counts.windows).total() + sum(counts.replayed.values())
+    written = {RAW_EVENTS: log_end, DEAD_LETTERS: letters}
     if spec.outputs.ordered_events:
         written |= {ORDERED_EVENTS: counts.ordered, HELD_EVENTS: counts.accepted - counts.ordered}
     found = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
@@ -289,6 +290,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
         Line(f"  {reason}", before.get(reason, 0), n) for reason, n in sorted(reasons.items(), key=lambda x: -x[1])
     ]
     lines += _missed(workspace.spec, added, in_all)
+    if in_all.replayed:
+        lines.append(Line("let in again, of dead_letters", None, sum(in_all.replayed.values())))
     changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.progress.log_end())
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
     for window in workspace.spec.windows:

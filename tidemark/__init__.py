@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, explain, is_complete, plan, rebuild, run, test
+    from tidemark.pipelines.library import backfill, explain, is_complete, plan, rebuild, replay, run, test
     from tidemark.pipelines.questions import advise, simulate
     from tidemark.pipelines.rebuilding import Rebuilt
+    from tidemark.pipelines.replaying import Replayed
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -39,6 +40,7 @@ __all__ = [
     "LakeError",
     "MachineError",
     "Rebuilt",
+    "Replayed",
     "RunReport",
     "Simulation",
     "Spec",
@@ -62,6 +64,7 @@ __all__ = [
     "plan",
     "read",
     "rebuild",
+    "replay",
     "run",
     "simulate",
     "spec",
@@ -80,9 +83,10 @@ _MODULES = {
     "tidemark.assets.questions.simulation": ["Simulation"],
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
-    "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "plan", "rebuild", "run", "test"],
+    "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "plan", "rebuild", "replay", "run", "test"],
     "tidemark.pipelines.questions": ["advise", "simulate"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
+    "tidemark.pipelines.replaying": ["Replayed"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],

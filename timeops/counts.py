@@ -22,7 +22,7 @@ from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS,
 from tidemark.timeops.windows.segment import told_of
 
 MOVED = ("early", "late", "out_of_order", KEPT, FUTURE_ARRIVAL)
-"""The values that `_adjusted_by` may hold, in the order of the bits of `Outcomes.moved`."""
+"""The values of `_adjusted_by` that say what a rule did, in the order of the bits of `Outcomes.moved`."""
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
 """Of the accepted event that came furthest ahead of the clock: how far ahead it was, its `_arrival_seq` and its time;
@@ -51,6 +51,7 @@ class Outcomes:
         moved: Which of MOVED did so to an accepted event, bit by bit.
         source: The place of its source in `sources`; their number for another source.
         sources: The names of the sources of the spec.
+        admitted: Whether an operator has let the record in, whatever a rule says of it.
     """
 
     items: Items
@@ -61,6 +62,7 @@ class Outcomes:
     moved: Array
     source: Array
     sources: tuple[str, ...]
+    admitted: Array
 
     @staticmethod
     def of(judged: Adjusted) -> "Outcomes":
@@ -84,6 +86,7 @@ class Outcomes:
             moved=codes[MOVED_BY],
             source=codes[SOURCE_PLACE],
             sources=tuple(source.name for source in judged.rules.sources),
+            admitted=np.isin(items.seq, judged.admitted_seqs),
         )
 
     def __len__(self) -> int:
@@ -94,7 +97,7 @@ class Outcomes:
         """Return records that follow one another."""
         place = self.place[some]
         ends = np.searchsorted(self.behind["item"], (place.start, place.stop))
-        arrays = {name: getattr(self, name)[some] for name in ("reason", "moved", "source")}
+        arrays = {name: getattr(self, name)[some] for name in ("reason", "moved", "source", "admitted")}
         return replace(self, behind=self.behind[slice(*ends)], place=place, **arrays)
 
     def parts(self) -> Iterator["Outcomes"]:
@@ -138,13 +141,14 @@ class Outcomes:
 
     @property
     def accepted(self) -> int:
-        """The number of accepted events."""
-        return int((self.reason == 0).sum())
+        """The number of accepted events, admitted ones among them."""
+        return int(((self.reason == 0) | self.admitted).sum())
 
     @property
     def is_kept(self) -> Array:
-        """True if it is accepted out of order, with its own time."""
-        return np.asarray((self.moved & (1 << MOVED.index(KEPT)) != 0) & (self.reason == 0))
+        """True if it is accepted outside the sequence, with its own time: kept out of order, or let in."""
+        is_kept = (self.moved & (1 << MOVED.index(KEPT)) != 0) & (self.reason == 0)
+        return np.asarray(is_kept | self.admitted)
 
     @property
     def final(self) -> Array:
@@ -154,7 +158,7 @@ class Outcomes:
 
     def moved_by_source(self) -> dict[tuple[str, str], int]:
         """Count the accepted events of each source by what moved them, or kept them out of order."""
-        is_moved = (self.moved != 0) & (self.reason == 0)
+        is_moved = (self.moved != 0) & (self.reason == 0) & ~self.admitted
         return {
             (name, mover): int(((self.source[is_moved] == s) & (self.moved[is_moved] & (1 << bit) != 0)).sum())
             for s, name in enumerate((*self.sources, ""))
@@ -163,7 +167,14 @@ class Outcomes:
 
     def refused_by_source(self) -> dict[tuple[str, str], int]:
         """Count the refused records of each source by reason; a source that the spec lacks has an empty name."""
-        source, reason = (one[self.reason != 0].astype(np.int64) for one in (self.source, self.reason))
+        return self._by_source_and_reason(self.reason != 0)
+
+    def admitted_by_source(self) -> dict[tuple[str, str], int]:
+        """Count in the same way the records among them that an operator has let in."""
+        return self._by_source_and_reason((self.reason != 0) & self.admitted)
+
+    def _by_source_and_reason(self, which: Array) -> dict[tuple[str, str], int]:
+        source, reason = (one[which].astype(np.int64) for one in (self.source, self.reason))
         pairs, counts = np.unique(source * (len(REASONS) + 1) + reason, return_counts=True)
         names = (*self.sources, "")
         return {
@@ -176,7 +187,7 @@ class Outcomes:
         found: dict[str, int] = {}
         for part in self.parts():
             # An event that is early and kept moves no watermark, however far ahead it is.
-            moves = part._of_items(self.items.role) == JUDGED
+            moves = (part._of_items(self.items.role) == JUDGED) & ~part.admitted
             own, t = np.flatnonzero((part.reason == 0) & moves), part.t
             ahead = t[own] - part.clock[own]
             if not len(own) or (found and ahead.max() <= found[FURTHEST_US]):
@@ -187,7 +198,7 @@ class Outcomes:
         return found
 
 
-def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
+def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict[str, int]:
     """Count what became of the accepted events of a segment in each window of events.
 
     Spark is asked, by one job, only where the loops have not said it. That is so for windows with a filter or with
@@ -196,39 +207,55 @@ def counts_by_window(outcome: Outcome, accepted: int) -> dict[str, int]:
     Args:
         outcome: The segment.
         accepted: The number of accepted events.
+        admitted: How many of them an operator has let in: no window is closed to these.
 
     Returns:
         Per window `<window>.in_windows`, `.in_gap`, `.filtered`, `.bad_expression` (an aggregate fails on the event),
         `.window_closed` (these five are all that are accepted) and `.missed_some` (in some window, late for another).
     """
     windows = [window for window in outcome.windows if window.input is None]
-    placed, conditions = _with_places(outcome, windows)
-    names = [f"{window.name}.{place}" for window in windows for place in _PLACES]
-    found = {name: accepted if name.endswith(".in_windows") else 0 for name in names}
-    if conditions:
-        numbered = {f"n{number}": name for number, name in enumerate(conditions)}
-        sums = [F.expr(f"count_if({conditions[name]}) AS {n}") for n, name in numbered.items()]
-        found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
+    found = _counted(outcome, windows, outcome.judged.accepted, accepted - admitted, may_miss=True)
+    if outcome.judged.admitted is not None:
+        more = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
+        found = {name: n + more[name] for name, n in found.items()}
     for name, late in outcome.late_for_sessions().items():
         found[f"{name}.in_windows"] -= late
         found[f"{name}.{Reason.WINDOW_CLOSED}"] = late
     return found
 
 
-def _with_places(outcome: Outcome, windows: Sequence[WindowSpec]) -> tuple[DataFrame, dict[str, str]]:
+def _counted(
+    outcome: Outcome, windows: Sequence[WindowSpec], events: DataFrame, n: int, *, may_miss: bool
+) -> dict[str, int]:
+    """Count what became of some events in windows, but for the late events of windows that merge."""
+    placed, conditions = _with_places(outcome, windows, events, may_miss=may_miss)
+    names = [f"{window.name}.{place}" for window in windows for place in _PLACES]
+    found = {name: n if name.endswith(".in_windows") else 0 for name in names}
+    if conditions:
+        numbered = {f"n{number}": name for number, name in enumerate(conditions)}
+        sums = [F.expr(f"count_if({conditions[name]}) AS {n}") for n, name in numbered.items()]
+        found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
+    return found
+
+
+def _with_places(
+    outcome: Outcome, windows: Sequence[WindowSpec], accepted: DataFrame, *, may_miss: bool
+) -> tuple[DataFrame, dict[str, str]]:
     """Return the events with what the conditions of counts need, and the conditions by count.
 
-    A window whose events all count has no condition.
+    A window whose events all count has no condition. Some events miss none: see `may_miss`.
     """
     counts: dict[str, str] = {}
-    placed = accepted = outcome.judged.accepted
-    some_are_kept = outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
+    placed = accepted
+    some_are_kept = may_miss and outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(accepted, window)
-        of_window = None if kind.merges else outcome.before.flushed_windows.get(window.name)  # else the loop says it
-        may_miss = of_window is not None or (some_are_kept and not kind.merges)
-        if fails is None and window.where is None and not may_miss and not window.has_gaps:
+        of_window = None  # of windows that merge the loop says it
+        if may_miss and not kind.merges:
+            of_window = outcome.before.flushed_windows.get(window.name)
+        some_miss = of_window is not None or (some_are_kept and not kind.merges)
+        if fails is None and window.where is None and not some_miss and not window.has_gaps:
             continue
         told = kind.place(told_of(placed, of_window, window))
         placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)

@@ -21,7 +21,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import STATE
-from tidemark.timeops.windows.gap_filling import Span
+from tidemark.timeops.windows.gap_filling import Span, once, seen_groups
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
     flushed_after,
@@ -60,6 +60,22 @@ class State:
     events: Mapping[str, DataFrame] = field(default_factory=dict)
     seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
     flushed_windows: Mapping[str, DataFrame] = field(default_factory=dict)
+
+    def with_events(self, events: DataFrame, windows: Iterable[WindowSpec]) -> "State":
+        """Return the state as if earlier segments had had some events more, which are in all their windows.
+
+        Args:
+            events: Accepted events, `adjustment.admitted_events`.
+            windows: The windows that begin with the state.
+        """
+        known, groups = dict(self.events), dict(self.seen_groups)
+        for window in (window for window in windows if window.input is None):
+            earlier = known.get(window.name)
+            known[window.name] = events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+            if window.empty:
+                fresh, seen = seen_groups(events, window), groups.get(window.name)
+                groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
+        return replace(self, events=known, seen_groups=groups)
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
@@ -129,7 +145,7 @@ class Outcome:
     @property
     def accepted(self) -> DataFrame:
         """Accepted events of the segment, with the `_watermark` that each met."""
-        return self.judged.accepted.withColumn(WATERMARK, to_instant(W_BEFORE))
+        return self.judged.all_accepted.withColumn(WATERMARK, to_instant(W_BEFORE))
 
     @cached_property
     def released(self) -> Released:
@@ -240,7 +256,7 @@ class Outcome:
         frames = [] if of_windows_alone else [time_letters(self.judged.refused, payload, self.judged.rules)]
         frames += [window_letters(self.late_for(window), payload, window) for window in self.may_be_late_for]
         for window in (window for window in self.windows if window.input is None):
-            unfit = unfit_letters(self.judged.accepted, payload, window)
+            unfit = unfit_letters(self.judged.all_accepted, payload, window)
             frames += [] if unfit is None else [unfit]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
@@ -277,7 +293,8 @@ class Outcome:
 
     def fresh_first_times(self) -> DataFrame:
         """Return the records of the segment that later ones may be duplicates of."""
-        return first_times(self.judged.accepted, self.judged.refused)
+        by_rules = self.judged.accepted if self.judged.by_rules is None else self.judged.by_rules
+        return first_times(by_rules, self.judged.refused)
 
     def state(self, windows: Sequence[WindowSpec] | None = None) -> State:
         """Return the whole state after the segment.

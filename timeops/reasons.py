@@ -67,6 +67,8 @@ class Reason(StrEnum):
 REASONS = tuple(Reason)
 AT_INGESTION = tuple(reason for reason in Reason if reason.stage == Stage.INGEST)
 """Reasons of records that belong to no timeline or split and are no activity."""
+UNTIMED = (*AT_INGESTION, Reason.BAD_EXPRESSION, Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP)
+"""Reasons of records that have no event time."""
 OF_WINDOWS = (Reason.BAD_EXPRESSION, Reason.WINDOW_CLOSED)
 """The reasons for which a window refuses an event."""
 

@@ -26,7 +26,7 @@ from tidemark.assets.exclusions import records_between
 from tidemark.assets.log_control import recorded, waits_up_to
 from tidemark.assets.planning import LogSegment, at_work, begin, zone_data
 from tidemark.assets.rebuild.switch import take_new_names
-from tidemark.assets.replay import REPLAYED_KINDS, pieces_left, replay
+from tidemark.assets.replay import REPLAYED_KINDS, pieces_left, replay, with_let_in
 from tidemark.assets.schemas import create_tables, fit_tables
 from tidemark.assets.spec_changes import refuse_two_meanings_of_time
 from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, first_times_at, has_state, state_at
@@ -202,7 +202,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         workspace,
         segments,
         lambda segment: records_between(workspace, segment.first_seq, segment.end_seq),
-        state=State(state_at(workspace, part.begin), first_times=times),
+        state=with_let_in(workspace, State(state_at(workspace, part.begin), first_times=times), chain),
         position=part.begin.position,
         waits=waits,
         windows=chain,

@@ -44,7 +44,7 @@ _EVERYWHERE = {
     "_event_time": "Event time as the record states it.",
     "_timeline": "The values of `over`, each with its own watermark; [] without `over`.",
     "_release_seq": "Number of the event in event-time order: 0, 1, 2, …",
-    "_adjusted_by": "The rules that moved the event's time.",
+    "_adjusted_by": "The rules that moved the event's time, or `admitted`: an operator has let it in.",
     "_watermark": "The watermark when the event came, where the event was out of order.",
 }
 _OF_DEAD_LETTERS = {
@@ -56,7 +56,7 @@ _OF_DEAD_LETTERS = {
     "lateness_us": "The least additional tolerance that would have let it in, in microseconds.",
     "watermark_set_by": "The record that moved the watermark to where it was.",
     "payload": "The record itself: as JSON, or its raw text.",
-    "replayed_at": "When it was tried again; not used yet.",
+    "replayed_at": "When an operator let the record in; null while it is refused.",
 }
 _OF_WINDOWS = {
     "window_start": "Start of the window.",

@@ -19,6 +19,7 @@ from tidemark.assets.day_partitions import show_days_held, tell_days
 from tidemark.assets.day_versions import data_version, stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of, noted
+from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.runs import Report, key
 from tidemark.assets.windows import rows_by_day
@@ -54,7 +55,8 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     }
     show_days_held(telling.instance, workspace, days_before)
     for window in shadow.chosen:
-        days = _written_days(workspace, window, before, days_before[window.name])
+        differs = window.change_feed or decides_on_letters(shadow.plan)
+        days = _written_days(workspace, window, before, days_before[window.name], differs=differs)
         tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
@@ -68,19 +70,19 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
 def _written(shadow: Shadow) -> list[str]:
     """Return the assets of a live run whose tables the rebuild wrote."""
     results = ["window_results"] if shadow.chosen else []
-    ordered = [tables.ORDERED_EVENTS] if shadow.plan.scope.of_all else []
+    ordered = [tables.ORDERED_EVENTS] if tables.ORDERED_EVENTS in shadow.plan.tables else []
     return [*ordered, *results, tables.DEAD_LETTERS, tables.BATCHES]
 
 
 def _written_days(
-    workspace: Workspace, window: WindowSpec, before: Mapping[str, int], old: Counter[str]
+    workspace: Workspace, window: WindowSpec, before: Mapping[str, int], old: Counter[str], *, differs: bool
 ) -> Mapping[str, int]:
-    """Count the rows that the rebuild wrote by day: all of them, or with a feed the ones that differ.
+    """Count the rows that the rebuild wrote by day: all of them, or only the ones that differ.
 
     `old` has the rows of days before it. A day that has lost all its results has 0.
     """
     table, now = tables.window_table(window.name), rows_by_day(workspace, tables.window_table(window.name))
-    if not window.change_feed or table not in before:
+    if not differs or table not in before:
         return {day: now[day] for day in now.keys() | old}
     batches = _batches(workspace, table, workspace.base_of(table)) - _batches(workspace, table, before[table])
     written = rows_by_day(workspace, table, [(c.BATCH, "in", sorted(batches))]) if batches else {}

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, check_rows
-from tidemark.assets.exclusions import items_of, log_clocks
+from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.judging import batch_at_work
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, begin, input_of
@@ -79,7 +79,7 @@ class Shadow:
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace, watch=None)
         made = replace(made, windows_alone=not self.plan.scope.of_all, decided=self.plan.items)
-        made = replace(made, clocks=log_clocks(made)) if items_of(made) else made
+        made = replace(made, clocks=log_clocks(made)) if items_of(made, *CHANGES_LOG) else made
         return made if self.plan.scope.of_all else made.under(self._spec_of_windows)
 
     @cached_property

@@ -15,24 +15,35 @@ and columns of the old ones, as in a rebuild. One commit names them. The old one
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.exclusions import items_of, log_clocks
-from tidemark.assets.log_control import REBUILD, SPEC, control_item, recorded, write_items
+from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
+from tidemark.assets.log_control import ADMIT, REBUILD, REFUSE, SPEC, control_item, recorded, write_items
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
+from tidemark.assets.rebuild.replaying import (
+    Revised,
+    dated,
+    decides_on_letters,
+    letters_after,
+    revised_rows,
+    write_events,
+)
 from tidemark.assets.rebuild.report import Telling, tell_rebuilt
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
     corrections,
     ensure_judged_alike,
     ensure_others_whole,
+    write_letters,
     write_shared,
 )
 from tidemark.assets.schemas import end_tables, fit_tables, payload_of
@@ -50,6 +61,7 @@ from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.reasons import Stage
 from tidemark.timeops.spec.changes import with_new_names
 from tidemark.timeops.spec.pipeline import canonical, digest
+from tidemark.timeops.utc import us_of
 
 
 def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Commit:
@@ -115,7 +127,7 @@ def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, Lak
         ensure_others_whole(shadow, broken)
         given = RebuildInput(windows=[window.name for window in shadow.chosen], lost_tables=lost)
     else:
-        clocks = log_clocks(shadow.tables) if items_of(shadow.tables) else None
+        clocks = log_clocks(shadow.tables) if items_of(shadow.tables, *CHANGES_LOG) else None
         given = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
     return begin(workspace, shadow.run_id, "rebuild", given.to_json(), after=last, seqs=(0, end)), broken
 
@@ -130,28 +142,43 @@ def _has_log(workspace: Workspace, table: str) -> bool:
 
 def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     workspace, beside, reason = shadow.workspace, shadow.tables, shadow.plan.reason
+    now = workspace.clock.now()
     made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
     workspace.tell(f"switching {len(made)} tables to what was made anew")
-    of_broken = _take_all(shadow, plan, made, broken)
+    others = _revised(shadow, plan, broken) if decides_on_letters(shadow.plan) else {}
+    if others:
+        others[tables.DEAD_LETTERS] = Revised(dated(beside.read_base(tables.DEAD_LETTERS), now), ())
+    of_broken = _take_all(shadow, plan, made, broken, others)
     ensure_all_fit(beside)  # also of records that live runs have read meanwhile
     cast_log(beside, plan)
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
-    here = {"_after_seq": workspace.progress.log_end() - 1}
-    decided = [item if "_batch_id" in item else {**item, **here} for item in items_of(beside)]
+    decided = [item if "_batch_id" in item else _placed(workspace, item, now) for item in items_of(beside)]
     begins = control_item(-1, REBUILD, reason or "tidemark rebuild")
     write_items(workspace, plan, [begins, *decided, *again.to_pylist()])
     end_tables(workspace)
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")
     counts = {"records": plan.end_seq or 0, "batches": len(batches)}
-    return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason, made=batches)
+    return workspace.batches.commit(plan, counts, versions, now, reason=reason, made=batches)
+
+
+def _placed(workspace: Workspace, item: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Return a decision at its place, the end of the log, and with its instant where that is asked for."""
+    at = {"clock": us_of(now)} if item["kind"] in (ADMIT, REFUSE) else {}
+    return {**item, "_after_seq": workspace.progress.log_end() - 1, **at}
+
+
+def _revised(shadow: Shadow, plan: Plan, broken: Collection[str]) -> dict[str, Revised | None]:
+    """Return what is written to tables of windows that keep the rows which do not differ."""
+    windows = {tables.window_table(window.name): window for window in shadow.chosen}
+    return {table: revised_rows(shadow, plan, window) for table, window in windows.items() if table not in broken}
 
 
 def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     """Switch the tables of some windows, and what they share with others, to what the rebuild has made."""
-    workspace, reason = shadow.workspace, shadow.plan.reason
+    workspace, reason, now = shadow.workspace, shadow.plan.reason, shadow.workspace.clock.now()
     ensure_judged_alike(shadow)
     made = _made(shadow, own_tables(shadow.chosen))
     shared = [name for name in shadow.tables.tables if name in workspace.tables and name not in made]
@@ -159,14 +186,24 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     workspace.prepare(plan, but=broken)
     fit_tables(workspace)
     workspace.tell(f"switching {len(made)} tables to what was made anew")
-    of_broken = _take_all(shadow, plan, made, broken)
+    decides = decides_on_letters(shadow.plan)
+    of_broken = _take_all(shadow, plan, made, broken, _revised(shadow, plan, broken) if decides else {})
     write_shared(shadow, plan)
+    items = [_placed(workspace, item, now) for item in shadow.plan.items]
+    if decides:
+        letters = letters_after(shadow, now)
+        BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=(), are_few=False)
+        write_events(shadow, plan)
+    else:
+        write_letters(shadow, plan)
     spec = workspace.spec.canonical_json()
     if recorded(workspace, SPEC)[-1]["argument"] != spec:
         why = reason or "tidemark rebuild --window"
-        write_items(workspace, plan, [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=spec)])
+        items = [control_item((plan.end_seq or 0) - 1, SPEC, why, argument=spec), *items]
+    if items:
+        write_items(workspace, plan, items)
     counts, versions = corrections(shadow), workspace.outputs(plan, but=broken) | of_broken
-    return workspace.batches.commit(plan, counts, versions, workspace.clock.now(), reason=reason)
+    return workspace.batches.commit(plan, counts, versions, now, reason=reason)
 
 
 def _made(shadow: Shadow, names: Sequence[str]) -> dict[str, Version]:
@@ -190,10 +227,20 @@ def _feeds(shadow: Shadow) -> set[str]:
     return {tables.window_table(window.name) for window in shadow.workspace.spec.windows if window.change_feed}
 
 
-def _take_all(shadow: Shadow, plan: Plan, made: Mapping[str, Version], broken: Collection[str]) -> dict[str, int]:
-    """Let tables take over what the rebuild has made; return the versions of the broken ones."""
+def _take_all(
+    shadow: Shadow,
+    plan: Plan,
+    made: Mapping[str, Version],
+    broken: Collection[str],
+    others: Mapping[str, Revised | None],
+) -> dict[str, int]:
+    """Let tables take over what the rebuild has made, or get other rows; return the versions of the broken ones."""
     lake, feeds, found = shadow.workspace.lake, _feeds(shadow), {}
     for table, version in made.items():
+        if table in others:
+            if (own := others[table]) is not None:
+                BatchWriter(shadow.workspace, plan).replace(table, own.rows, where=own.where, are_few=False)
+            continue
         expect = lake.newest(table, 0)
         # With a change feed only the rows that differ are changed, if the columns are the same.
         if table in feeds and table not in broken and lake.opened.seen(table).schema == version.schema:

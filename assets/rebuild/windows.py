@@ -22,13 +22,15 @@ from tidemark.assets.schemas import payload_of
 from tidemark.assets.spec_changes import renamed
 from tidemark.assets.state.windows import has_marks, live_events
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
+from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, Plan
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
+from tidemark.timeops.counts import MOVED
 from tidemark.timeops.errors import LakeError
+from tidemark.timeops.events.adjustment import ADMITTED
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.reasons import Stage
+from tidemark.timeops.reasons import OF_WINDOWS, Stage
 
 
 def ensure_judged_alike(shadow: Shadow) -> None:
@@ -47,18 +49,25 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 
 
 def _refused(workspace: Workspace) -> Counter[str]:
-    """Return how many records the batches refused before windows, by reason."""
-    return sum((Counter(commit.counts.refused) for commit in workspace.batches.counted()), Counter())
+    """Return how many records rules of time refused, by reason, whatever an operator has let in of them."""
+    found = Counts.sum(commit.counts for commit in workspace.batches.counted())
+    replayed = {reason: n for reason, n in found.replayed.items() if reason not in OF_WINDOWS}
+    return Counter(found.refused) + Counter(replayed)
 
 
 def write_shared(shadow: Shadow, plan: Plan) -> None:
-    """Write the new rows of the windows into tables that hold rows of others too."""
+    """Write the events that the windows need into tables that hold events of others too."""
     workspace, chosen = shadow.workspace, shadow.chosen
     names = [window.name for window in chosen]
     for table in dict.fromkeys(tables.needed_table(window) for window in chosen if window.input is None):
         sharing = [window for window in workspace.spec.event_windows if tables.needed_table(window) == table]
         others = [window.name for window in sharing if window.name not in names]
         (_merge_marked if has_marks(table) else _add_missing)(shadow, plan, table, others)
+
+
+def write_letters(shadow: Shadow, plan: Plan) -> None:
+    """Write the dead letters of the windows, and delete the earlier ones of these windows."""
+    workspace, names = shadow.workspace, [window.name for window in shadow.chosen]
     of_windows: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
     BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=of_windows, are_few=False)
@@ -97,14 +106,19 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
     BatchWriter(workspace, plan).replace(table, merged, where=(), are_few=False)
 
 
+_OF_DECISIONS = ("accepted", ADMITTED, *MOVED)
+"""The counts that letting records in changes, in addition to the ones by reason."""
+
+
 def corrections(shadow: Shadow) -> Mapping[str, int]:
-    """Return the differences between the counts of the windows and the counts that batches have stored."""
+    """Return the differences from the stored counts: of the windows, and of records that a decision lets in."""
     names = [*(window.name for window in shadow.chosen), *_former_names(shadow)]
     found: Counter[str] = Counter()
     for workspace, sign in ((shadow.tables, 1), (shadow.workspace, -1)):
         for commit in workspace.batches.counted():
             for name, n in commit.counts.items():
-                if name.rpartition(".")[0] in names:
+                is_decided = name in _OF_DECISIONS or name.startswith((REFUSED, REPLAYED))
+                if (is_decided and shadow.plan.items) or name.rpartition(".")[0] in names:
                     found[name] += sign * n
     return {name: n for name, n in found.items() if n}
 

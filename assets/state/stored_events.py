@@ -64,12 +64,18 @@ class StoredEvents:
     def of(batch: Batch, outcomes: Outcomes) -> "StoredEvents | None":
         """Return the events of a batch; None where Spark has to be asked.
 
-        So it is on a cluster, where the log is not as it is stored, if a rule moved an event, and if an expression
-        says when it happened.
+        So it is on a cluster, where the log is not as it is stored, if a rule moved an event or one was let in, and
+        if an expression says when it happened.
         """
         workspace, first_seq = batch.workspace, batch.plan.first_seq
         is_whole = len(outcomes) == records_in(batch.plan)
-        if workspace.spec.time.over or outcomes.moved.any() or not is_whole or not computes_here(workspace.spark):
+        if (
+            workspace.spec.time.over
+            or outcomes.moved.any()
+            or outcomes.admitted.any()
+            or not is_whole
+            or not computes_here(workspace.spark)
+        ):
             return None
         payload, column = payload_of(workspace), column_of_time(batch.items, workspace.rules)
         if column is None or not all(isinstance(field.dataType, FLAT) for field in payload):

@@ -117,6 +117,9 @@ def write_window_state(batch: Batch) -> None:
 def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes."""
     table = tables.needed_table(windows[0])
+    if batch.let_in is not None and windows[0].input is None:
+        _write_all_needed(batch, table, windows)
+        return
     may_add = has_marks(table) and batch.is_small and not batch.flushes
     if may_add and batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS:
         _write_changes(batch, table, windows)
@@ -135,6 +138,14 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     if where and known is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where, stays=stays)
+
+
+def _write_all_needed(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> None:
+    """Write what windows need after the first batch, which begins with events that were let in."""
+    outcome, payload = batch.outcome, payload_of(batch.workspace)
+    rows = outcome.needed_after(windows, outcome.known_to(windows[0])).drop(EARLIER)
+    stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
+    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=())
 
 
 def has_marks(table: str) -> bool:
@@ -266,7 +277,7 @@ def _around_watermark(
 def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
     """Add the groups of a batch whose windows have changed, or write all groups if a base is due."""
     table, outcome = tables.seen_groups_table(window.name), batch.outcome
-    if batch.base_is_due:
+    if batch.base_is_due or batch.let_in is not None:
         batch.replace(table, stored_groups(outcome.seen_after(window)), where=())
         return
     fresh = seen_groups(outcome.segment_of(window).accepted, window)

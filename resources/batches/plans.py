@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from tidemark.resources.tables import FORMAT_VERSION
-from tidemark.timeops.reasons import OF_WINDOWS
+from tidemark.timeops.reasons import OF_WINDOWS, Reason
 
 LEASE = timedelta(minutes=10)
 """How long the owner on another host counts as alive after its last heartbeat."""
@@ -250,6 +250,7 @@ class RebuildInput(_Input):
 
 
 REFUSED = "refused."  # how the count of a reason begins
+REPLAYED = "_replayed."  # the same of records that a rule refuses and an operator has let in; no window has this name
 LOG_CLOCK, FIRST_CLOCK = "clock_us", "first_clock_us"
 """Counts of an ingestion: the clock of the log after it, and at its first timed record."""
 LAST_ARRIVAL, LAST_SEEN = "last_arrival_us", "last_seen_us"
@@ -299,8 +300,8 @@ class Counts(Mapping[str, int]):
 
     @property
     def ordered(self) -> int:
-        """The rows of `ordered_events`: released in order, or kept out of order."""
-        return self.get("released", 0) + self.get("kept_out_of_order", 0)
+        """The rows of `ordered_events`: released in order, kept out of order, or let in by an operator."""
+        return sum(self.get(name, 0) for name in ("released", "kept_out_of_order", "admitted"))
 
     @property
     def taken(self) -> int:
@@ -309,14 +310,24 @@ class Counts(Mapping[str, int]):
 
     @property
     def refused(self) -> dict[str, int]:
-        """The dead letters of the stages `ingest` and `time`, by reason."""
-        found = {name.removeprefix(REFUSED): n for name, n in self.items() if name.startswith(REFUSED)}
+        """The dead letters of the stages `ingest` and `time`, by reason, without the ones that were let in since."""
+        return self._by_reason(REFUSED)
+
+    @property
+    def replayed(self) -> dict[str, int]:
+        """The dead letters of all stages whose records an operator has let in, by reason."""
+        return self._by_reason(REPLAYED)
+
+    def _by_reason(self, prefix: str) -> dict[str, int]:
+        found = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
         return {reason: n for reason, n in found.items() if n}
 
     @property
     def windows(self) -> list[str]:
         """The windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
-        places = [name.rpartition(".") for name in self]
+        of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
+        own = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
+        places = [name.rpartition(".") for name in own]
         return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
 
     def of_windows(self, outcome: str, windows: Iterable[str]) -> dict[str, int]:

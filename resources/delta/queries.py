@@ -187,6 +187,13 @@ def numbers_where(lake: Lake, table: str, version: int, where: str, column: str)
     return np.asarray(found[column].to_numpy(), np.int64)
 
 
+def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the rows that meet a condition in SQL, in the order of the first; errors as for `select`."""
+    with _asking(lake, table, version, where) as connection:
+        names = ", ".join(map(_quoted, columns))
+        return connection.sql(f"SELECT {names} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1").to_arrow_table()
+
+
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
     found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
     near = ""

@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.assets import batch, ingestion
 from tidemark.pipelines.command_line import in_words
-from tidemark.pipelines.rebuilding import RebuildSettings
+from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.batches.batch_log import BatchLog
@@ -34,6 +34,7 @@ from tidemark.resources.tables import BATCHES, REBUILD
 from tidemark.resources.workspace import SpecFile
 
 KILLED = -signal.SIGKILL
+OUT_OF_ORDER = "reason = 'out_of_order'"
 Victim = Literal["python", "jvm", "group"]
 Stop = Literal["SIGINT", "SIGTERM"]
 DEADLINE_S = 300
@@ -109,6 +110,11 @@ def rebuild_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway
     return exit_code(_run, spec, warehouse, death, gateway, {}, _rebuild)
 
 
+def replay_and_die(spec: Path, warehouse: Place, death: Death, gateway: Gateway) -> int:
+    """Let all dead letters out of order in, in a new process, which dies; as `run_and_die`."""
+    return exit_code(_run, spec, warehouse, death, gateway, {}, _replay)
+
+
 def commit_name(lake: Lake, table: str) -> str | None:
     """Name of the latest commit of a table: the table, of `batches` also what its row says; None for an undoing.
 
@@ -146,6 +152,11 @@ def _live(spec: Path, settings: Settings, instance: DagsterInstance, seen: Calla
 
 def _rebuild(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
     rebuild_pipeline(read_spec(spec), settings, RebuildSettings(), instance=instance, tell=seen)
+
+
+def _replay(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
+    asked = ReplaySettings(where=OUT_OF_ORDER, reason="they were late")
+    rebuild_pipeline(read_spec(spec), settings, asked, instance=instance, tell=seen)
 
 
 def _run(

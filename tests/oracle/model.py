@@ -19,6 +19,7 @@ class Record:
 
     `arrival_us` None is a dead letter `no_arrival_time`; `event_us` None is `no_timestamp` unless `bad`
     (malformed, bad_timestamp, bad_expression) says otherwise. `key` is the value of `deduplicate_by`.
+    `is_let_in` says that an operator has let it in.
     """
 
     seq: int
@@ -30,6 +31,7 @@ class Record:
     split: str | None = None
     key: object = None
     payload: Mapping[str, object] = field(default_factory=dict)
+    is_let_in: bool = False
 
 
 @dataclass(frozen=True)

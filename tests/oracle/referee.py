@@ -28,6 +28,7 @@ def run(items: Sequence[Record | Control], rules: TimeRules, windows: Sequence[W
     refuse(len(set(names)) != len(names), "windows", "names are unique")
     check_items(items)
     referee = Referee(items, rules, windows)
+    referee.let_in([item for item in items if isinstance(item, Record) and item.is_let_in])
     for item in items:
         referee.play(item)
     return referee.close()
@@ -69,6 +70,20 @@ class Referee:
             self.outcome.missed[window.name] = []
             for by_window in (counts.in_gap, counts.filtered, counts.in_windows, counts.missed_some):
                 by_window[window.name] = 0
+
+    def let_in(self, records: Sequence[Record]) -> None:
+        """Put the records that an operator has let in into their windows, as if they had come before all others."""
+        for record in records:
+            if (event := self.event_let_in(record)) is not None:
+                for keeper in self.keepers:
+                    self.place(record, event, self.timelines[record.timeline], keeper)
+
+    def event_let_in(self, record: Record) -> OrderedEvent | None:
+        """Return the event of such a record, with its own time; None if it has none."""
+        e = record.arrival_us if self.rules.processing_time else record.event_us
+        if record.bad is not None or record.arrival_us is None or e is None:
+            return None
+        return OrderedEvent(record.seq, floor(e, self.rules.unit_us), None, ("admitted",), record.timeline, None, e)
 
     # ---- one item
 
@@ -160,7 +175,12 @@ class Referee:
             return
         timeline = self.timelines[record.timeline]
         verdict = self.policies.judge(record, record.arrival_us)
-        if isinstance(verdict, Timed):
+        event = self.event_let_in(record) if record.is_let_in else None
+        if event is not None:
+            self.outcome.ordered.append(event)
+        if event is not None and isinstance(verdict, Timed):
+            self.note_order(record, verdict, timeline)
+        elif isinstance(verdict, Timed):
             self.judge_order(record, verdict, timeline)
         else:
             self.outcome.dead_letters.append(verdict)
@@ -191,6 +211,15 @@ class Referee:
                 self.outcome.ordered.append(event)
         for keeper in self.keepers:
             self.place(record, event, timeline, keeper)
+
+    def note_order(self, record: Record, timed: Timed, timeline: Timeline) -> None:
+        """Write down what rule 3 says of a record that an operator has let in."""
+        watermark = timeline.published
+        if watermark is not None and timed.t < watermark:
+            self.outcome.counts.out_of_order += 1
+            if self.rules.out_of_order == "drop":
+                event = OrderedEvent(record.seq, timed.t, None, (), record.timeline, watermark, timed.event_us)
+                self.drop_out_of_order(event, watermark, timeline.published_set_by)
 
     def drop_out_of_order(self, event: OrderedEvent, watermark: int, set_by: int | None) -> None:
         """Drop an event by rule 3; where the clock alone raised W no tolerance would have let it in."""

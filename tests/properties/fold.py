@@ -9,16 +9,17 @@ from copy import deepcopy
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tests import oracle
-from tests.properties.logs import Log, items, judged_by_oracle, places_of
+from tests.properties.logs import Event, Log, items, judged_by_oracle, places_of, segment
 from tests.seeds import Dice
 from tidemark.timeops.columns import to_us
 from tidemark.timeops.counts import counts_by_window
 from tidemark.timeops.engine import Outcome, State, replay
-from tidemark.timeops.events.adjustment import Released, Segment
+from tidemark.timeops.events.adjustment import Released, Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
@@ -63,21 +64,32 @@ def run(
     `waits` are those of sources by part, the same in all logs.
     """
     rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
+    let_in = np.array([event.seq for log in logs for event in log.events if event.is_let_in], np.int64)
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
+
+    def of_part(part: int | None) -> list[Event]:
+        return [event for log in logs for event in segment(log, part)]
+
+    start, events = State(), None
+    if len(let_in):
+        chosen = items(spark, logs).where(F.col("_arrival_seq").isin(let_in.tolist()))
+        events = computed(admitted_events(chosen, rules))
+        start = start.with_events(events, windows)
 
     def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()
         rows = rows.withColumn("_timeline", timeline(rows, time.over))
+        own = None if events is None else events.where(F.col("_arrival_seq").isin(*[e.seq for e in of_part(part)]))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
         places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
-        return Segment(rows, places, Execution(computed, keeps_records=keeps_records)), in_part
+        return Segment(rows, places, Execution(computed, keeps_records=keeps_records), own), in_part
 
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)
 
-    for outcome in replay(map(step, parts), State(), carry):
+    for outcome in replay(map(step, parts), start, carry):
         _gather(outcome, out)
     state = carry(outcome)
     assert state.held is not None
@@ -90,9 +102,10 @@ def run(
 def _gather(outcome: Outcome, out: Gathered) -> None:
     _gather_released(outcome.released, out)
     _gather_letters(outcome, out)
-    accepted = outcome.judged.accepted.count()
+    accepted = outcome.judged.all_accepted.count()
+    admitted = 0 if outcome.judged.admitted is None else outcome.judged.admitted.count()
     out.tally["accepted"] = out.tally.get("accepted", 0) + accepted
-    for name, count in counts_by_window(outcome, accepted).items():
+    for name, count in counts_by_window(outcome, accepted, admitted).items():
         out.tally[name] = out.tally.get(name, 0) + count
     for window in outcome.windows:
         _gather_results(outcome.results(window).localCheckpoint(), window, out)
@@ -158,7 +171,10 @@ def assert_equal_to_oracle(
         expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush, flushed_after=flushed_after)
         _assert_equal(log, out, windows, expected)
     kept = sum(len(rows) for rows in (*out.ordered.values(), *out.held.values()))
-    refused = sum(letter[1] != "window" for letters in out.letters.values() for letter in letters)
+    let_in = {row[0] for rows in out.ordered.values() for row in rows if "admitted" in row[3]}
+    refused = sum(
+        letter[1] != "window" and letter[0] not in let_in for letters in out.letters.values() for letter in letters
+    )
     assert sum(len(log.events) for log in logs) == kept + refused
     for name in (window.name for window in windows if window.input is None):
         parts = ("in_windows", "in_gap", "filtered", "window_closed")
@@ -184,6 +200,11 @@ def _assert_equal(log: Log, out: Gathered, windows: Sequence[WindowSpec], expect
             (r.window_start, r.window_end, r.group, r.events, r.revision, r.is_final, r.watermark_us)
             for r in expected.windows[window.name]
         )
+        if window.revises and any(event.is_let_in for event in log.events):
+            # Between two results they are in one from their own time on; only what is final does not depend on it.
+            final = sorted((*r[:4], r[6]) for r in out.windows[window.name][log.case] if r[5])
+            assert final == sorted((*r[:4], r[6]) for r in want if r[5]), (log, window)
+            continue
         # Sorted by what is never null: a flush leaves the watermark so.
         assert sorted(out.windows[window.name][log.case], key=lambda r: r[:6]) == want, (log, window)
         # What a result holds that is not shown does not count.

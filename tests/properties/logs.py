@@ -45,6 +45,7 @@ class Event:
     malformed: bool = False
     source: str = "s"
     split: str | None = None
+    is_let_in: bool = False
 
 
 @dataclass(frozen=True)
@@ -257,6 +258,7 @@ def record_of(event: Event, log: Log) -> oracle.Record:
         split=event.split,
         key=(log.case, event.value) if event.value != NO_KEY else None,
         payload={"case": log.case, "v": event.value},
+        is_let_in=event.is_let_in,
     )
 
 

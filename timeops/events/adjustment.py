@@ -39,6 +39,8 @@ from tidemark.timeops.watermark.timelines import (
 )
 
 KEPT, FUTURE_ARRIVAL = "kept_out_of_order", "future_arrival"
+ADMITTED = "admitted"
+"""In `_adjusted_by` of a record that an operator has let in: no rule of time refuses or moves it."""
 
 FATE = "__tm_fate"
 IN_SEQUENCE, PASSED, HELD = "sequence", "passed", "held"
@@ -78,11 +80,13 @@ class Segment:
         items: Its records: any cut of the arrival log, from one record to all of it.
         place: Where it is in its log, or in each of several logs, and what ends it.
         execution: How it is computed; by default nothing is kept.
+        admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
     """
 
     items: DataFrame
     place: LogPlace | LogPlaces
     execution: Execution = field(default_factory=Execution)
+    admitted: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -101,8 +105,8 @@ class Adjusted:
         accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
             `__tm_w_before` (microseconds; null where the event is on time), and under `keep` `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key`.
-        refused: Records that do not: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`; with
-            `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
+        refused: Records that rules refuse: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`;
+            with `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
         rules: The rules that it was judged by.
         before: timelines.STATE before the segment.
         state: The same after it.
@@ -111,6 +115,10 @@ class Adjusted:
         told: With `Execution.counts` what counts ask of each record, in the order of the log: WHY, and as far
             as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
+        admitted: The records that an operator has let in, see `admitted_events`; None for none. Windows have them
+            from the state before the log, so they are not among `accepted`. What a rule refuses is in `refused`, too.
+        admitted_seqs: The numbers that the segment has of records that an operator has let in.
+        by_rules: Where there are any, what the rules accept, whatever an operator has let in; else None.
     """
 
     accepted: DataFrame
@@ -122,6 +130,16 @@ class Adjusted:
     ends: Ends | None = None
     told: Mapping[str, Array] | None = None
     seqs: range | None = None
+    admitted: DataFrame | None = None
+    admitted_seqs: Array = field(default_factory=lambda: np.zeros(0, np.int64))
+    by_rules: DataFrame | None = None
+
+    @property
+    def all_accepted(self) -> DataFrame:
+        """All accepted events, the ones that an operator has let in among them."""
+        if self.admitted is None:
+            return self.accepted
+        return self.accepted.unionByName(self.admitted, allowMissingColumns=True)
 
 
 @dataclass(frozen=True)
@@ -141,7 +159,7 @@ class Released:
 
     @property
     def passed(self) -> DataFrame:
-        """Behind the watermark when they came and kept (`keep`): released at once, outside the sequence."""
+        """Behind the watermark when they came and kept (`keep`), or let in: released outside the sequence."""
         return self._of(PASSED)
 
     @property
@@ -179,6 +197,8 @@ def time_adjustment(
         InputError: A timeline has too many splits.
     """
     items, place, execution = segment.items, segment.place, segment.execution
+    let_in = segment.admitted
+    admitted = None if let_in is None else fetched(let_in.select(c.SEQ), None)[c.SEQ].to_numpy()
 
     def judged_alone(records: DataFrame) -> DataFrame:
         timed = extract(records, rules)
@@ -209,8 +229,9 @@ def time_adjustment(
         accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
         few = execution.few(seqs) if execution.few is not None and seqs is not None else None
         refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
+    by_rules = accepted.where(F.col(c.REASON).isNull())
     return Adjusted(
-        accepted=accepted.where(F.col(c.REASON).isNull()),
+        accepted=_without(by_rules, admitted),
         refused=refused.where(F.col(c.REASON).isNotNull()),
         rules=rules,
         before=state,
@@ -219,7 +240,30 @@ def time_adjustment(
         ends=_ends(state, after) if isinstance(place, LogPlace) and not rules.time.over else None,
         told=told,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
+        admitted=let_in,
+        admitted_seqs=np.zeros(0, np.int64) if admitted is None else admitted,
+        by_rules=None if admitted is None else by_rules,
     )
+
+
+def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
+    """Return records that an operator has let in as accepted events, each with its own time, cut down to the unit.
+
+    They are as they would be had they come at that time, which is their clock; it is for results before the end of a
+    window. A record without an event time is not among them.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    timed = extract(records, rules).where(F.col(c.REASON).isNull())
+    own = {
+        c.T_FINAL: c.T,
+        c.TIMESTAMP: f"timestamp_micros({c.T})",
+        c.ADJUSTED_BY: f"array('{ADMITTED}')",
+        c.CLOCK: f"least({c.CLOCK}, timestamp_micros({c.T}))",
+        **dict.fromkeys((c.W_BEFORE, c.W_SET_BY, c.LATENESS), "CAST(NULL AS BIGINT)"),
+    }
+    return c.with_sql(timed, own)
 
 
 def _ends(before: pa.Table, after: pa.Table) -> Ends:
@@ -442,11 +486,12 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     `_timeline` and `_adjusted_by`.
     """
     # Under another policy there is none: a search is not needed.
-    passed = f" WHEN array_contains({c.ADJUSTED_BY}, '{KEPT}') THEN '{PASSED}'"
-    kept_late = passed if adjusted.rules.time.out_of_order == "keep" else ""
+    outside = [KEPT] if adjusted.rules.time.out_of_order == "keep" else []
+    outside += [] if adjusted.admitted is None else [ADMITTED]
+    passed = f" WHEN arrays_overlap({c.ADJUSTED_BY}, array({literals(outside)})) THEN '{PASSED}'" if outside else ""
     known = with_end(accepted, adjusted)
     is_out = "true" if flushed else f"unix_micros({c.TIMESTAMP}) < {c.W_END}"
-    fate = F.expr(f"CASE{kept_late} WHEN {is_out} THEN '{IN_SEQUENCE}' ELSE '{HELD}' END")
+    fate = F.expr(f"CASE{passed} WHEN {is_out} THEN '{IN_SEQUENCE}' ELSE '{HELD}' END")
     return Released(known.withColumn(FATE, fate).drop(c.W_END))
 
 

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.events.adjustment import with_both_ends
+from tidemark.timeops.events.adjustment import ADMITTED, with_both_ends
 from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
@@ -373,6 +373,8 @@ _PARTS = (
 )
 
 _SESSION = "__tm_session"  # names a session
+_ADMITTED = "__tm_admitted"
+_BEFORE_ALL = 2**62  # numbers of records are smaller
 _FLAT = "__tm_flat"  # and the number of a column of the group
 _FIRST, _LAST, _MADE_BY = "__tm_first", "__tm_last", "__tm_made_by"
 
@@ -542,6 +544,8 @@ class Sessions:
         met = c.W_BEFORE if window.revises else f"IF({FRESH}, {c.W_BEFORE}, NULL)"
         more = [f"{met} AS {c.W_BEFORE}"] if keeps or window.revises else []
         more += [f"unix_micros({c.CLOCK}) AS {c.CLOCK}"] if window.revises else []
+        # Whatever their place in the log, the ones that were let in came before all others.
+        more += [f"array_contains({c.ADJUSTED_BY}, '{ADMITTED}') AS {_ADMITTED}"] if keeps else []
         named = dict.fromkeys([*keys, c.T_FINAL, FRESH, *timeline])
         narrow = taking.selectExpr(*named, *more, *_flat(taking, by_group))
         if window.input is not None:
@@ -564,6 +568,9 @@ class Sessions:
             rows, group = rows.filter(pa.array(is_event)), group[is_event]
         if c.SEQ in keys:
             seq = integers(rows[c.SEQ])
+            if keeps:
+                seq = np.where(np.asarray(rows[_ADMITTED].fill_null(False)), seq - _BEFORE_ALL, seq)
+                rows = rows.drop_columns(_ADMITTED)
             if (seq[1:] < seq[:-1]).any():
                 order = np.argsort(seq, kind="stable")
                 rows, group = rows.take(pa.array(order)), group[order]

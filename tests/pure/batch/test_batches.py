@@ -550,3 +550,13 @@ def log_of(rng: random.Random) -> tuple[list[Item], int]:
             items.append(item(seq - 1, kind))
             flushed = kind == END_OF_INPUT
     return items, max([one["_after_seq"] + 1 for one in items], default=0) + rng.randint(0, 12)
+
+
+def test_a_reason_that_windows_share_with_rules_is_counted_once() -> None:
+    """`refused.bad_expression` is not of a window with the name `refused`, nor is what was let in of one."""
+    counts = Counts(
+        {"refused.bad_expression": 2, "_replayed.window_closed": 3, "_replayed.early": 1, "w.window_closed": 4}
+    )
+    assert counts.windows == ["w"]
+    assert counts.dead_letters(counts.windows) == {"bad_expression": 2, "window_closed": 4}
+    assert counts.replayed == {"window_closed": 3, "early": 1}

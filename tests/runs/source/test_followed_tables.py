@@ -133,6 +133,27 @@ def test_what_is_backfilled_rebuilt_or_rejudged_upstream_is_corrected_in_all_tha
 
 
 @pytest.mark.long
+def test_records_that_are_let_in_upstream_are_in_what_follows_and_out_of_it_when_they_are_refused_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_all(tmp_path, "first", "second")
+    land(tmp_path / "in", 200, seed=4)
+    run(tmp_path, "first")
+    assert_followed(tmp_path, "second")
+    before = results(tmp_path, "second", "fives")
+    letters = ("--where", "reason = 'out_of_order'", "--reason", "they were late")
+    run(tmp_path, "first", "replay", *letters)
+    assert_followed(tmp_path, "second")
+    assert results(tmp_path, "second", "fives") != before
+    [item] = items(tmp_path, "second")
+    changed_rows = [row for row in rows_of(tmp_path, "first", "windows/minutes") if row["_revision"]]
+    assert len(changed_rows) == sum(length for _, _, length in item["replaced"]), "no other record is replaced"
+    run(tmp_path, "first", "replay", *letters, "--undo")
+    assert_followed(tmp_path, "second")
+    assert results(tmp_path, "second", "fives") == before
+
+
+@pytest.mark.long
 def test_a_backfill_of_another_pipeline_corrects_the_log_and_what_was_computed_of_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
