@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tidemark.assets.admissions import admitted
 from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in
-from tidemark.assets.log_control import CORRECTION, EXCLUDE, INCLUDE, recorded
+from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, INCLUDE, recorded
 from tidemark.assets.questions.contents import Contents, group_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import Known, PipelineLog
@@ -26,7 +27,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.events.adjustment import ADMITTED, KEPT
 from tidemark.timeops.log_times import NO_WATERMARK, Item, JudgedTimes, Met, SplitReach
 from tidemark.timeops.reasons import REASONS, Reason, Stage
 from tidemark.timeops.rules import TimeRules
@@ -195,7 +196,8 @@ class RecordQuestions:
         out, row = self.known.out, self._row(tables.RAW_EVENTS, seq)
         if np.isin(seq, out.seqs):
             return self._excluded(seq, row, out)
-        letters = self._rows(tables.DEAD_LETTERS, seq)
+        # A letter that was let in again stays in the table, and is in the outputs too.
+        letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
         refusal = next((one for one in letters if one["stage"] != Stage.WINDOW), None)
         event = None if refusal is not None else self._accepted(seq)
         return self._told(seq, refusal, event, [one for one in letters if one["stage"] == Stage.WINDOW])
@@ -293,7 +295,8 @@ class RecordQuestions:
         t_us = _or_none(int(judged.t[at]))
         timestamp_us, adjusted_by = self._as_accepted(event, t_us, met) if refusal is None else (None, ())
         released_by, by_flush = None, False
-        if timestamp_us is not None and timeline is not None and KEPT not in adjusted_by:
+        is_outside = KEPT in adjusted_by or ADMITTED in adjusted_by
+        if timestamp_us is not None and timeline is not None and not is_outside:
             released_by, by_flush = self.log.passed(timeline, timestamp_us + 1, seq)
         outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
         letter = refusal or (max(missed, key=lambda one: one["lateness_us"] or -1) if missed else None)
@@ -311,7 +314,7 @@ class RecordQuestions:
             self._row(tables.RAW_EVENTS, seq),
             self.workspace.rules,
             reason=None if letter is None else letter["reason"],
-            detail=None if letter is None else letter["detail"],
+            detail=self._let_in(seq) if letter is None else letter["detail"],
             event_us=_or_none(int(known.times.event_us[at])),
             timestamp_us=timestamp_us,
             arrival_us=_or_none(int(known.times.arrival_us[at])),
@@ -333,6 +336,18 @@ class RecordQuestions:
             changed=known.changed,
             is_accepted_now=bool(known.changed) and refusal is not None and verdict is None,
         )
+
+    def _let_in(self, seq: int) -> str | None:
+        """Say by what decision of an operator a record is in the outputs that a rule had refused; None for none."""
+        let_in = admitted(self.workspace)
+        at = np.flatnonzero(let_in.seqs == seq)
+        if not len(at):
+            return None
+        items = recorded(self.workspace, ADMIT)
+        why = next(
+            i["reason"] for i in reversed(items) if np.isin(seq, numbers_in(json.loads(i["argument"])["records"]))
+        )
+        return f"refused, and let in again at {instant_text(int(let_in.at_us[at[0]]))}: {why}"
 
     def _as_accepted(self, event: Row | None, t_us: int | None, met: Met) -> tuple[int | None, tuple[str, ...]]:
         """Return `_timestamp` and `_adjusted_by` of an accepted event; the loop says them where no table does."""
@@ -399,7 +414,7 @@ class RecordQuestions:
 def _outcome(refusal: Row | None, event: Row | None, adjusted_by: Sequence[str], *, is_released: bool) -> str:
     if refusal is not None:
         return "dead_letter"
-    if KEPT in adjusted_by:
+    if KEPT in adjusted_by or ADMITTED in adjusted_by:
         return "kept"
     is_held = event["table"] == tables.HELD_EVENTS if event is not None else not is_released
     return "held" if is_held else "ordered"
