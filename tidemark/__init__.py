@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tidemark.assets.asset_specs import asset_key
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, explain, is_complete, run
+    from tidemark.pipelines.library import backfill, capture, explain, is_complete, run
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -43,6 +43,7 @@ __all__ = [
     "adjust",
     "asset_key",
     "backfill",
+    "capture",
     "consistent",
     "definitions",
     "explain",
@@ -60,7 +61,7 @@ _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
     "tidemark.pipelines.definitions": ["definitions"],
-    "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "run"],
+    "tidemark.pipelines.library": ["backfill", "capture", "explain", "is_complete", "run"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
