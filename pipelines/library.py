@@ -18,6 +18,8 @@ from tidemark.assets.questions.asking import MOST, Answer, Question
 from tidemark.assets.questions.asking import explain as answer_to
 from tidemark.assets.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
+from tidemark.pipelines.case_tests.capture import Captured
+from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.instance import dagster_instance
@@ -352,6 +354,36 @@ def explain(
         session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
         workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
         return answer_to(workspace, Question(seq, where, window, start, group, most))
+
+
+def capture(
+    spec: Named,
+    first: int,
+    last: int,
+    *,
+    redact: Sequence[str] = (),
+    warehouse: Named | None = None,
+    spark: str | None = None,
+) -> Captured:
+    """Return a stretch of the log as a file of cases, as `tidemark capture` does; nothing is written.
+
+    Args:
+        spec: The path of a spec file.
+        first: The first record, by its `_arrival_seq`.
+        last: The last record.
+        redact: Columns whose values are replaced, equal ones by equal ones.
+        warehouse: As of `run`.
+        spark: As of `run`.
+
+    Raises:
+        SpecError: The spec, the stretch or a column is wrong.
+        TidemarkError: Nothing is committed yet.
+    """
+    file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
+    with _as_guest():
+        session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
+        workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
+        return captured(workspace, first, last, redact)
 
 
 def _check(options: RunOptions) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, explain, is_complete, plan, rebuild, replay, run, test
+    from tidemark.pipelines.library import backfill, capture, explain, is_complete, plan, rebuild, replay, run, test
     from tidemark.pipelines.questions import advise, simulate
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.replaying import Replayed
@@ -57,6 +57,7 @@ __all__ = [
     "advise",
     "asset_key",
     "backfill",
+    "capture",
     "consistent",
     "definitions",
     "explain",
@@ -83,7 +84,17 @@ _MODULES = {
     "tidemark.assets.questions.simulation": ["Simulation"],
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
-    "tidemark.pipelines.library": ["backfill", "explain", "is_complete", "plan", "rebuild", "replay", "run", "test"],
+    "tidemark.pipelines.library": [
+        "backfill",
+        "capture",
+        "explain",
+        "is_complete",
+        "plan",
+        "rebuild",
+        "replay",
+        "run",
+        "test",
+    ],
     "tidemark.pipelines.questions": ["advise", "simulate"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.replaying": ["Replayed"],

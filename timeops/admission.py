@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from tidemark.timeops.grid import spans_at
-from tidemark.timeops.log_times import JudgedTimes, LogTimes, least_accepted
+from tidemark.timeops.log_times import Alone, JudgedTimes, LogTimes, judged_alone, least_accepted
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -77,19 +77,18 @@ def admitted_by(
         refused: The record.
         overriding: The sources, by their place in the spec, that have an `out_of_orderness` of their own.
     """
-    log = _needed(times, rules, refused.seq)
-    now = log.judged(_for_one(rules))
-    at = log.place(refused.seq)
+    log = _Log.of(times, rules, refused)
+    now, at = log.judged(rules), log.times.place(refused.seq)
     if at is None or now.reason_of(refused.seq) != (refused.reason if not refused.windows else None):
         return {}
-    instants = np.concatenate([log.event_us, log.clock_us])
+    instants = np.concatenate([log.times.event_us, log.times.clock_us])
     instants = instants[instants != NONE]
     span = int(instants.max() - instants.min())
     found = {}
-    for knob in _knobs(rules, now, refused, at, overriding):
+    for knob in _knobs(rules, now, refused, overriding):
 
         def accepts(us: int, knob: _Knob = knob) -> bool:
-            return _accepts(log.judged(_for_one(knob.turned(us))), refused, knob)
+            return _accepts(log.judged(knob.turned(us)), refused, knob)
 
         most_us = min(knob.now_us + 2 * span + knob.step_us, _LONGEST_US)
         least = least_accepted(accepts, knob.guess_us, now_us=knob.now_us, step_us=knob.step_us, most_us=most_us)
@@ -102,35 +101,54 @@ def admitting_unit(times: LogTimes, rules: TimeRules, refused: Refusal) -> str |
     """Return the finest unit above today's with which rule 3 accepts a record that it refuses; None for none."""
     if refused.reason is not Reason.OUT_OF_ORDER:
         return None
-    log = _needed(times, rules, refused.seq)
+    log = _Log.of(times, rules, refused)
     for unit in _UNITS:
         time = rules.time.model_copy(update={"unit": unit})
         lengths = {time.out_of_orderness_us, *(source.out_of_orderness_us for source in rules.sources)}
         if time.unit_us <= rules.time.unit_us or any(us % time.unit_us for us in lengths):
             continue
-        if log.judged(_for_one(replace(rules, time=time))).reason_of(refused.seq) is None:
+        if log.judged(replace(rules, time=time)).reason_of(refused.seq) is None:
             return unit
     return None
 
 
-def _needed(times: LogTimes, rules: TimeRules, seq: int) -> LogTimes:
-    """Return what the verdict on a record depends on: the log up to it, of its timeline alone."""
-    log = times.up_to(seq)
-    if not rules.time.over:
-        return log
-    at = log.place(seq)
-    return log if at is None else log.alone(int(log.timeline[at]), keeps_clock=rules.clock_moves)
+@dataclass(frozen=True, eq=False)
+class _Log:
+    """The part of a log that the verdict on a record depends on: up to it, of its timeline alone.
+
+    Attributes:
+        times: That part.
+        also: The numbers of records whose watermarks are asked for.
+    """
+
+    times: LogTimes
+    also: Array
+    _parts: dict[object, tuple[LogTimes, Alone]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, times: LogTimes, rules: TimeRules, refused: Refusal) -> "_Log":
+        """Return the part for a record."""
+        log = times.up_to(refused.seq)
+        at = log.place(refused.seq)
+        if rules.time.over and at is not None:
+            log = log.alone(int(log.timeline[at]), keeps_clock=rules.clock_moves)
+        return cls(log, np.unique(np.concatenate([[refused.seq], *refused.groups.values()])))
+
+    def judged(self, rules: TimeRules) -> JudgedTimes:
+        """Judge it; where the clock moves no watermark, only the records that do are looked at."""
+        time = rules.time
+        asked = time.unit, time.early, time.late
+        if asked not in self._parts:
+            alone = judged_alone(self.times, time)
+            self._parts[asked] = (self.times, alone) if rules.clock_moves else self.times.rising(alone, self.also)
+        part, alone = self._parts[asked]
+        of_one = replace(rules, time=time.model_copy(update={"over": ()})) if time.over else rules
+        return part.judged_with(alone, of_one)
 
 
-def _for_one(rules: TimeRules) -> TimeRules:
-    """Return the rules for a log of one timeline."""
-    return replace(rules, time=rules.time.model_copy(update={"over": ()})) if rules.time.over else rules
-
-
-def _knobs(
-    rules: TimeRules, now: JudgedTimes, refused: Refusal, at: int, overriding: Collection[int]
-) -> Iterator[_Knob]:
-    time = rules.time
+def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Collection[int]) -> Iterator[_Knob]:
+    time, at = rules.time, now.times.place(refused.seq)
+    assert at is not None  # it is of the log
     ahead = int(now.times.event_us[at]) - int(now.times.arrival_us[at])
     if refused.reason is Reason.EARLY and time.early is not None:
         yield _Knob("time.early.tolerance", time.early.tolerance_us, 1, ahead, lambda us: _with(rules, "early", us))

@@ -36,6 +36,8 @@ from tidemark.timeops.watermark.timelines import (
     judge,
 )
 
+Alone = tuple[Array, Array, Array]
+"""The verdict of rules 1 and 2 on each record, see `judged_alone`."""
 CODES = {reason: number for number, reason in enumerate(REASONS, start=1)}
 """By reason its number in `LogTimes.why`; 0 is none."""
 _EPOCH, _DAY_US = date(1970, 1, 1), 86_400_000_000
@@ -128,6 +130,28 @@ class LogTimes:
         why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
         return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=("[]",))
 
+    def rising(self, alone: Alone, also: Array) -> tuple["LogTimes", Alone]:
+        """Return the log without the records that move no watermark, where the clock moves none.
+
+        Args:
+            alone: What rules 1 and 2 say of each record.
+            also: The numbers of records that stay.
+        """
+        t, rises = alone[0], np.zeros(len(self.seq), bool)
+        for own in self._by_split():
+            times = t[own]
+            rises[own] = times > np.append(NONE, np.maximum.accumulate(times)[:-1])
+        rises |= np.isin(self.seq, also)
+        return self._rows(rises, self.stretches), (alone[0][rises], alone[1][rises], alone[2][rises])
+
+    def _by_split(self) -> Sequence[Array | slice]:
+        """Return the places of the records of each split."""
+        if len(self.sources) <= 1 and len(self.splits) <= 1:
+            return [slice(0, len(self.seq))]
+        split = self.source.astype(np.int64) * len(self.splits) + self.split
+        order = np.argsort(split, kind="stable")
+        return np.split(order, np.flatnonzero(np.diff(split[order])) + 1)
+
     def _rows(self, which: Array | slice, stretches: Sequence[Stretch]) -> "LogTimes":
         names = ("seq", "event_us", "arrival_us", "clock_us", "why", "timeline", "source", "split")
         return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
@@ -138,7 +162,11 @@ class LogTimes:
         Raises:
             InputError: A timeline has too many splits.
         """
-        t, why, moved_by = judged_alone(self, rules.time)
+        return self.judged_with(judged_alone(self, rules.time), rules)
+
+    def judged_with(self, alone: Alone, rules: TimeRules) -> "JudgedTimes":
+        """Judge the log by some rules, where it is known what rules 1 and 2 say of each record."""
+        t, why, moved_by = alone
         roles = _roles(self, why, rules)
         columns = self._columns(t, roles, rules)
         state, place, waits = STATE.empty_table(), LogPlace(), Waits()
@@ -151,7 +179,8 @@ class LogTimes:
             rows = pa.table({name: column[begin:end] for name, column in columns.items()})
             log = judge(rows, state, replace(rules, waits=waits), replace(place, tick_us=stretch.tick_us))
             logs.append((stretch, log))
-            state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)
+            if stretch is not self.stretches[-1]:
+                state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)
         return JudgedTimes(self, rules, t, why, moved_by, tuple(logs))
 
     def _columns(self, t: Array, roles: Array, rules: TimeRules) -> dict[str, pa.Array]:
@@ -166,15 +195,17 @@ class LogTimes:
         return columns
 
 
-def judged_alone(times: LogTimes, time: TimeSpec) -> tuple[Array, Array, Array]:
+def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
     """Apply rules 1 and 2 to the records of a log, as `judge_arrival` of events/adjustment.py does in SQL.
 
     Returns:
         The time of each that rule 3 judges, NONE where there is none; why it is refused, as CODES; and which rule
         moved it: 1 or 2, else 0.
     """
-    ahead, arrival, unit = times.event_us - times.arrival_us, times.arrival_us, time.unit_us
-    t, why, moved_by = times.event_us // unit * unit, times.why.copy(), np.zeros(len(times.seq), np.int8)
+    arrival, unit = times.arrival_us, time.unit_us
+    t = times.event_us.copy() if unit == 1 else times.event_us // unit * unit
+    why, moved_by = times.why.copy(), np.zeros(len(times.seq), np.int8)
+    ahead = times.event_us - arrival if time.early or time.late else arrival
     rules = []
     if time.early is not None and time.keep_early_from_us is None:  # one that is kept is as it was
         limit = (arrival + time.early.tolerance_us) // unit * unit
@@ -193,11 +224,12 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> tuple[Array, Array, Array]:
 
 
 def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
-    refused = np.where(np.isin(why, _OUTSIDE), OUTSIDE, ACTIVE if rules.follows_activity else OUTSIDE)
-    judged, keep_from_us = np.full(len(why), JUDGED), rules.time.keep_early_from_us
+    of_code = np.full(len(REASONS) + 1, ACTIVE if rules.follows_activity else OUTSIDE, np.int8)
+    of_code[_OUTSIDE], of_code[0] = OUTSIDE, JUDGED
+    roles, keep_from_us = of_code[why], rules.time.keep_early_from_us
     if keep_from_us is not None:
-        judged[times.event_us - times.arrival_us > keep_from_us] = AHEAD
-    return np.where(why == 0, judged, refused).astype(np.int8)
+        roles[(why == 0) & (times.event_us - times.arrival_us > keep_from_us)] = AHEAD
+    return roles
 
 
 def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
@@ -299,8 +331,22 @@ class JudgedTimes:
 
     def before(self, seq: int) -> Met:
         """Return the watermark that a record of the log meets."""
+        late = self._late(seq)
+        if late is not None:
+            return late
         value, set_by = self._before(np.array([seq], np.int64))
         return Met(_or_none(value[0]), _or_none(set_by[0]))
+
+    def _late(self, seq: int) -> Met | None:
+        """Return the watermark that a record met if its time is below it; the loop has noted that."""
+        for stretch, log in self.logs:
+            if stretch.first_seq <= seq < stretch.end_seq:
+                found = log.rises.findings.out_of_order
+                item = int(np.searchsorted(log.rises.items.seq, seq))
+                at = int(np.searchsorted(found["item"], item))
+                if at < len(found) and int(found["item"][at]) == item:
+                    return Met(_or_none(found["watermark"][at]), _or_none(found["set_by"][at]))
+        return None
 
     def before_each(self, seqs: Array) -> Array:
         """Return the watermarks that records of the log meet, NONE for none."""
@@ -400,8 +446,7 @@ class JudgedTimes:
             return REASONS[int(self.why[at]) - 1]
         if self.rules.time.out_of_order != "drop":
             return None
-        met = self.before(seq).us
-        return Reason.OUT_OF_ORDER if met is not None and int(self.t[at]) < met else None
+        return None if self._late(seq) is None else Reason.OUT_OF_ORDER
 
 
 def _or_none(value: int) -> int | None:

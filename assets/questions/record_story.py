@@ -144,7 +144,10 @@ def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[
         "late": ("late arrival", "after its time", "before its time"),
     }
     name, beyond, other = names[rule]
-    said = f"{length(abs(by_us))} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
+    far = length(abs(by_us))
+    if far == length(tolerance_us) and by_us != tolerance_us:  # as far as a short text says
+        far = format_duration(timedelta(microseconds=abs(by_us)))
+    said = f"{far} {beyond if by_us >= 0 else other}" if by_us else "at its arrival"
     verb = "its time is" if rule == "early" else "it came"
     verdicts = {"drop": "refused", "adjust": "moved to the edge", "keep": "kept: it moves no watermark"}
     verdict = verdicts[policy] if by_us > tolerance_us else "passes"

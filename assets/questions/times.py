@@ -8,7 +8,7 @@ by these records, the log is read.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -61,6 +61,7 @@ class PipelineLog:
     """
 
     workspace: Workspace
+    _reached: dict[tuple[str, int], Item | None] = field(default_factory=dict, repr=False)
 
     @cached_property
     def known(self) -> Known:
@@ -78,8 +79,11 @@ class PipelineLog:
         return [int(item["_after_seq"]) for item in recorded(self.workspace, END_OF_INPUT)]
 
     def passed(self, timeline: str, wanted_us: int, seq: int) -> tuple[Item | None, bool]:
-        """Return the item from a record on at which a watermark came to a value, or whether a flush went past it."""
-        item = self.judged.reaching(timeline, wanted_us, seq)
+        """Return the item at which a watermark came to a value, or whether a flush went past it from a record on."""
+        asked = timeline, wanted_us
+        if asked not in self._reached:
+            self._reached[asked] = self.judged.reaching(timeline, wanted_us)
+        item = self._reached[asked]
         flush = next((after for after in self.flushes if after >= seq), None)
         if flush is not None and (item is None or (item.seq is not None and item.seq > flush)):
             return None, True
@@ -143,7 +147,7 @@ class _Rows:
 
     def times(self, seq: Array) -> LogTimes:
         """Return the rows with some numbers as the times of a log."""
-        arrays = {name: values[seq] for name, values in self.of.items()}
+        arrays = self.of if len(seq) == self.count else {name: values[seq] for name, values in self.of.items()}
         timelines, sources, splits = (list(self.names[name]) for name in ("timeline", "source", "split"))
         return LogTimes(
             seq=seq,
@@ -168,8 +172,14 @@ def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
             if over:
                 rows.put("timeline", seq, piece[c.TIMELINE])
     _put_refused(workspace, rows, up_to)
-    seq = np.setdiff1d(np.arange(end_seq, dtype=np.int64), out.seqs, assume_unique=True)
+    seq = _numbers(end_seq, out)
     return None if (rows.of["why"][seq] == _UNKNOWN).any() else rows.times(seq)
+
+
+def _numbers(end_seq: int, out: Excluded) -> Array:
+    """Return the numbers of the records that are part of the log."""
+    seq = np.arange(end_seq, dtype=np.int64)
+    return np.setdiff1d(seq, out.seqs, assume_unique=True) if len(out.seqs) else seq
 
 
 def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
@@ -222,7 +232,7 @@ def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
         return None
     rows = _log_rows(workspace, out, end_seq, name)
     _put_refused(workspace, rows, [(c.SEQ, "<", end_seq)])
-    return rows.times(np.setdiff1d(np.arange(end_seq, dtype=np.int64), out.seqs, assume_unique=True))
+    return rows.times(_numbers(end_seq, out))
 
 
 def _computed(workspace: Workspace, end_seq: int) -> LogTimes:

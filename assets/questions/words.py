@@ -39,11 +39,11 @@ def span(start_us: int, end_us: int) -> str:
 
 
 def when(item: Item | None, otherwise: str, *, short: bool = False) -> str:
-    """Return an item of the log and when it came, or another text where there is none."""
+    """Return an item of the log and the clock at it, or another text where there is none."""
     if item is None:
         return otherwise
     what = "a tick" if item.seq is None else f"record {item.seq:,}"
-    return what if short else f"{what}, when the clock was {at(item.clock_us)}"
+    return what if short else f"{what} at {at(item.clock_us)}"
 
 
 def value_text(value: object, most: int = _LONGEST_VALUE) -> str:

@@ -22,6 +22,7 @@ from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.pipelines.case_tests.differences import (
     CaseOutcomes,
     Difference,
+    Outcome,
     Pair,
     Row,
     cut_differences,
@@ -127,6 +128,17 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
         schemas = _schemas(workspace)
         read = replace(file, cases=_with_values(file, schemas))
         return list(_verdicts(spark, spec, read, payload_of(workspace), schemas))
+
+
+def outcome_of(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> Outcome:
+    """Return what the tables hold at the end of the only case of a file; errors as of `judge`."""
+    spec = spec_file.spec
+    with tuned_for_few_rows(spark):
+        workspace = without_tables(spec_file, lambda: spark)
+        schemas, payload = _schemas(workspace), payload_of(workspace)
+        records = read_records(spark, spec, file, payload)
+        [found] = run_cases(spark, spec, file.cases, records, schemas)
+        return found.steps[-1]
 
 
 def _schemas(workspace: Workspace) -> dict[str, StructType]:

@@ -1,4 +1,4 @@
-"""Commands that ask a pipeline why: `tidemark explain`.
+"""Commands that ask a pipeline why: `tidemark explain`, and `capture`, which makes a test of what was found.
 
 Here: what a person types and reads. Not here: the answers and their words (assets/questions).
 """
@@ -90,6 +90,53 @@ def explain(
         say(f"{file.spec.name}: {len(answer.records):,} of {plural(answer.in_all, 'record')}; --limit shows more")
 
 
+@click.command()
+@spec_path
+@click.option("--seq", "stretch", metavar="A..B", required=True, help="The stretch: first and last `_arrival_seq`.")
+@click.option(
+    "--redact",
+    metavar="COLUMN",
+    multiple=True,
+    help="Replace the values of this column, equal ones by equal ones; can be repeated.",
+)
+@warehouse_option
+@says_errors
+def capture(*, spec: Path, stretch: str, redact: tuple[str, ...], warehouse: "Place | None") -> None:
+    """Print a stretch of SPEC's log as cases for a test.
+
+    The case has the records as they are in the log, without the columns that no expression of the spec names, and
+    expects what comes of judging them alone. Comments name the records that the pipeline judged in another way, as it
+    knew what came before. Nothing is written.
+
+    Exit status: 0 done; 2 bad spec, stretch, column or usage; 1 a failure, or nothing is committed yet.
+    """
+    from tidemark.pipelines.case_tests.capture import capture as captured
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
+
+    first, last = _stretch(stretch)
+    [file] = read_specs([spec], ())
+    settings = known_settings(warehouse)
+    with telling(file.spec.name) as tell:
+        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
+        found = captured(Workspace(file, settings.warehouse, session, tell=tell), first, last, redact)
+    click.echo(found.text, nl=False)
+    if found.differing:
+        say(
+            f"{file.spec.name}: {len(found.differing):,} of {found.records:,} records are judged in another way alone"
+        )
+
+
+def _stretch(text: str) -> tuple[int, int]:
+    """Return the first and the last record of a stretch such as `12..40`, or of one record."""
+    first, sign, last = text.partition("..")
+    numbers = [first.strip(), last.strip() if sign else first.strip()]
+    if not all(number.isdecimal() for number in numbers):
+        raise click.BadParameter(f"found {text}; a stretch such as 12..40 is expected", param_hint="--seq")
+    return int(numbers[0]), int(numbers[1])
+
+
 def _values(groups: tuple[str, ...]) -> dict[str, str | None]:
     """Return the columns and values of --group; `null` means that there is none."""
     found: dict[str, str | None] = {}
@@ -103,4 +150,4 @@ def _values(groups: tuple[str, ...]) -> dict[str, str | None]:
     return found
 
 
-COMMANDS = (explain,)
+COMMANDS = (explain, capture)

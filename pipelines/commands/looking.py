@@ -271,7 +271,7 @@ def show(
     """
     from tidemark.pipelines.terminal import plural, since_boot, write_rows
     from tidemark.resources.delta.queries import select
-    from tidemark.resources.tables import BATCHES
+    from tidemark.resources.tables import BATCHES, DEAD_LETTERS
     from tidemark.resources.workspace import Workspace
 
     [file] = read_specs([spec], ())
@@ -284,6 +284,9 @@ def show(
     shown = f"{found.rows.num_rows:,} of {plural(found.in_all, 'row')}"
     newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
     say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
+    seqs = found.rows["_arrival_seq"].drop_null().to_pylist() if name == DEAD_LETTERS else []
+    for seq in seqs[:1]:
+        say(f"{file.spec.name}: `tidemark explain {file.in_command} --seq {seq}` explains the first of them")
 
 
 def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:

@@ -28,6 +28,7 @@ MIN_US = -62_135_596_800_000_000  # 0001-01-01T00:00:00Z, the lowest watermark
 
 COMPILED_FROM = 200_000
 """From so many items on the loop is compiled: to load the compiler takes as long as a hundred thousand items do."""
+_COMPILED_AGAIN_FROM = 5_000  # once it is loaded
 
 # What an item is to the watermark of its timeline.
 OUTSIDE = 0  # a dead letter of ingestion: it belongs to no timeline, and only moves the clock
@@ -173,7 +174,7 @@ def fold(items: Items, state: Fold) -> Findings:
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
     columns = (items.seq, items.t, clock, items.timeline, items.split, items.role, items.closes)
     judge: Callable[..., tuple[int, int]] = _judge
-    if count < COMPILED_FROM:
+    if count < (_COMPILED_AGAIN_FROM if compiled.cache_info().currsize else COMPILED_FROM):
         plain = _plain(state)
         n_late, n_rises = judge(*(column.tolist() for column in columns), plain, out_of_order, rises, silences)
         _take_over(state, plain)

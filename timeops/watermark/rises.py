@@ -88,6 +88,16 @@ class Rises:
         np.take(self.findings.rises, self._order, out=rows[:-1], mode="clip")
         return rows
 
+    # To `take` from a field of the rows would copy all of it each time.
+
+    @cached_property
+    def _item(self) -> Array:
+        return np.ascontiguousarray(self._rows["item"])
+
+    @cached_property
+    def _watermark(self) -> Array:
+        return np.ascontiguousarray(self._rows["watermark"])
+
     @cached_property
     def _silences(self) -> Array:
         return self.findings.silences[self._order] if len(self.findings.silences) else self.findings.silences
@@ -146,7 +156,7 @@ class Rises:
             given = self._by_arrival(self._clock_at(place))
         else:
             high = self._begins[timeline + 1]
-            row = _bisect(rows["item"].take, self._begins[timeline], high, place)
+            row = _bisect(self._item.take, self._begins[timeline], high, place)
             given = np.where((row < high) & (rows["item"][row] == place), rows["by_clock"][row], NONE)
         return Watermark(np.maximum(found.value, given), np.where(given > found.value, NONE, found.set_by))
 
@@ -172,7 +182,7 @@ class Rises:
     def _computed(self, timeline: Array, place: Array) -> Watermark:
         before = self.start.timelines[timeline]
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
-        following = _bisect(rows["item"].take, low, high, place + 1)
+        following = _bisect(self._item.take, low, high, place + 1)
         is_own, last = following > low, np.maximum(following - 1, 0)
         value = np.where(is_own, rows["watermark"][last], before["watermark"])
         set_by = np.where(is_own, rows["set_by"][last], before["set_by"])
@@ -192,7 +202,7 @@ class Rises:
     def _computed_place(self, timeline: Array, wanted: Array) -> tuple[Array, Array]:
         """Return the first item at which the rules reach so much, and what first came so far."""
         rows, high = self._rows, self._begins[timeline + 1]
-        row = _bisect(rows["watermark"].take, self._begins[timeline], high, wanted)
+        row = _bisect(self._watermark.take, self._begins[timeline], high, wanted)
         is_row = row < high
         before = self._computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
