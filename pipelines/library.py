@@ -380,7 +380,7 @@ def capture(
         TidemarkError: Nothing is committed yet.
     """
     file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
-    with _as_guest():
+    with as_guest():
         session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
         workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
         return captured(workspace, first, last, redact)
