@@ -105,7 +105,9 @@ def _targets(advice: "Advice") -> Iterator[str]:
 def _verdict(one: Target) -> str:
     if one.verified_share is None or one.tolerance_us is None:
         return ""
-    return "the rest is later than the first part" if one.verified_share > _FAR * one.share else "holds"
+    if one.verified_share > _FAR * one.share:
+        return "the rest is later than the first part"
+    return "holds" if one.verified_share <= one.share else "a little above"
 
 
 def _losers(advice: "Advice") -> Iterator[str]:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.exclusions import records_between
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.schemas import as_declared, payload_of
@@ -84,6 +85,17 @@ class Contents:
         """Its log, judged."""
         return self.log.judged
 
+    @cached_property
+    def let_in(self) -> Array:
+        """The records that an operator has let in again: windows have them before all others."""
+        return admitted(self.workspace).seqs
+
+    def met(self, seqs: Array) -> Array:
+        """Return the watermarks that records met, as windows see it; NONE for none."""
+        met = self.judged.before_each(seqs)
+        met[np.isin(seqs, self.let_in)] = NONE
+        return met
+
     def events(self, window: WindowSpec, first_us: int | None = None, last_us: int | None = None) -> Events:
         """Return the events that a window takes of a span of time, both ends included, with their groups."""
         columns = self._plain(window)
@@ -115,10 +127,12 @@ class Contents:
             return
         accepted, first, end = self._accepted_t, min(asked_for), max(asked_for) + 1
         known = _events(self.judged, np.isin(self.judged.times.seq, asked_for), *accepted)
-        frame = events_of(self.workspace, first, end, known)
-        told = frame.selectExpr(c.SEQ, *[f"{left_out(frame, one)} AS {quoted(one.name)}" for one in asked]).collect()
-        for row in told:
-            self._left_out[row[c.SEQ]] = frozenset(one.name for one in asked if row[one.name])
+        let_in = np.intersect1d(np.array(asked_for, np.int64), self.let_in)
+        frames = [events_of(self.workspace, first, end, known), events_let_in(self.workspace, let_in)]
+        for frame in (frame for frame in frames if frame is not None):  # what was let in has the values of then
+            conditions = [f"{left_out(frame, one)} AS {quoted(one.name)}" for one in asked]
+            for row in frame.selectExpr(c.SEQ, *conditions).collect():
+                self._left_out[row[c.SEQ]] = frozenset(one.name for one in asked if row[one.name])
 
     def filtered_by(self, seq: int) -> frozenset[str]:
         """Return the windows of events whose `where` leaves a record out; Spark is asked only where there is one."""
@@ -164,12 +178,14 @@ class Contents:
             (int(taken[c.SEQ][0].as_py()), int(taken[c.SEQ][-1].as_py()) + 1) if len(taken) else (0, 0)
         )
         frame = events_of(self.workspace, first_seq, end_seq, taken)
-        passing = frame.where(f"NOT {left_out(frame, window)}")
-        groups = [
-            f"{text_of(passing, expression)} AS g{number}"
-            for number, (_, expression) in enumerate(window.group_expressions)
-        ]
-        return passing.selectExpr(c.SEQ, _T, *groups).toArrow()
+        found = _in_groups(frame, window)
+        let_in = events_let_in(self.workspace)
+        if let_in is None:
+            return found
+        own = _in_groups(let_in.withColumn(_T, c.to_us(c.TIMESTAMP)), window)
+        t = integers(own[_T])
+        is_inside = (t >= (NONE if first_us is None else first_us)) & (t <= (NEVER if last_us is None else last_us))
+        return pa.concat_tables([found, own.filter(pa.array(is_inside))])
 
     @cached_property
     def _accepted_t(self) -> tuple[Array, Array]:
@@ -182,10 +198,11 @@ class Contents:
 
     @cached_property
     def _accepted(self) -> pa.Table:
-        """All accepted events: `_arrival_seq`, their timestamp, their timeline."""
+        """All events that rules accept: `_arrival_seq`, their timestamp, their timeline."""
         t, is_late = self._accepted_t
         is_dropped = is_late & (self.judged.rules.time.out_of_order == "drop")
-        return _events(self.judged, (self.judged.why == 0) & ~is_dropped, t, is_late)
+        is_let_in = np.isin(self.judged.times.seq, self.let_in)
+        return _events(self.judged, (self.judged.why == 0) & ~is_dropped & ~is_let_in, t, is_late)
 
     def _unfit(self, window: WindowSpec) -> Array:
         """Return the events on which an aggregate of a window fails."""
@@ -194,6 +211,16 @@ class Contents:
             tables.DEAD_LETTERS, self._version(tables.DEAD_LETTERS), columns=[c.SEQ], filters=of_window
         )
         return np.asarray(rows[c.SEQ].drop_null().to_numpy(), np.int64)
+
+
+def _in_groups(events: DataFrame, window: WindowSpec) -> pa.Table:
+    """Return the events that a window takes, with the texts of the columns of their groups."""
+    passing = events.where(f"NOT {left_out(events, window)}")
+    groups = [
+        f"{text_of(passing, expression)} AS g{number}"
+        for number, (_, expression) in enumerate(window.group_expressions)
+    ]
+    return passing.selectExpr(c.SEQ, _T, *groups).toArrow()
 
 
 def _events(judged: JudgedTimes, which: Array, t: Array, is_late: Array) -> pa.Table:
@@ -255,22 +282,23 @@ def sessions_of(contents: Contents, window: WindowSpec, seq: int) -> tuple[int, 
 
 def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tuple[Array, Array, Array]:
     """Return the session of each event of one group, below zero for none, and its bounds."""
-    judged = contents.judged
-    keeps = judged.rules.time.out_of_order == "keep"
-    met = judged.before_each(events.seq) if keeps else np.zeros(0, np.int64)
-    late = np.where(events.t < met, met, NONE) if keeps else met
-    count = len(events.seq)
-    came = Came(np.zeros(count, np.int64), events.t, late, np.zeros(count, bool), np.zeros(0, np.int64))
+    keeps = contents.judged.rules.time.out_of_order == "keep"
+    # What was let in came before all others.
+    order = np.argsort(~np.isin(events.seq, contents.let_in), kind="stable")
+    t, met = events.t[order], contents.met(events.seq)[order] if keeps else np.zeros(0, np.int64)
+    late = np.where(t < met, met, NONE) if keeps else met
+    came = Came(np.zeros(len(t), np.int64), t, late, np.zeros(len(t), bool), np.zeros(0, np.int64))
     once = window.model_copy(update={"emit": "on_close"})
     found = sessions(came, np.zeros(0, CLOSED), rules_of_sessions(once, keeps=keeps))
-    return found.session, found.start, found.end
+    back = np.argsort(order)
+    return found.session[back], found.start[back], found.end[back]
 
 
 def instants_of(contents: Contents, window: WindowSpec, seq: int, us: int) -> list[tuple[int, int]]:
     """Return the windows of a sliding one that hold an event: up to each instant at which events come or go."""
     events, group = _with_group(contents, window, seq)
     own = events.of_group(group)
-    met, ends = contents.judged.before_each(own.seq), [own.t, own.t + window.size_us]
+    met, ends = contents.met(own.seq), [own.t, own.t + window.size_us]
     # What had closed when an event came has no result by it.
     made = np.unique(np.concatenate([end[end + window.closes_after_us > met] for end in ends]))
     return [(int(end) - window.size_us, int(end)) for end in made if us <= end < us + window.size_us]

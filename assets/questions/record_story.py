@@ -22,7 +22,7 @@ from tidemark.assets.questions.words import (
 )
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration
-from tidemark.timeops.events.adjustment import KEPT
+from tidemark.timeops.events.adjustment import ADMITTED, KEPT
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import is_reserved
 
@@ -57,6 +57,8 @@ def _headline(one: "RecordAnswer") -> str:
         "held": "accepted, and held",
         "kept": "accepted out of order, released at once",
     }[one.outcome]
+    if ADMITTED in one.adjusted_by:
+        return "refused, and let in again: it is in its windows as if it had come in time"
     missed = list(dict.fromkeys(window.name for window in one.windows if window.outcome == "missed"))
     if one.reason == Reason.WINDOW_CLOSED:
         return f"{accepted}; too late for {listed(missed)}{by}"

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from tidemark.assets.questions.contents import Contents, instants_of, sessions_of
 from tidemark.assets.questions.words import instant_text
 from tidemark.timeops.grid import spans_at
@@ -16,6 +18,7 @@ from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_first
 from tidemark.timeops.utc import Instant, us_of
+from tidemark.timeops.watermark.fold import NONE
 
 Row = Mapping[str, Any]
 
@@ -109,8 +112,8 @@ class WindowsOfRecord:
     def _one(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:
         """Return a window that an event is in, or would be, if it had not closed when the event came."""
         start, end = span
-        closes, met = end + window.closes_after_us, self.contents.judged.before(self.seq).us
-        was_closed = met is not None and closes <= met
+        closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64))
+        was_closed = bool(met != NONE and closes <= met)
         item, by_flush = self.contents.log.passed(self.timeline, closes, 0 if was_closed else self.seq)
         start_us = self.contents.workspace.spec.time.start_us
         if start_us is not None and start < start_us:

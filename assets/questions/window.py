@@ -364,7 +364,7 @@ class WindowQuestion:
         keeps = self.workspace.spec.time.out_of_order == "keep"
         if self.window.input is not None or self.window.kind == "session" or not keeps or not len(events.seq):
             return events, 0
-        met = self.log.judged.before_each(events.seq)
+        met = self._contents.met(events.seq)
         late: Array = met >= closes_us
         return Events(events.seq[~late], events.t[~late], ()), int(late.sum())
 
