@@ -212,6 +212,8 @@ def _fixes(
             remedy="land them again, corrected, where the source reads",
         )
     found = dict[int, dict[str, Any]]()
+    if not fixes:
+        return found  # without Spark, which the columns ask for
     names, seqs = payload_of(workspace).names, {*letters[c.SEQ].to_pylist()}
     for fix in fixes:
         seq, values = fix.get(c.SEQ), {name: value for name, value in fix.items() if name != c.SEQ}
