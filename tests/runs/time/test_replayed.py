@@ -78,6 +78,15 @@ def assert_only_these_rows_changed(
         assert all(after[key]["_revision"] == (1 if key in before[name] else 0) for key in changed), name
 
 
+def assert_explained_as_let_in(made: Made, seqs: list[int]) -> None:
+    for seq in seqs:
+        answer = tm.explain(made[0].path, seq=seq, warehouse=str(made[1].warehouse)).to_dict()
+        assert (answer["outcome"], answer["reason"]) == ("kept", None)
+        assert "let in again" in answer["detail"]
+        assert {window["outcome"] for window in answer["windows"]} <= {"counted", "open"}
+        assert {window["name"] for window in answer["windows"]} >= {"minutes", "visits", "last_20_s"}
+
+
 @pytest.mark.long
 def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,6 +108,7 @@ def test_chosen_letters_come_into_their_windows_and_nothing_else_changes(
         assert sum(done["letters"].values()) == done["records"] == len([seq for seq in chosen if seq < 120]) > 10
         assert_tables_equal_the_oracle(warehouse, spec, revisions=False)
         assert_only_these_rows_changed(made, before, done)
+        assert_explained_as_let_in(made, [seq for seq in sorted(chosen) if seq < 120][::4])
         workspace = Workspace(made[0], warehouse, lambda: spark)
         assert [wrong for window in spec.windows for wrong in wrong_results(workspace, window)] == []
         at = {row["replayed_at"] for row in table(warehouse, spec, "dead_letters")} - {None}
