@@ -62,7 +62,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
             *[("_position", pa.int64()), ("_timeline", pa.string())],
             *[(name, pa.string()) for name in ("stage", "reason", "detail", "window_name")],
             *[("_event_time", _INSTANT), ("_watermark", _INSTANT), ("lateness_us", pa.int64())],
-            *[("watermark_set_by", pa.int64()), ("payload", pa.string())],
+            *[("watermark_set_by", pa.int64()), ("payload", pa.string()), ("replayed_at", _INSTANT)],
         ]
     ),
     PER_MINUTE: pa.schema(
