@@ -98,7 +98,8 @@ def test_a_file_a_commit_and_a_value_of_no_such_year_are_dead_letters(
 def test_what_is_dated_ahead_of_the_machine_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Write a file that could never be old enough, and the record that moved the clock of the log."""
     aged = f'{{name: aged, kind: files, path: "aged/*", format: json, settle: 5 s, {COLUMNS}}}'
-    stamped = f'{{name: stamped, kind: files, path: "in/*", format: json, settle: 0 s, arrival_time: at, {COLUMNS}}}'
+    stamped = '{name: stamped, kind: files, path: "in/*", format: json, settle: 0 s, arrival_time: at, '
+    stamped += f"future_arrival: off, {COLUMNS}}}"
     over_source(tmp_path, "ahead", f"{aged}\n  - {stamped}")
     for folder, name, number in (("aged", "good", 1), ("aged", "ahead", 2), ("in", "a", 3)):
         (tmp_path / folder).mkdir(exist_ok=True)
