@@ -80,7 +80,7 @@ def test_a_warm_spark_dagster_changes_by_hand_and_names_in_a_catalog_work_in_a_s
 
         upload(tmp_path, 120, seed=1)
         wait_until_processed(workspace, 120, tmp_path)
-        assert "computing with the warm Spark of `tidemark serve`" in (tmp_path / "daemon.log").read_text()
+        assert "computing with the warm Spark of `tidemark serve`" in (tmp_path / "serve.log").read_text()
         wait_until(lambda: views_show_the_commit(workspace), tmp_path / "daemon.log", PATIENCE_S)
 
         committed = lake.version(REVISED)
