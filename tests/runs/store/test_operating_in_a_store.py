@@ -102,7 +102,7 @@ def test_a_warm_spark_dagster_changes_by_hand_and_names_in_a_catalog_work_in_a_s
         assert net(lake.path(REVISED), 0, last_version(workspace)) == kept, "the feed tells each row"
         assert views_show_the_commit(workspace)
 
-        assert "tables are" in said(0, "tidemark", "maintain", spec, "--retain", "1h")
+        assert " tables, now " in said(0, "tidemark", "maintain", spec, "--retain", "1h")
         assert f"{STORE}/warehouse/shop" in said(0, "tidemark", "status", spec)
     for log in tmp_path.glob("*.log"):
         assert SECRET not in log.read_text(), log
