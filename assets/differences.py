@@ -3,6 +3,7 @@
 Here: the comparison, by window and group. Not here: what is compared (preview.py, rebuild/).
 """
 
+from collections.abc import Sequence
 from functools import reduce
 from operator import and_
 
@@ -29,9 +30,7 @@ def differing(before: DataFrame, after: DataFrame, window: WindowSpec) -> DataFr
     old, new = (rows.withColumn("__tm_here", F.lit(1)) for rows in (before, after))
     both = old.alias("b").join(new.alias("a"), c.same_in("b", "a", window.key_columns), "full_outer")
     there, would = F.col("b.__tm_here").isNotNull(), F.col("a.__tm_here").isNotNull()
-    values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in OF_REVISION]
-    values = [name for name in values if name not in window.key_columns]
-    alike = reduce(and_, [is_alike(before, after, name) for name in values], F.lit(True))
+    alike = are_alike(before, after, values_of(before, after, window))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
     keys = [F.coalesce(f"b.{quoted(name)}", f"a.{quoted(name)}").alias(name) for name in window.key_columns]
     rows = [
@@ -41,7 +40,18 @@ def differing(before: DataFrame, after: DataFrame, window: WindowSpec) -> DataFr
     return both.where(~(there & would & alike & same_state)).select(*keys, *rows)
 
 
-def is_alike(before: DataFrame, after: DataFrame, name: str) -> Column:
+def values_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[str]:
+    """Return the columns of results that readers compute with: all but the key and how the row came about."""
+    others = (*window.key_columns, *OF_REVISION)
+    return [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in others]
+
+
+def are_alike(before: DataFrame, after: DataFrame, values: Sequence[str]) -> Column:
+    """Return a BOOLEAN, never null: the rows aliased `b` and `a` have the same in some columns."""
+    return reduce(and_, [_is_alike(before, after, name) for name in values], F.lit(True))
+
+
+def _is_alike(before: DataFrame, after: DataFrame, name: str) -> Column:
     """Return a BOOLEAN, never null: a column has the same value in the row aliased `b` and in the one aliased `a`."""
     if name not in before.columns or name not in after.columns:
         return F.col(f"{'b' if name in before.columns else 'a'}.{quoted(name)}").isNull()

@@ -158,6 +158,11 @@ def numbers_in(ranges: Sequence[Sequence[int]]) -> Numbers:
     return np.concatenate([no_numbers(), *(np.arange(first, last + 1, dtype=np.int64) for first, last in ranges)])
 
 
+def records_of(item: Mapping[str, Any]) -> Numbers:
+    """Return the records that a control item decides on."""
+    return numbers_in(json.loads(item["argument"])["records"])
+
+
 def ranges_of(numbers: Numbers) -> list[list[int]]:
     """Return numbers in order as ranges, each with its first and its last."""
     if not len(numbers):

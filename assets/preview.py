@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
@@ -18,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType
 
 from tidemark.assets.admissions import REPLAYED_AT, with_instants
-from tidemark.assets.differences import OF_REVISION, is_alike
+from tidemark.assets.differences import are_alike, values_of
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
@@ -186,9 +185,8 @@ def _compared(
     )
     both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
     there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
-    no_values = (*window.key_columns, *OF_REVISION)
-    values = [name for name in dict.fromkeys([*before.columns, *after.columns]) if name not in no_values]
-    alike = reduce(and_, [is_alike(before, after, name) for name in values], F.lit(True))
+    values = values_of(before, after, window)
+    alike = are_alike(before, after, values)
     numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),

@@ -39,9 +39,9 @@ from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import FURTHEST_US, MOVED, Outcomes, counts_by_window
+from tidemark.timeops.counts import FURTHEST_US, Outcomes, counts_by_window
 from tidemark.timeops.durations import micros
-from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT
+from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT, MOVED
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.utc import instant_of

@@ -23,9 +23,11 @@ from tidemark.timeops.errors import MachineError, SpecError, TidemarkError, Unex
 from tidemark.timeops.printable import printable
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
-    from tidemark.resources.workspace import SpecFile
+    from tidemark.resources.workspace import SpecFile, Workspace
 
 FAILED, BAD_SPEC, UNDECIDED = 1, 2, 3
 Item = TypeVar("Item")
@@ -208,6 +210,17 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
         raise click.UsageError("A spec is named twice: name each one once.")
     home = known_settings().dagster_home
     return [as_shown(file, home) for file in files]
+
+
+def pipeline_of(file: "SpecFile", settings: "Settings", tell: Callable[[str], None]) -> "Workspace":
+    """Return the pipeline of a spec, for questions and plans: Spark is chosen and started only if it is asked for."""
+    from tidemark.resources.spark.choice import choose_spark, open_session
+    from tidemark.resources.workspace import Workspace
+
+    def session() -> "SparkSession":
+        return open_session(choose_spark(settings, file.inputs), tell)
+
+    return Workspace(file, settings.warehouse, session, tell=tell)
 
 
 def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) -> list[Read]:

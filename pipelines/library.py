@@ -21,7 +21,7 @@ from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.capture import Captured
 from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
-from tidemark.pipelines.command_line import SPECS
+from tidemark.pipelines.command_line import SPECS, pipeline_of
 from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, ReplaySettings, chosen_windows
 from tidemark.pipelines.replaying import Replayed, corrected_lines, replay_letters
@@ -208,8 +208,7 @@ def plan(
     file = read_spec(Path(spec), overrides)
     settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     with as_guest():
-        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
-        return plan_of(Workspace(file, settings.warehouse, session, tell=tell))
+        return plan_of(pipeline_of(file, settings, tell))
 
 
 def test(spec: Named, *cases: Named, overrides: Sequence[str] = (), spark: str | None = None) -> CasesReport:  # noqa: PT028
@@ -351,8 +350,7 @@ def explain(
     """
     file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
     with as_guest():
-        session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
-        workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
+        workspace = pipeline_of(file, settings, _telling(file.spec.name))
         return answer_to(workspace, Question(seq, where, window, start, group, most))
 
 
@@ -381,9 +379,7 @@ def capture(
     """
     file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
     with as_guest():
-        session = lambda: open_session(choose_spark(settings, file.inputs))  # noqa: E731 - asked for if need be
-        workspace = Workspace(file, settings.warehouse, session, tell=_telling(file.spec.name))
-        return captured(workspace, first, last, redact)
+        return captured(pipeline_of(file, settings, _telling(file.spec.name)), first, last, redact)
 
 
 def _check(options: RunOptions) -> None:

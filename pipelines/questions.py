@@ -3,7 +3,7 @@
 Here: their arguments, and what they share with the commands. Not here: the answers (assets/questions/).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
@@ -11,12 +11,11 @@ from pathlib import Path
 from tidemark.assets.preview import Stretch
 from tidemark.assets.questions.advice import Advice, advice_of
 from tidemark.assets.questions.simulation import Setting, Simulation, simulation_of
-from tidemark.pipelines.command_line import SPECS
+from tidemark.pipelines.command_line import SPECS, pipeline_of
 from tidemark.pipelines.library import as_guest
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import Settings, from_environment
-from tidemark.resources.spark.choice import choose_spark, open_session
-from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.resources.settings import from_environment
+from tidemark.resources.workspace import silent
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.utc import us_of
 
@@ -43,7 +42,7 @@ def advise(
     file = read_spec(Path(spec), overrides)
     settings = from_environment(SPECS, warehouse=warehouse, spark=spark)
     with as_guest():
-        return advice_of(asked_of(file, settings))
+        return advice_of(pipeline_of(file, settings, silent))
 
 
 def simulate(
@@ -83,14 +82,7 @@ def simulate(
     file, each, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
     known = from_environment(SPECS, warehouse=warehouse, spark=spark)
     with as_guest():
-        return simulation_of(asked_of(file, known), each, stretch)
-
-
-def asked_of(file: SpecFile, settings: Settings, tell: Callable[[str], None] = silent) -> Workspace:
-    """Return the pipeline that a question is about; Spark starts only if it is needed."""
-    return Workspace(
-        file, settings.warehouse, lambda: open_session(choose_spark(settings, file.inputs), tell), tell=tell
-    )
+        return simulation_of(pipeline_of(file, known, silent), each, stretch)
 
 
 def settings_with(spec: Path, settings: Sequence[Sequence[str]]) -> list[Setting]:

@@ -5,21 +5,20 @@ job (rebuilding.py), the command (commands/replaying.py).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dagster import DagsterInstance
 
 from tidemark.assets.rebuild.replaying import Changed, Difference, differences, differences_since
+from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.rebuilding import ReplaySettings
 from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.pipelines.terminal import in_a_line, plain, plural
 from tidemark.resources.settings import Settings
-from tidemark.resources.spark.choice import choose_spark, open_session
-from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.resources.workspace import SpecFile, silent
 from tidemark.timeops.errors import SpecError
 
 _MOST_TOLD = 10  # results of a window in words
@@ -163,25 +162,16 @@ def replay_letters(
     Raises:
         TidemarkError: Anything prevents it, see `plan_replay` and `assets.rebuild.switch.rebuild`.
     """
-    session = partial(open_session, choose_spark(settings, file.inputs), tell)
-    workspace = Workspace(file, settings.warehouse, session, tell=tell)
+    workspace = pipeline_of(file, settings, tell)
     plan = asked.replay_plan(workspace)
     found = Replayed(file.spec.name, asked.undo, dry_run, plan.letters, len(plan.records), plan.already)
     if not plan.rebuild.scope:
         return found
     if dry_run:
-        return _with(found, differences(workspace, plan.rebuild))
+        return replace(found, windows=differences(workspace, plan.rebuild))
     before = {table: workspace.base_of(table) for table in workspace.window_tables.values()}
     done = rebuild_pipeline(file, settings, asked, instance=instance(), tell=tell)
     if done is None:  # another one has done it meanwhile
         return Replayed(file.spec.name, asked.undo, dry_run, {}, 0, plan.already + sum(plan.letters.values()))
-    after = Workspace(file, settings.warehouse, session, tell=tell)
-    return _with(found, differences_since(after, before), done.commit.batch_id, done.commit.committed_at)
-
-
-def _with(
-    found: Replayed, windows: tuple[Difference, ...], batch: int | None = None, at: datetime | None = None
-) -> Replayed:
-    return Replayed(
-        found.pipeline, found.undo, found.dry_run, found.letters, found.records, found.already, batch, at, windows
-    )
+    windows = differences_since(pipeline_of(file, settings, tell), before)
+    return replace(found, batch=done.commit.batch_id, committed_at=done.commit.committed_at, windows=windows)

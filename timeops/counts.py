@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.engine import Outcome
-from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, Adjusted
+from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
@@ -20,9 +20,6 @@ from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import ENDS, FILTERED, FLUSHED_WINDOWS, MISSED, unfit
 from tidemark.timeops.windows.segment import told_of
-
-MOVED = ("early", "late", "out_of_order", KEPT, FUTURE_ARRIVAL)
-"""The values of `_adjusted_by` that say what a rule did, in the order of the bits of `Outcomes.moved`."""
 
 FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US = "furthest_ahead_us", "furthest_ahead_seq", "furthest_ahead_t_us"
 """Of the accepted event that came furthest ahead of the clock: how far ahead it was, its `_arrival_seq` and its time;

@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_two_lines
 from tidemark.assets.questions.advice_text import LOST, text_of
-from tidemark.assets.questions.layout import percent
 from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.questions.words import percent
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c

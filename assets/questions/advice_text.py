@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidemark.assets.questions.layout import aligned, percent
+from tidemark.assets.questions.words import aligned, percent
 from tidemark.timeops.advice import FOUND_ON, Delay, Target, Tolerance
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.losses import Habit

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidemark.assets.admissions import admitted
-from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in
+from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in, records_of
 from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, INCLUDE, recorded
 from tidemark.assets.questions.contents import Contents, group_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
@@ -344,9 +344,7 @@ class RecordQuestions:
         if not len(at):
             return None
         items = recorded(self.workspace, ADMIT)
-        why = next(
-            i["reason"] for i in reversed(items) if np.isin(seq, numbers_in(json.loads(i["argument"])["records"]))
-        )
+        why = next(item["reason"] for item in reversed(items) if np.isin(seq, records_of(item)))
         return f"refused, and let in again at {instant_text(int(let_in.at_us[at[0]]))}: {why}"
 
     def _as_accepted(self, event: Row | None, t_us: int | None, met: Met) -> tuple[int | None, tuple[str, ...]]:

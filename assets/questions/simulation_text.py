@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark.assets.preview import RowChange
-from tidemark.assets.questions.layout import aligned
+from tidemark.assets.questions.words import aligned
 
 if TYPE_CHECKING:
     from tidemark.assets.questions.simulation import Simulated, Simulation

@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.admissions import NOT_YET, REPLAYED_AT, admitted, events_let_in
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.differences import NEW, OF_REVISION, OLD, differing
-from tidemark.assets.exclusions import Numbers, numbers_in, ranges_of
+from tidemark.assets.exclusions import Numbers, ranges_of, records_of
 from tidemark.assets.log_control import ADMIT, REFUSE, control_item
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_to_spec
 from tidemark.assets.rebuild.shadow import Shadow
@@ -412,19 +412,14 @@ def letters_after(shadow: Shadow, now: datetime) -> DataFrame:
 
 def _decided(shadow: Shadow, letters: DataFrame, now: datetime) -> DataFrame:
     for item in shadow.plan.items:
-        seqs = pa.table({c.SEQ: numbers_in(json.loads(item["argument"])["records"])}).append_column(
-            "__tm_is_decided", pa.array(np.full(_count(item), fill_value=True))
-        )
-        told = letters.join(to_join(shadow.workspace.spark, seqs), c.SEQ, "left")
+        seqs = records_of(item)
+        decided = pa.table({c.SEQ: seqs, "__tm_is_decided": np.ones(len(seqs), bool)})
+        told = letters.join(to_join(shadow.workspace.spark, decided), c.SEQ, "left")
         at = F.lit(now) if item["kind"] == ADMIT else F.lit(None).cast("timestamp")
         letters = told.withColumn(
             REPLAYED_AT, F.when(F.col("__tm_is_decided"), at).otherwise(F.col(REPLAYED_AT))
         ).drop("__tm_is_decided")
     return letters
-
-
-def _count(item: Mapping[str, Any]) -> int:
-    return sum(last - first + 1 for first, last in json.loads(item["argument"])["records"])
 
 
 def dated(letters: DataFrame, now: datetime) -> DataFrame:
@@ -438,7 +433,7 @@ def write_events(shadow: Shadow, plan: Plan) -> None:
     workspace, writer = shadow.workspace, BatchWriter(shadow.workspace, plan)
     if not workspace.spec.outputs.ordered_events:
         return
-    touched = np.unique(np.concatenate([numbers_in(json.loads(i["argument"])["records"]) for i in shadow.plan.items]))
+    touched = np.unique(np.concatenate([records_of(item) for item in shadow.plan.items]))
     span: Filters = [(c.SEQ, ">=", int(touched[0])), (c.SEQ, "<=", int(touched[-1]))]
     chosen = to_join(workspace.spark, pa.table({c.SEQ: touched}))
     there = workspace.read_base(tables.ORDERED_EVENTS, filters=span)

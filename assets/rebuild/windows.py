@@ -26,9 +26,8 @@ from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, Plan
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import MOVED
 from tidemark.timeops.errors import LakeError
-from tidemark.timeops.events.adjustment import ADMITTED
+from tidemark.timeops.events.adjustment import ADMITTED, MOVED
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.reasons import OF_WINDOWS, Stage
 

@@ -14,6 +14,7 @@ import click
 from tidemark.pipelines.command_line import (
     known_settings,
     overrides_option,
+    pipeline_of,
     put,
     read_specs,
     say,
@@ -56,12 +57,11 @@ def advise(
     if picture is not None and picture.suffix.lower() not in (".png", ".svg"):
         raise click.BadParameter(f"found {picture.name}; a name that ends in .png or .svg", param_hint="--picture")
     from tidemark.assets.questions.advice import advice_of
-    from tidemark.pipelines.questions import asked_of
     from tidemark.pipelines.terminal import telling
 
     [file] = read_specs([spec], overrides)
     with telling(file.spec.name) as tell:
-        found = advice_of(asked_of(file, known_settings(warehouse), tell))
+        found = advice_of(pipeline_of(file, known_settings(warehouse), tell))
     if picture is not None:
         _write_picture(found, picture)
     if as_json:
@@ -125,13 +125,13 @@ def simulate(
     Exit status: 0 done; 2 bad spec, setting or usage; 1 a failure, or nothing was processed.
     """
     from tidemark.assets.questions.simulation import simulation_of
-    from tidemark.pipelines.questions import asked_of, settings_with, stretch_of
+    from tidemark.pipelines.questions import settings_with, stretch_of
     from tidemark.pipelines.terminal import telling
 
     [file] = read_specs([spec], ())
     stretch, each = stretch_of(begin, end), settings_with(spec, _divided(words))
     with telling(file.spec.name) as tell:
-        found = simulation_of(asked_of(file, known_settings(warehouse), tell), each, stretch)
+        found = simulation_of(pipeline_of(file, known_settings(warehouse), tell), each, stretch)
     if as_json:
         click.echo(json_line(found.to_dict()))
     else:

@@ -16,6 +16,7 @@ from tidemark.pipelines.command_line import (
     UNDECIDED,
     known_settings,
     overrides_option,
+    pipeline_of,
     put,
     read_specs,
     says_errors,
@@ -64,13 +65,9 @@ def plan(*, spec: Path, warehouse: "Place | None", as_json: bool, overrides: tup
 def _plan(file: "SpecFile", warehouse: "Place | None") -> "SpecPlan":
     from tidemark.assets.spec_plan import plan_of
     from tidemark.pipelines.terminal import telling
-    from tidemark.resources.spark.choice import choose_spark, open_session
-    from tidemark.resources.workspace import Workspace
 
-    settings = known_settings(warehouse)
     with telling(file.spec.name) as tell:
-        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
-        return plan_of(Workspace(file, settings.warehouse, session, tell=tell))
+        return plan_of(pipeline_of(file, known_settings(warehouse), tell))
 
 
 def _show(file: "SpecFile", found: "SpecPlan") -> None:

@@ -11,6 +11,7 @@ import click
 
 from tidemark.pipelines.command_line import (
     known_settings,
+    pipeline_of,
     put,
     read_specs,
     say,
@@ -71,16 +72,12 @@ def explain(
     from tidemark.assets.questions.asking import Question, RecordAnswers
     from tidemark.assets.questions.asking import explain as answer_to
     from tidemark.pipelines.terminal import plural, telling
-    from tidemark.resources.spark.choice import choose_spark, open_session
-    from tidemark.resources.workspace import Workspace
 
     question = Question(seq, where, window, start, _values(groups), limit)
     question.check()
     [file] = read_specs([spec], ())
-    settings = known_settings(warehouse)
     with telling(file.spec.name) as tell:
-        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
-        answer = answer_to(Workspace(file, settings.warehouse, session, tell=tell), question)
+        answer = answer_to(pipeline_of(file, known_settings(warehouse), tell), question)
     if not as_json:
         put(answer.text)
     for one in answer.records if isinstance(answer, RecordAnswers) else (answer,):
@@ -112,15 +109,11 @@ def capture(*, spec: Path, stretch: str, redact: tuple[str, ...], warehouse: "Pl
     """
     from tidemark.pipelines.case_tests.capture import capture as captured
     from tidemark.pipelines.terminal import telling
-    from tidemark.resources.spark.choice import choose_spark, open_session
-    from tidemark.resources.workspace import Workspace
 
     first, last = _stretch(stretch)
     [file] = read_specs([spec], ())
-    settings = known_settings(warehouse)
     with telling(file.spec.name) as tell:
-        session = lambda: open_session(choose_spark(settings, file.inputs), tell)  # noqa: E731 - asked for if need be
-        found = captured(Workspace(file, settings.warehouse, session, tell=tell), first, last, redact)
+        found = captured(pipeline_of(file, known_settings(warehouse), tell), first, last, redact)
     click.echo(found.text, nl=False)
     if found.differing:
         say(

@@ -39,6 +39,8 @@ from tidemark.timeops.watermark.timelines import (
 )
 
 KEPT, FUTURE_ARRIVAL = "kept_out_of_order", "future_arrival"
+MOVED = ("early", "late", "out_of_order", KEPT, FUTURE_ARRIVAL)
+"""The values of `_adjusted_by` that say what a rule did, in the order of the bits of MOVED_BY."""
 ADMITTED = "admitted"
 """In `_adjusted_by` of a record that an operator has let in: no rule of time refuses or moves it."""
 
@@ -333,11 +335,11 @@ def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
     found = [f"CAST({why} AS TINYINT) AS {WHY}"]
     movers = [policy for policy in (rules.time.early, rules.time.late) if policy is not None]
     if has_marks or any(policy.policy != "drop" for policy in movers):
-        bits = {"early": 1, "late": 2, FUTURE_ARRIVAL: 16}
+        bits = {name: 1 << MOVED.index(name) for name in ("early", "late", FUTURE_ARRIVAL)}
         moved_by = " + ".join(
             f"IF(array_contains({c.ADJUSTED_BY}, '{name}'), {bit}, 0)" for name, bit in bits.items()
         )
-        moved_by = f"{moved_by} + IF({_is_kept_early(rules)}, 1, 0)"
+        moved_by = f"{moved_by} + IF({_is_kept_early(rules)}, {bits['early']}, 0)"
         found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
         place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"

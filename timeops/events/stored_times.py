@@ -23,7 +23,7 @@ from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, T_US
 WHY = "__tm_why"
 """TINYINT of a record: the place in REASONS, counted from 1, of what refused it before rule 3; else 0."""
 MOVED_BY = "__tm_moved_by"
-"""TINYINT: the bits of counts.MOVED that are known before rule 3; rule 1 may have moved or kept an event."""
+"""TINYINT: the bits of adjustment.MOVED that are known before rule 3; rule 1 may have moved or kept an event."""
 SOURCE_PLACE = "__tm_source_place"
 """SMALLINT, of several sources: the place of the record's source in the rules; their number for another source."""
 ARRIVAL_US, EVENT_US = "__tm_arrival_us", "__tm_event_us"
