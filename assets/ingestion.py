@@ -102,15 +102,17 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    found, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
-    while found.has_news or is_new:
-        try:
-            return _ingest(workspace, run_id, found)
-        except UnfitFilesError as error:
-            found, is_new = found.without_unfit(workspace.spec, error.errors), True  # to remember that they are bad
-            what = "files or versions" if workspace.spec.reads_tables else "files"
-            workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
-    return Ingested(found)
+    # The batch is begun on what the look saw: if another run has read the same input meanwhile, this one is refused.
+    with workspace.batches.as_of_now():
+        found, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
+        while found.has_news or is_new:
+            try:
+                return _ingest(workspace, run_id, found)
+            except UnfitFilesError as error:
+                found, is_new = found.without_unfit(workspace.spec, error.errors), True  # to remember they are bad
+                what = "files or versions" if workspace.spec.reads_tables else "files"
+                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
+        return Ingested(found)
 
 
 def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:

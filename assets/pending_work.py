@@ -43,23 +43,24 @@ def look(workspace: Workspace) -> PendingWork:
         LakeError: The pipeline was flushed, and more input was read since.
         SpecError: The pipeline's tables cannot go on with the spec.
     """
-    ensure_taken(workspace)
-    found = waiting_input(workspace)
-    if at_work := _at_work(workspace):
-        return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
-    unprocessed = _unprocessed(workspace)
-    last = workspace.batches.last_commit() if workspace.exists else None
-    files = [[one.path, one.size, one.modified_us] for one in found.parts]
-    files += [[file.place, file.size, file.modified_us] for file in found.copies]
-    key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
-    sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
-    return PendingWork(
-        bool(found.is_work or unprocessed),
-        key,
-        sentence,
-        may_ripen=found.may_ripen,
-        held_back=found.held_back,
-    )
+    with workspace.batches.as_of_now():
+        ensure_taken(workspace)
+        found = waiting_input(workspace)
+        if at_work := _at_work(workspace):
+            return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
+        unprocessed = _unprocessed(workspace)
+        last = workspace.batches.last_commit() if workspace.exists else None
+        files = [[one.path, one.size, one.modified_us] for one in found.parts]
+        files += [[file.place, file.size, file.modified_us] for file in found.copies]
+        key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
+        sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
+        return PendingWork(
+            bool(found.is_work or unprocessed),
+            key,
+            sentence,
+            may_ripen=found.may_ripen,
+            held_back=found.held_back,
+        )
 
 
 def signature(workspace: Workspace) -> str:
@@ -85,14 +86,15 @@ def has_unprocessed(
 
     Corrected records that batches had processed are new as well.
     """
-    if not workspace.exists:
-        return False
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
-        return True
-    if due(workspace).sentences or renamed(workspace) or renamed(workspace, "sources"):
-        return True
-    return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
+    with workspace.batches.as_of_now():
+        if not workspace.exists:
+            return False
+        pending = workspace.batches.pending()
+        if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
+            return True
+        if due(workspace).sentences or renamed(workspace) or renamed(workspace, "sources"):
+            return True
+        return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
 
 def _at_work(workspace: Workspace) -> str:

@@ -124,8 +124,9 @@ def next_segment(
     Raises:
         LakeError: The pipeline was flushed and new records came since; or it is open, and is to be reopened.
     """
-    last = workspace.batches.last_commit()  # before anything that it may change
-    return replace(_next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen), after=last)
+    with workspace.batches.as_of_now():
+        segment = _next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen)
+        return replace(segment, after=workspace.batches.last_commit())
 
 
 def _next_segment(

@@ -233,11 +233,12 @@ def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: s
     """
     at_end, quiet = workspace.spec.time.flushes(end_of_input), workspace.spec.time.idle is not None
     found: dict[str, Found] = {}
-    for source in workspace.spec.sources:
-        known = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
-        looked = reader_of(source, workspace.file.folder).look(known)
-        found[source.name] = replace(looked, warnings=()) if quiet else looked
-    return Waiting(_aligned(workspace, found))
+    with workspace.batches.as_of_now():
+        for source in workspace.spec.sources:
+            known = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
+            looked = reader_of(source, workspace.file.folder).look(known)
+            found[source.name] = replace(looked, warnings=()) if quiet else looked
+        return Waiting(_aligned(workspace, found))
 
 
 def must_process_first(workspace: Workspace) -> bool:

@@ -241,19 +241,21 @@ def _last_batch(workspace: Workspace) -> int | None:
 
 def _with_batches(report: RunReport, workspace: Workspace, after: int) -> RunReport:
     """Return a report with the batches that were committed after one."""
-    read = workspace.batches.history("ingest", after=after)
-    # Batches that a rebuild made judged records that had been judged before.
-    judged = [one for one in workspace.batches.history("process", after=after) if not one.plan.is_replayed]
-    return replace(
-        report,
-        batches=report.batches + len(judged),
-        batch=_last_batch(workspace),
-        counts=Counts.sum([report.counts, *(one.counts for one in judged)]),
-        # By what was remembered: files may have come since the look.
-        read_before=report.read_before + tuple(copy.copy_sentence for copy in copies_after(workspace, after)),
-        new_columns=report.new_columns + tuple(said for one in read for said in first_met(workspace.spec, one.plan)),
-        corrections=report.corrections + tuple(corrections_after(workspace, after)),
-    )
+    with workspace.batches.as_of_now():
+        read = workspace.batches.history("ingest", after=after)
+        # Batches that a rebuild made judged records that had been judged before.
+        judged = [one for one in workspace.batches.history("process", after=after) if not one.plan.is_replayed]
+        return replace(
+            report,
+            batches=report.batches + len(judged),
+            batch=_last_batch(workspace),
+            counts=Counts.sum([report.counts, *(one.counts for one in judged)]),
+            # By what was remembered: files may have come since the look.
+            read_before=report.read_before + tuple(copy.copy_sentence for copy in copies_after(workspace, after)),
+            new_columns=report.new_columns
+            + tuple(said for one in read for said in first_met(workspace.spec, one.plan)),
+            corrections=report.corrections + tuple(corrections_after(workspace, after)),
+        )
 
 
 def _run_once(

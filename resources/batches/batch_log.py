@@ -122,6 +122,17 @@ class BatchLog:
         """Return whether the table has been made."""
         return self._memory.known is not None or self._lake.exists(BATCHES)
 
+    @contextmanager
+    def as_of_now(self) -> Iterator[None]:
+        """Answer every question of the block from one look at its beginning: in a store, each look is a request.
+
+        A commit of another process in the meantime is noticed by the next write, which is then refused.
+        """
+        if self.exists and not self._lake.opened.is_settled:
+            self._lake.opened.newest(BATCHES)
+        with self._lake.settled():
+            yield
+
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit in force, optionally of one kind; None before the first."""
         return self._last(self._known(), kind)

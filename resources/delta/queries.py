@@ -62,18 +62,6 @@ def pieces(
         raise unreadable_file(lake.path(table), error) from error
 
 
-def count(lake: Lake, table: str, version: int, filters: Filters) -> int:
-    """Count the rows of a table that match; of a file whose bounds say that all or none do, no row is read.
-
-    Raises:
-        LakeError: A file of the table cannot be read.
-    """
-    try:
-        return int(lake.dataset(table, version).count_rows(filter=arrow_condition(filters)))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(lake.path(table), error) from error
-
-
 def newest_rows(
     lake: Lake,
     table: str,
