@@ -136,7 +136,7 @@ def _translated(
     specs: Mapping[str, dg.AssetSpec],
     keys: Mapping[dg.AssetKey, dg.AssetKey],
 ) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
-    """Return a pipeline under the keys of a translation; `keys` has those of all pipelines."""
+    """Return a pipeline under the keys of a translation; `keys` has the keys of all pipelines."""
     others = {name: tuple(spec.key.path) for name, spec in specs.items() if spec.key != plain[name].key}
     return replace(file, asset_keys=others), {
         name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in specs.items()
@@ -237,7 +237,7 @@ def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
 def _about_columns(
     file: SpecFile, table: str, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
 ) -> dict[str, Any]:
-    """Return the columns of a table, and the columns upstream that each is made of: of the log those of sources."""
+    """Return the columns of a table, and the columns upstream that each is made of: of the log a source's."""
     is_log = table == tables.RAW_EVENTS
     schema, lineage = list[dg.TableColumn](), dict[str, list[dg.TableColumnDep]]()
     for one in columns:

@@ -97,7 +97,7 @@ _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONT
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
-    """Return the checks of each asset of a pipeline: the checks whose tables it has, and those of its alerts."""
+    """Return the checks of each asset of a pipeline: the checks whose tables it has, and its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
     found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
@@ -246,7 +246,7 @@ def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) 
 
 
 def _records_of(batch: Batch) -> int:
-    """Count the records that the batch has to account for: those in its range, without excluded ones."""
+    """Count the records that the batch has to account for: all in its range, without excluded ones."""
     plan = batch.plan
     return records_in(plan) - len(excluded(batch.workspace).between(plan.first_seq, plan_end(plan)))
 

@@ -1,7 +1,7 @@
 """The conditions of a pipeline that need a person: a wrong spec, a batch that is left, failed checks, held input.
 
 Here: the conditions as they are now, read from the tables, the sources and the results of the last checks, without
-Spark. Not here: what `tidemark status` shows besides (pipelines/status.py), who is told of them (alert_messages.py).
+Spark. Not here: what `tidemark status` shows besides (pipelines/status.py), who is notified (alert_messages.py).
 """
 
 from collections.abc import Iterator
@@ -96,7 +96,7 @@ def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
     if changes := workspace.changes_by_others:
         yield Condition("changes", "error", str(foreign_error(workspace.lake, changes)))
     for correction in due(workspace).sentences:
-        remedy = "the tables are not made anew for it yet. To do: `tidemark run` does so."
+        remedy = "the tables are not rebuilt for it yet. To do: `tidemark run` does so."
         yield Condition("corrections", "warn", f"{correction}: {remedy}")
     if left is not None:
         yield from _of_left_over(workspace, left)
@@ -121,11 +121,11 @@ def _of_left_over(workspace: Workspace, left: Plan) -> Iterator[Condition]:
         return
     given = RebuildInput.of(left)
     if left.kind == "rebuild" and not given.renamed and not given.renamed_sources:
-        why = "it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
+        why = "it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` continues it."
         yield Condition("batch", "error", f"{batch}: {why}")
         return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"
-    begun = f"It was begun at {_second(left.planned_at)} UTC. To do: `tidemark run` goes on with it."
+    begun = f"It was begun at {_second(left.planned_at)} UTC. To do: `tidemark run` continues it."
     yield Condition("batch", "error", f"{batch}: {why}. {begun}")
 
 

@@ -143,7 +143,7 @@ def check_counts(view: DayView, day: str, counts: DayCounts) -> Checked:
     doubled = counts.doubled or 0
     of = f"{counts.rows:,} rows of {day} of `{view.window.name}`"
     said = f"{doubled:,} of {of} have the window and group of another row"
-    broken = (Measured("rows that are there twice", 0, doubled, said),) if doubled else ()
+    broken = (Measured("rows that the table has twice", 0, doubled, said),) if doubled else ()
     compared = "" if counts.doubled is not None else "; not compared, as a group is a struct or an array"
     note = f"{day} has {counts.rows:,} rows, {counts.final:,} of them final{compared}"
     asked = replace(COUNTS, remedy=_in_words(COUNTS.remedy, view, day))

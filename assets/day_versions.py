@@ -79,7 +79,7 @@ def data_version(version: str) -> Tags:
 
 
 def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> Mapping[str, Tags]:
-    """Return the tags of days of a window as of the last commit; none of a day that not every zone can name."""
+    """Return the tags of a window's days as of the last commit; none for a day that not every zone can name."""
     table = tables.window_table(window.name)
     found = _rows_of(workspace, table, sorted({*filter(is_plain_day, days)}))
     by_fingerprint = _recorded(workspace, window)

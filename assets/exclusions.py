@@ -75,7 +75,7 @@ class Excluded:
         corrected: The records that corrections bring, and the records that took a place: they are not part of the log
             at the place where they were read. In order.
         places: The places that hold another record now, in order.
-        records: The records that are there, by place.
+        records: The records in the log, by place.
         ahead: The places whose records arrived ahead of the machine's clock, and so at their ingestion. In order.
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
@@ -350,7 +350,7 @@ def moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
 
 
 def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> pa.Table:
-    """Return number and arrival of each record of a part of the log, and more columns, in order."""
+    """Return number and arrival of each record in a part of the log, and more columns, in order."""
     schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
     schema = pa.schema([schema.field(name) for name in (c.SEQ, c.ARRIVAL, *more)])
     return pa.Table.from_batches([*_pieces(workspace, first_seq, end_seq, *more)], schema).sort_by(c.SEQ)

@@ -25,8 +25,8 @@ def decide_on_changes(
 ) -> list[Change]:
     """Keep the changes of others, or take them back, and note that in `batches`.
 
-    Also takes back what an unfinished batch has written; the next run does that batch anew. Unless `keep`, tables are
-    restored to the last commit. `batches` keeps the reason. Dagster is told of days that have another number of rows
+    Also takes back what an unfinished batch has written; the next run repeats that batch. Unless `keep`, tables are
+    restored to the last commit. `batches` keeps the reason. Days with another number of rows are reported to Dagster
     now. Return the changes that were decided on.
 
     Raises:

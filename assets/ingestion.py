@@ -111,7 +111,7 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
             except UnfitFilesError as error:
                 found, is_new = found.without_unfit(workspace.spec, error.errors), True  # to remember they are bad
                 what = "files or versions" if workspace.spec.reads_tables else "files"
-                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
+                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: continuing without them")
         return Ingested(found)
 
 
@@ -178,7 +178,7 @@ def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
 
 def _what(found: Waiting) -> str:
     said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in found.counts.items() if n]
-    return " and ".join(said) or "nothing: what is there is to be remembered"
+    return " and ".join(said) or "nothing new: only noting what the sources have"
 
 
 @contextmanager

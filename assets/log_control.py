@@ -29,13 +29,13 @@ EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
 FUTURE_ARRIVAL = "future_arrival"  # the records in its argument arrived ahead of the clock of the machine
 ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
-REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
+REBUILD = "rebuild"  # the log was judged again from its beginning: the items after this one are all of it
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     """Return the committed items of some kinds, in the order of the log, as it was judged last.
 
-    Waits are those of sources as they are called now; specs are as they were.
+    Waits have the names that sources have now; specs are as they were.
     """
     items = workspace.base_rows(tables.LOG_CONTROL)
     anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()

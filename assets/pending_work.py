@@ -41,7 +41,7 @@ def look(workspace: Workspace) -> PendingWork:
     Raises:
         InputError: The path of a source does not exist.
         LakeError: The pipeline was flushed, and more input was read since.
-        SpecError: The pipeline's tables cannot go on with the spec.
+        SpecError: The pipeline's tables cannot continue with the spec.
     """
     with workspace.batches.as_of_now():
         ensure_taken(workspace)
@@ -115,7 +115,7 @@ def _unprocessed(workspace: Workspace) -> str:
     if names := renamed(workspace, "sources"):
         return f"{' and '.join(names)} is the new name of a source"
     if corrected := due(workspace).sentences:
-        return f"corrected, and not computed anew: {corrected[0]}"
+        return f"corrected, and not recomputed: {corrected[0]}"
     records = workspace.progress.log_end() - workspace.progress.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""
 

@@ -83,7 +83,7 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     try:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
-    except BaseException as error:  # a stopped run, too: this process may go on
+    except BaseException as error:  # a stopped run, too: this process may live on
         why = str(error) if isinstance(error, Exception) else ""
         workspace.batches.give_up(plan, workspace.clock.now(), why)
         raise
@@ -122,7 +122,7 @@ def next_segment(
         reopen: Why a flushed pipeline takes new records again; None if it does not.
 
     Raises:
-        LakeError: The pipeline was flushed and new records came since; or it is open, and is to be reopened.
+        LakeError: The pipeline was flushed and new records came since; or it is open, and should be reopened.
     """
     with workspace.batches.as_of_now():
         segment = _next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen)
@@ -190,7 +190,7 @@ def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
         if window.is_linked:
             raise LakeError(
                 f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over "
-                "the results of another, and what a flush closed of those is not remembered yet.",
+                "the results of another, and what a flush closed there is not remembered yet.",
                 expected="no session or sliding window over results",
                 remedy="process the new input in another warehouse, or under another pipeline name",
             )
@@ -201,15 +201,15 @@ def flushed_already(workspace: Workspace) -> LakeError:
     return LakeError(
         f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
         expected="no more input: a flush releases every event and closes every window",
-        remedy='go on from where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
+        remedy='continue where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
         "Without `end_of_input: flush` a pipeline stays open",
     )
 
 
 def not_flushed(workspace: Workspace) -> LakeError:
-    """Return the error of a pipeline that is to be reopened and is open."""
+    """Return the error of a pipeline that should be reopened and is open."""
     return LakeError(
-        f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
+        f"Pipeline {workspace.spec.name} should be reopened, and its end of input is not flushed.",
         expected="a flush after the last record that was processed",
         remedy="leave `--reopen` (in Dagster `reopen`) out",
     )

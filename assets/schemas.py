@@ -244,7 +244,7 @@ def create_tables(workspace: Workspace) -> None:
 
 
 def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_feed: bool = False) -> None:
-    """Create a table unless it is there, and check that one that is there can get the columns of a schema.
+    """Create a table unless it exists, and check that an existing one can get the columns of a schema.
 
     Raises:
         SpecError: It has a column of a type that no earlier row can have.
@@ -267,7 +267,7 @@ def fit_tables(workspace: Workspace) -> None:
     zone = workspace.rules.sources[0].time_zone  # of all sources, where dates become instants: see spec/changes.py
     for table, schema in table_schemas(workspace).items():
         if fit(workspace.lake, table, schema, zone):
-            workspace.tell(f"{table}: its rows were written anew with the wider types of the spec")
+            workspace.tell(f"{table}: its rows were rewritten with the wider types of the spec")
 
 
 def end_tables(workspace: Workspace) -> None:
@@ -281,7 +281,7 @@ def end_tables(workspace: Workspace) -> None:
         if table in workspace.result_tables:
             said = ""
         elif heir is not None:
-            said = f"{ENDED} it goes on as {folder}/{heir}"
+            said = f"{ENDED} it continues as {folder}/{heir}"
         else:
             said = f"{ENDED} {workspace.spec.name} has no window {name} any more"
         workspace.lake.describe(table, said)
@@ -301,7 +301,7 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
         has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
         found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
-        remedy = "make the tables anew with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
+        remedy = "rebuild the tables with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
         problems.append(Problem(found, "the columns of the spec that the tables were made for", remedy, at))
     return workspace.file.error(problems)
 

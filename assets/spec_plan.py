@@ -144,9 +144,9 @@ def _preview_as_dict(differs: Preview) -> dict[str, Any]:
 
 
 def plan_of(workspace: Workspace) -> SpecPlan:
-    """Find what the spec means for the tables that are there. Nothing is written.
+    """Find what the spec means for the existing tables. Nothing is written.
 
-    Spark is needed only where rows are to be computed by the spec.
+    Spark is needed only where rows have to be computed by the spec.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns; another file of its name made the tables.

@@ -1,7 +1,7 @@
 """The columns of a pipeline's tables as its spec declares them: names, types, and the columns that each is made of.
 
 Here: what is known before a run, without Spark and without a table. A type that only Spark can derive is left out.
-Not here: the columns of a table that is there (display/metadata.py), the keys of assets (asset_specs.py).
+Not here: the columns of an existing table (display/metadata.py), the keys of assets (asset_specs.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -208,7 +208,7 @@ def _origins_of(text: str, inputs: Mapping[str, Column]) -> tuple[Origin, ...]:
 
 
 def _kind_of(text: str, inputs: Mapping[str, Column]) -> str:
-    """Return the type of a column, of a count, of one of the values of a column, or of a sum or an average of it."""
+    """Return the type of a column, a count, one value of a column, or its sum or average."""
     lowered = {name.lower(): column.kind for name, column in inputs.items()}
     column, tokens = plain_column(text), tokenize(text)
     if column is not None:

@@ -135,7 +135,7 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     """Write the dead letters of a batch, if there are any; return how many, by reason.
 
-    A rebuild of windows alone has only those of windows.
+    A rebuild of windows alone has only the ones of windows.
     """
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None

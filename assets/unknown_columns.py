@@ -17,7 +17,7 @@ Met = Mapping[str, Mapping[str, str]]
 
 
 def met_by(workspace: Workspace, found: Waiting) -> tuple[Met, Met]:
-    """Return by source the columns that no `schema` names: all that were met so far, and those met first now."""
+    """Return by source the columns that no `schema` names: all that were met so far, and the new ones."""
     before, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:

@@ -220,7 +220,7 @@ def _ranges(days: Sequence[date], apart: timedelta) -> list[tuple[date, date]]:
 
 
 def rows_by_day(workspace: Workspace, table: str, which: Filters = (), *, version: int | None = None) -> Counter[str]:
-    """Count the rows of a table of windows by the day of `window_start`, by default as of the last commit."""
+    """Count the rows of a window's table by the day of `window_start`, by default as of the last commit."""
     days, as_of = Counter[str](), workspace.base_of(table) if version is None else version
     for piece in pieces(workspace.lake, table, as_of, ["window_start"], which):
         starts_us = piece["window_start"].cast(pa.int64()).to_numpy()

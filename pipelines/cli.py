@@ -286,7 +286,7 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    """Check that tables can go on with a spec; say what each change means for them."""
+    """Check that tables can continue with a spec; say what each change means for them."""
     from tidemark.assets.spec_changes import changes_of_spec, ensure_taken, line_of
     from tidemark.resources.workspace import Workspace
 

@@ -157,7 +157,7 @@ def _print_errors_of_libraries() -> None:
 
     When the JVM goes away py4j logs a traceback, to the logger without a name. It also raises an exception, which we
     report in our own words. Once the process was asked to stop, the work of a library ends anywhere, and what it logs
-    of that, such as a connection that SQLAlchemy could not reset, is no error.
+    of that, such as a connection that SQLAlchemy could not reset, is not an error.
     """
     nameless, last_resort = logging.getLogger(), logging.lastResort
     if nameless.handlers or last_resort is None:
@@ -199,7 +199,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """Read specs, all of them before anything runs; runs report under the keys that the code location shows.
 
     Raises:
-        SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
+        SpecError: Some are not valid specs, and all of these are named; or two are of one pipeline.
         click.UsageError: One is named twice.
     """
     from tidemark.pipelines.spec_files import as_shown, check_names, read_spec

@@ -114,7 +114,7 @@ def _decided(
 
 
 def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """Request a run for the work that is there, unless one is on its way, was canceled, or failed and has to wait."""
+    """Request a run for the waiting work, unless one is on its way, was canceled, or failed and has to wait."""
     if not work.is_there:
         return SkipReason(work.sentence)
     if at_work := _on_its_way(workspace, job, instance):
@@ -133,7 +133,7 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
 
 
 def _on_its_way(workspace: Workspace, job: str, instance: DagsterInstance) -> str | None:
-    """Return the run that is to process what is there: of the pipeline's job, or of chosen assets, or of another job.
+    """Return the run that should do the work: of the pipeline's job, or of chosen assets, or of another job.
 
     Such another run counts from its launch for as long as a silent run may live, and once it is at the pipeline until
     its batch is over: it may have assets before and after, which take hours.
@@ -184,7 +184,7 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
     """Report runs as failed if their process is gone, so that they hold up neither the next run nor the pool.
 
     The runs of the pipeline's job are checked, and runs of any job that name a process of this machine: runs that
-    compute days anew hold the pool too.
+    recompute days hold the pool too.
 
     Returns:
         A sentence for each run that was ended.

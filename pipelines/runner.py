@@ -1,6 +1,6 @@
 """Running a pipeline in this process: micro-batches until nothing is waiting, days of its windows, a rebuild.
 
-Here: the loop, what a run did in plain values, days and tables made anew by one run of what the UI launches, and how
+Here: the loop, what a run did in plain values, days and tables recomputed by one run of what the UI launches, and how
 Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names no code
 location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
 commands/), the functions for programs (library.py), what a batch does, the computation of days and of rebuilds
@@ -171,7 +171,7 @@ def run_pipeline(
         if _last_batch(workspace) == before:
             return report
         report = _with_batches(report, workspace, -1 if before is None else before)
-        if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
+        if options.live and _ended_with_tick(workspace):  # by now the wall clock has moved
             return report
 
 
@@ -427,7 +427,7 @@ class BackfillReport:
     """The result of a backfill.
 
     Attributes:
-        first: The first day that was computed anew.
+        first: The first day that was recomputed.
         last: The last one.
         batches: Numbers of the batches that it committed, one for each window.
         rows: Rows that it wrote, by table, such as `windows/by_hour`.
@@ -448,7 +448,7 @@ def backfill_days(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> BackfillReport:
-    """Compute days of windows anew from the arrival log, in one run.
+    """Recompute days of windows from the arrival log, in one run.
 
     The days are as `chosen_days` returned them, and the windows as `chosen_windows` did.
 
@@ -485,10 +485,10 @@ def backfill_days(
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
-    """Return the first and the last day of a range that can be computed anew, without days the time zone never had.
+    """Return the first and the last day of a range that can be recomputed, without days the time zone never had.
 
     Raises:
-        SpecError: It is reversed, or a part of it is no partition.
+        SpecError: It is reversed, or a part of it is not a partition.
     """
     start, zone = spec.partitions.start or EARLIEST, spec.partitions.time_zone
     today = now.astimezone(ZoneInfo(zone)).date()
@@ -517,7 +517,7 @@ def rebuild_pipeline(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Rebuilt | None:
-    """Make tables of a pipeline anew from its log, in one run; return None if there was nothing to do.
+    """Rebuild tables of a pipeline from its log, in one run; return None if there was nothing to do.
 
     Raises:
         TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.

@@ -23,7 +23,7 @@ from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.text import read_yaml
 
 CASES = ".cases.yaml"
-"""The end of the name of a file of cases for `tidemark test`, which may be beside its spec."""
+"""How the name of a file with cases for `tidemark test` ends, which may be next to its spec."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     """Read one spec; overrides are keys set to other values, such as `time.unit=second`.
 
     Raises:
-        SpecError: There is no such file, or it is no valid spec.
+        SpecError: There is no such file, or it is not a valid spec.
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
@@ -115,7 +115,7 @@ def spec(file: str | PathLike[str] | None = None, *, text: str | None = None, ov
         overrides: Keys to set to other values, as `--set` of the command line does, such as `time.unit=second`.
 
     Raises:
-        SpecError: There is no such file, or it is no valid spec: the message lists all that is wrong with it, each
+        SpecError: There is no such file, or it is not a valid spec: the message lists all that is wrong with it, each
             with line, key, what was found and what was expected.
         TypeError: Neither a file nor a text was given, or both.
     """

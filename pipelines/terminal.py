@@ -248,7 +248,7 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False, markup=False)
         with console.status(Text(name)) as status:
-            yield lambda doing: status.update(Text(said(doing)))  # in a text of its own brackets are no markup
+            yield lambda doing: status.update(Text(said(doing)))  # in a text of its own brackets are not markup
 
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
@@ -358,7 +358,7 @@ def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[A
     Args:
         rows: The rows.
         form: None is `table`, or `rows` where that is wider than the terminal.
-        words: What a person is told of the values of a column, by its name; programs get the values.
+        words: What a person reads about the values of a column, by its name; programs get the values.
     """
     names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":

@@ -1,4 +1,4 @@
-"""Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old checks, no old runs.
+"""Upkeep of a pipeline, between its runs: few files, none that is obsolete, no old checks, no old runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
 the job. Not here: a table (resources/delta/files.py), the command's words (commands/operating.py).
@@ -30,7 +30,7 @@ LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
 
 BY_HAND = "__ASSET_JOB"
-"""Dagster's own job, in which assets are materialized by hand: those of all pipelines, and others."""
+"""Dagster's own job, in which assets are materialized by hand: of all pipelines, and others."""
 
 _BY_TIME = (
     tables.HELD_EVENTS,
@@ -155,11 +155,11 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
 class UpkeepSettings(dg.Config):
     """Run config of the job."""
 
-    retain: str = Field("7 days", description="How long commits stay readable, and runs and failed checks are kept.")
+    retain: str = Field("7 days", description="How long commits stay readable, and runs and failed checks stay.")
 
 
 def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
-    """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
+    """Build the job that looks after a pipeline. It is in no pool, as it works while runs do."""
     name = file.spec.name
 
     @dg.op(name=f"{name}__maintain", description="Maintains the tables, the failed checks and the runs.")

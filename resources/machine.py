@@ -92,7 +92,7 @@ def java_gone(kind: str) -> MachineError | None:
     return MachineError(
         "Spark's Java process ended in the middle of the work.",
         expected="a process that lives as long as the run",
-        remedy="run again: what was committed is kept. If it ends again, find the cause: the system log names "
+        remedy="run again: no committed row is lost. If it ends again, find the cause: the system log names "
         "processes that were killed for lack of memory, and an hs_err file describes a crash of Java itself",
     )
 
@@ -167,7 +167,7 @@ def listening(*, then_ends: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt during the block at Ctrl-C and at SIGTERM, and note which one it was.
 
     Afterwards a process that was asked to stop is ended by the next signal at once, if it is to end then; else the
-    handlers are those of before, whatever Spark and Dagster have set. Only the main thread may listen; in another
+    handlers are the earlier ones, whatever Spark and Dagster have set. Only the main thread may listen; in another
     one, and inside of a block that listens, nothing changes.
     """
     if current_thread() is not main_thread() or _sockets:

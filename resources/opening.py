@@ -49,7 +49,7 @@ class Memory:
         return self._tables
 
     def rows(self, lake: Lake, table: str, version: int) -> pa.Table:
-        """Return all rows of a small table at a version; for each table the rows of one version are kept."""
+        """Return all rows of a small table at a version; for each table one version's rows stay in memory."""
         known = self._rows.get(table)
         if known is None or known[0] != version:
             known = self._rows[table] = (version, lake.rows(table, version))
@@ -76,7 +76,7 @@ class Opening:
     """The tables of a pipeline as a run finds them.
 
     `base` returns the version of a table whose files are read, for the version that the last commit names: there may
-    be later maintenance. The names are those of all tables but `batches`.
+    be later maintenance. `names` has all tables but `batches`.
     """
 
     lake: Lake
@@ -139,12 +139,12 @@ class Opening:
 
     @property
     def _made_anew(self) -> tuple[str, ...]:
-        """The lost tables that an unfinished rebuild has begun to make anew."""
+        """The lost tables that an unfinished rebuild has begun to rebuild."""
         pending = self.batches.pending("rebuild")
         return tuple(RebuildInput.of(pending).lost_tables or ()) if pending else ()
 
     def _half_made(self, tables: Iterable[str]) -> LakeError:
-        """Return the error for lost tables that an unfinished rebuild has begun to make anew."""
+        """Return the error for lost tables that an unfinished rebuild has begun to rebuild."""
         folders = ", ".join(str(self.lake.path(table)) for table in tables)
         return LakeError(
             f"A rebuild was stopped while it rebuilt lost tables: {folders}.",

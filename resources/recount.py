@@ -480,7 +480,7 @@ def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules
 
 
 def _left(splits: Any, now: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
-    """Return the same as `_lowest` at a clock before which it was asked."""
+    """Return the same as `_lowest` at a clock, after it was found at a later one."""
     return _lowest(splits, now, rules) if rules.excludes and now >= next_idle else (lowest, next_idle)
 
 
@@ -567,7 +567,7 @@ def _by_line(records: pa.Table) -> tuple[pa.Array, list[_Numbers]]:
 
 
 def _ended(records: pa.Table, rules: RecountRules) -> _Numbers:
-    """Return of each record the clock of the last item of the log before its period of emission; _NONE for none."""
+    """Return for each record the clock of the last item before its period of emission; _NONE for none."""
     ended, every_us = np.full(len(records), _NONE), rules.emit_every_us
     if every_us is None or not len(records):
         return ended
@@ -682,7 +682,7 @@ def _reached(window: EndsOfWindow, limit: _Numbers) -> _Numbers:
 
 
 def _begins(unit: str, zone: str, instants: _Numbers) -> _Numbers:
-    """Return the local midnights, or those of the first of a month, around some instants, in order."""
+    """Return the local midnights, or only the first of each month, around some instants, in order."""
     years = np.unique(instants.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64)) + 1970
     around = sorted({year + n for year in years.tolist() for n in (-1, 0, 1) if 1 <= year + n <= 9999})
     return np.unique(np.concatenate([_begins_of_year(unit, zone, year) for year in around]))

@@ -192,7 +192,7 @@ def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place)
     """Return the warehouse of a pipeline whose runs count.
 
     All its warehouses share the keys of its assets. So a trial run in another one would plot its numbers, and set its
-    checks, among those of the pipeline.
+    checks, among the pipeline's.
 
     Before a code location was loaded, it is the warehouse of the first run, or of the first run on the usual one.
 

@@ -132,8 +132,8 @@ class Workspace:
         tell: Reports the current work to an operator who waits for it.
         watch: Is told when its batches begin and end; None for nothing.
         memory: Rows that were read before, shared by all that look at the same pipeline in one run.
-        log_of: The pipeline whose log it judges, if it makes the tables of that one anew; None if it has its own log.
-        windows_alone: Whether it makes only some windows of that one anew, whose tables hold what is refused earlier.
+        log_of: The pipeline whose log it judges, if it rebuilds that one's tables; None if it has its own log.
+        windows_alone: Whether it rebuilds only some windows of that one, whose tables hold what is refused earlier.
         decided: Control items of this log in addition to `log_control`.
         clocks: The clocks of the log with these items; None if they are as stored.
     """

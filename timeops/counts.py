@@ -1,4 +1,4 @@
-"""Counts of what became of a segment of the log, by outcome and window.
+"""How many events of a segment came to which outcome, by window.
 
 Here: sums that conservation and the metrics are made of (A2: early, late and out-of-order input events, dropped and
 adjusted alike). Not here: the decisions.

@@ -48,7 +48,7 @@ class State:
     Attributes:
         timelines: timelines.STATE.
         held: Accepted events that are not released yet; None for none.
-        first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
+        first_times: Records that are not duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
@@ -96,7 +96,7 @@ class State:
 
 
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
-    """Return the windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
+    """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
     Windows whose events are kept with the names of the windows that need them are apart from all others. In both
     groups the windows that revise their results are apart. A window over another one is alone: its rows are results.
@@ -149,7 +149,7 @@ class Outcome:
 
     @cached_property
     def released(self) -> Released:
-        """Accepted events, also those held before, by what becomes of them, with the `_watermark` that each met."""
+        """Accepted events, and the ones held before, by what becomes of them, with the `_watermark` that each met."""
         if self.before.held is None:
             return self.released_of_segment
         events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
@@ -176,7 +176,7 @@ class Outcome:
         return self._segments[window.name]
 
     def known_to(self, window: WindowSpec) -> DataFrame | None:
-        """Return the events of earlier segments that a window goes on from, marked EARLIER; None for none."""
+        """Return the events of earlier segments that a window continues from, marked EARLIER; None for none."""
         known = self.before.events.get(window.name)
         return None if known is None else known.withColumn(EARLIER, F.lit(True))
 
@@ -267,7 +267,7 @@ class Outcome:
 
         Args:
             windows: Windows that share a frame, see `sharing`.
-            known: Those of earlier segments that they may need; None for none.
+            known: Events of earlier segments that they may need; None for none.
         """
         first = windows[0]
         segment = WindowSegment(self.segment_of(first), known=known)
@@ -339,7 +339,7 @@ def replay(
     """Judge segments of a log in order, each from the state that the one before has left.
 
     Args:
-        steps: The segments, each with its rules: those of one spec, with the waits of sources in the segment.
+        steps: The segments, each with its rules: of one spec, with the waits of sources in the segment.
         state: The state before the first of them.
         carry: Returns the state after a segment. It is called when the next segment is asked for.
     """

@@ -48,7 +48,7 @@ class InputError(TidemarkError):
 
 
 class UnfitFilesError(InputError):
-    """Some of the files that were to be read together cannot be read; nothing is said of the others.
+    """Some of the files that one read should take cannot be read; the others may be good.
 
     Args:
         found: What was found, for a reader who does not go by the files.
@@ -83,7 +83,7 @@ class MachineError(TidemarkError):
 
 
 class LakeError(TidemarkError):
-    """The lake is not in a state that this program can go on from."""
+    """The lake is not in a state from which this program can continue."""
 
 
 class BusyError(LakeError):

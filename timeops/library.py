@@ -187,7 +187,7 @@ def adjust(
             default the clock stops at the last event.
 
     Returns:
-        Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (those
+        Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (the ones
         without one last), then by the values of their columns from left to right. That sorts all of them in one
         task: for many events add `_arrival_seq`.
 

@@ -26,7 +26,7 @@ def parts_of_url(text: str) -> tuple[str, str, str] | None:
 
 
 def url_problem(text: str) -> str | None:
-    """Return what is wrong with a URL, to follow it in a sentence; None of a path and of a URL of a place."""
+    """Return what is wrong with a URL, to follow it in a sentence; None for a path and for a place's URL."""
     parts = parts_of_url(text)
     if parts is None:
         return None

@@ -1,4 +1,4 @@
-"""Narrow rows on the driver, where loops read them, and what these find beside the rows of Spark again.
+"""Narrow rows on the driver, where loops read them, and what these find joined with the rows of Spark again.
 
 Here: fetching many rows piece by piece, numbers for groups, joins by few columns. Not here: what the loops find.
 """
@@ -30,7 +30,7 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     """Fetch narrow rows; many of them piece by piece, as one answer of Spark has a bound.
 
     Args:
-        narrow: The rows, those of records with their `_arrival_seq`.
+        narrow: The rows, of records with their `_arrival_seq`.
         seqs: The numbers of the segment's records, if these are many; rows of others are fetched as well.
     """
     if seqs is None or len(seqs) <= PIECE:

@@ -117,7 +117,7 @@ class TimeRules:
 
     @staticmethod
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
-        """Return the rules of a spec; `splits` are those by source that are known beside the ones that it lists."""
+        """Return the rules of a spec; `splits` has, by source, known ones in addition to the ones that it lists."""
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
         headers = {source.name: source.header for source in spec.sources if source.header}
         return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)

@@ -70,8 +70,8 @@ JAVA_MEANING = " ".join(
 )
 """The options of Java that make an expression mean the same, on any machine: its locale above all."""
 
-# Each text is another one in the languages whose rules differ: Turkish, Azeri, Lithuanian, Greek, Armenian, and those
-# with digits of their own. A table of all functions of Spark found no more of them that go by the locale.
+# Each text is another one in the languages whose rules differ: Turkish, Azeri, Lithuanian, Greek, Armenian, and ones
+# with digits of their own. A table of all Spark's functions found no more of them that go by the locale.
 _BY_LOCALE = {
     "upper({})": ("iάև", "IΆԵՒ"),
     "lower({})": ("IÌİ", "iìi̇"),
@@ -114,7 +114,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def legacy_settings(settings: Iterable[str]) -> list[str]:
-    """Return those of some settings that bring back what older versions of Spark did, without a fixed value here."""
+    """Return, of some settings, any that bring back what older versions of Spark did, without a fixed value here."""
     return sorted(name for name in settings if name.startswith(LEGACY) and name not in SESSION_SETTINGS)
 
 

@@ -122,14 +122,14 @@ class _Check:
 
     def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
         """Judge expressions over one row each; return the types of the expressions that have one."""
-        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be beside a column
+        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be next to a column
         alone = [replace(place, name="") for place in places]  # none of them may name another
         kinds = self._types(frame, alone, lambda found: frame.select(beside, *found))
         self._try_out(frame, {place.text: place for place in places if place.at in kinds})
         return kinds
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
-        """Judge expressions over all rows of a group; each may name those before it."""
+        """Judge expressions over all rows of a group; each may name the earlier ones."""
         grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
         kinds = self._types(frame, places, lambda found: grouped.agg(*found))
         cuts = [(place, cut(place.text)) for place in places if place.at in kinds]

@@ -1,6 +1,6 @@
 """Time zones that Java and Python know by different rules: Spark computes with Java's, plans are made with Python's.
 
-Here: Java's rules of a zone, asked through Spark, beside Python's. Not here: arithmetic with zones (grid.py, utc.py).
+Here: Java's rules of a zone, asked through Spark, and Python's. Not here: arithmetic with zones (grid.py, utc.py).
 
 Each has a database of its own, of another release. Where their rules differ, a window of a local day would begin at
 one instant and be looked for at another. Whether it is found would depend on how the log is cut.

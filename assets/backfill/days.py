@@ -1,4 +1,4 @@
-"""Day partitions of a window table: the rows of chosen days, computed anew from the arrival log.
+"""Day partitions of a window table: the rows of chosen days, recomputed from the arrival log.
 
 Here: the part of the log that they are made of, judging it whole or in pieces, and replacing days in one commit. Not
 here: what was stored at the ends of a part (../state/checkpoints.py), live batches.

@@ -1,7 +1,7 @@
 """`windows/<name>` as Dagster assets with day partitions.
 
 Here: the materialization of chosen days, which is a backfill from the log, and of all days after a change of the
-window, which makes it anew. Not here: which days there are (../day_partitions.py), the live run, which reports the
+window, which rebuilds it. Not here: which days there are (../day_partitions.py), the live run, which reports the
 days it touched (../live.py).
 """
 
@@ -109,7 +109,7 @@ def _compute(
     """Compute days of a window; with all of its days, windows that a change of the spec asks for, whole.
 
     Returns:
-        The batch, and the rows of each day that it wrote, by window; where windows are made anew, of this one alone:
+        The batch, and the rows of each day that it wrote, by window; where windows are rebuilt, of this one alone:
         the rebuild reports the days of the others.
     """
     run_id, needed = context.run.run_id, needed_by(changes_of_spec(workspace))

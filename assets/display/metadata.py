@@ -209,7 +209,7 @@ def _causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
         ("clocks that differ, of events and of this machine", _skew(after)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
         ("no input, or a source that is throttled", f"the last record or tick came {last}"),
-        ("a sink that is throttled", "compare the durations of this run's steps with those of earlier ones"),
+        ("a sink that is throttled", "compare the durations of this run's steps with earlier runs"),
     ]
     lines = [f"| {cause} | {here} |" for cause, here in rows]
     return "\n".join([f"The watermark is {_ago(workspace, after.watermark_us)}.", "", *_HEAD, *lines])

@@ -111,7 +111,7 @@ def png(figure: Figure) -> bytes:
     if _made_room(figure):
         sheet.draw()
     small = io.BytesIO()
-    # The default method loses the colours of small areas, such as those of few refused events.
+    # The default method loses the colours of small areas, such as the ones of few refused events.
     few = Image.fromarray(np.asarray(sheet.buffer_rgba())).convert("RGB")
     few.quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE).save(small, format="png", optimize=True)
     return small.getvalue()
@@ -139,7 +139,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _made_room(figure: Figure) -> bool:
-    """Move the axes of a drawn sheet to the right if the label beside their numbers is off; return whether it was."""
+    """Move the axes of a drawn sheet to the right if the label next to their numbers is off; return whether so."""
     lefts = [axes.yaxis.label.get_window_extent().x0 / figure.bbox.width for axes in figure.axes]
     missing = _MARGIN - min(lefts, default=_MARGIN)
     if missing > 0:

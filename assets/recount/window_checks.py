@@ -48,7 +48,7 @@ ONE_FINAL_ROW = Expectation(
 DENSE_REVISIONS = Expectation(
     name="dense_revisions",
     holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
-    "(with `having`, those of them that pass)",
+    "(with `having`, the ones that pass)",
     remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )

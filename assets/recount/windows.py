@@ -60,7 +60,7 @@ def can_recompute(window: WindowSpec) -> bool:
 def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongResult]:
     """Recompute the final results of a window, and yield the ones that differ. Each window meets each event.
 
-    Floating-point numbers may differ by 1e-9 of themselves or of the largest of their column, as the order of adding
+    Floating-point numbers may differ by 1e-9 of themselves or of their column's largest, as the order of adding
     up changes them. Not compared are aggregates that the order of rows changes by more, texts and truth values that
     are made of sums, windows that begin before all that a flush closed in a log that was reopened, and sessions that
     late events may have made to overlap.

@@ -110,7 +110,7 @@ def _write_few(batch: Batch) -> int:
 
 
 def _numbers(batch: Batch, timelines: pa.ChunkedArray) -> pa.Array:
-    """Return `_release_seq` of events in order, by the timeline of each; those of a timeline are side by side."""
+    """Return `_release_seq` of events in order, by the timeline of each; a timeline's are side by side."""
     places = np.arange(len(timelines))
     if not batch.workspace.spec.time.over:
         return pa.array(batch.before.released + places, pa.int64())

@@ -62,7 +62,7 @@ class StoredEvents:
 
     @staticmethod
     def of(batch: Batch, outcomes: Outcomes) -> "StoredEvents | None":
-        """Return the events of a batch; None where Spark has to be asked.
+        """Return the events of a batch; None where Spark has to read them.
 
         So it is on a cluster, where the log is not as it is stored, if a rule moved an event or one was let in, and
         if an expression says when it happened.
@@ -140,7 +140,7 @@ class StoredEvents:
 
 
 def _span(places: NDArray[np.int32]) -> range:
-    """Return the span of places in a batch; those below zero are held events."""
+    """Return the span of places in a batch; below zero they are of held events."""
     own = places[places >= 0]
     return range(int(own.min()), int(own.max()) + 1) if len(own) else range(0)
 
@@ -152,7 +152,7 @@ class _Sequence:
     Attributes:
         events: Events of the batch.
         held: Events that earlier batches held.
-        ranks: The place of each in the order: those held before, then the records; -1 of one that is not released.
+        ranks: The place of each in the order: the ones held before, then the records; -1 of one that is not released.
         start: The first `_release_seq`.
         batch_id: The batch.
     """

@@ -4,7 +4,7 @@ Here: reading and writing that state. Not here: how events move it (timeops/wate
 
 The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
 the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
-are written anew. So neither writing nor reading grows with history.
+are rewritten. So neither writing nor reading grows with history.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,7 +72,7 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
 
 
 def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
-    """Return the timelines as they were written; the clock may have gone on since."""
+    """Return the timelines as they were written; the clock may have moved since."""
     if not workspace.spec.keeps_timelines:
         return one_timeline(position)
     rows = workspace.lake.rows(tables.TIMELINES, version).sort_by(c.BATCH)

@@ -1,14 +1,14 @@
 """The state of windows between batches: events and results, groups seen, windows that a flush closed.
 
-Here: which table holds what, which of its rows a batch reads, and which it writes anew. Not here: which events a
+Here: which table holds what, which of its rows a batch reads, and which it rewrites. Not here: which events a
 window needs (timeops/engine.py), the tables of results (../windows.py).
 
-A batch of few records adds rows and takes rows back; it does not write anew what stays:
+A batch of few records adds rows and takes rows back; it does not rewrite what stays:
 - Of windows on a grid, files go when no event in them is needed any longer. Events that share a file with others stay
   until a base is due: they are in no window that closes, and are not read.
 - Of sessions and sliding windows, a row whose `_arrival_seq` is -1 - *n* takes back the row *n* of earlier batches.
   It has the `_timestamp` of that row, so that a filter finds both or none. When less than half of the rows count, or
-  the files are many, the table is written anew.
+  the files are many, the table is rewritten.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -235,7 +235,7 @@ def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
 def _may_be_needed(batch: Batch, windows: Sequence[WindowSpec]) -> Column:
     """Return a BOOLEAN, never null: false only for records of the batch that are before every open window."""
     watermark_us = batch.after.watermark_us
-    if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are no records
+    if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are not records
         return F.lit(True)
     return batch.may_reach(min(kind_of(window).needed_from(watermark_us) for window in windows))
 
@@ -263,7 +263,7 @@ def _around_watermark(
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events of sessions and sliding windows may be obsolete, and the events that decide it.
 
-    The events that are still needed are written anew.
+    The events that are still needed are rewritten.
     """
     known = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
     if batch.flushes:

@@ -21,7 +21,7 @@ class Outcome:
     """The contents of the tables at one place of a log.
 
     Attributes:
-        tables: Rows by table, those of `ordered_events` in their order.
+        tables: Rows by table, of `ordered_events` in their order.
         watermark: The pipeline's: an instant, `none` or `final`.
         watermarks: The same by timeline.
     """

@@ -259,7 +259,7 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
 def show(
     *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: "Place | None"
 ) -> None:
-    """Show rows of a TABLE of SPEC as of the last commit.
+    """Show rows from a TABLE of SPEC as of the last commit.
 
     The newest come first. TABLE is raw_events, ordered_events, held_events, dead_letters, watermarks, log_control,
     batches or the name of a window. No Spark is started. Conditions are SQL as DuckDB reads it: names of

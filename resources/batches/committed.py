@@ -77,7 +77,7 @@ def pipeline_of(folder: Place) -> Published | None:
 def consistent(
     warehouse: str | PathLike[str] | Place, pipeline: str, batch_id: int | None = None
 ) -> Mapping[str, tuple[Place, int]]:
-    """Find folder and version of every table of a pipeline as of a commit, without Spark.
+    """Find folder and version of every table as a commit of a pipeline has them, without Spark.
 
     Args:
         warehouse: The folder that holds the folder of the pipeline, or its URL.

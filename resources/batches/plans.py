@@ -229,8 +229,8 @@ class RebuildInput(_Input):
         rebuild: The identity of a rebuild that is begun.
         under: A digest of the spec that live runs go by when it is begun.
         numbers: When all tables are switched: first and last of the numbers of the batches that the rebuild made.
-        windows: The windows that are made anew or renamed, if these are not all tables.
-        lost_tables: When tables are switched: the tables that are made anew in empty folders.
+        windows: The windows that are rebuilt or renamed, if these are not all tables.
+        lost_tables: When tables are switched: the tables that are created again in empty folders.
         clocks: The clocks of the log if records are excluded: counts of an ingestion, some of them by source.
         renamed: Renamed windows, the old names by the new ones.
         dropped: Windows whose tables are deleted.

@@ -6,7 +6,7 @@ changes of a spec are allowed (timeops/spec/changes.py), rows of `_state/files` 
 are (sources/known_files.py).
 
 To add, widen or rename columns does not change rows, so it is maintenance like joining small files. Rows with a wider
-type are written anew: Delta's own widening leaves them as they are and marks the table with a feature that few
+type are rewritten: Delta's own widening leaves them as they are and marks the table with a feature that few
 readers know. Readers stay at the versions that the last commit names; a run that continues from that commit takes the
 new version. A run that dies between two tables leaves both kinds, and the next one does the rest.
 """
@@ -74,7 +74,7 @@ class ColumnDifference:
 
 
 class OtherColumnsError(LakeError):
-    """The table exists with other columns than the wanted ones; `columns` are those in which it differs."""
+    """The table exists with other columns than the wanted ones; `columns` are the ones that differ."""
 
     def __init__(self, table: str, folder: Place, columns: Sequence[ColumnDifference]) -> None:
         self.table, self.columns = table, tuple(columns)
@@ -142,7 +142,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def fit(lake: "Lake", table: str, schema: "StructType", zone: str) -> bool:
-    """Add the new columns of a schema to a table, and widen its types; return whether rows were written anew.
+    """Add the new columns of a schema to a table, and widen its types; return whether rows were rewritten.
 
     Other columns of the table stay. No other run may be at work on it. Dates that become instants begin in `zone`.
     """

@@ -7,7 +7,7 @@ to stay (pipelines/upkeep.py).
 The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
 files of their own first, by a commit that does not change rows, as OPTIMIZE does.
 
-Upkeep does not change rows, and may go on during a run: Delta keeps the commits of both apart, and the later one
+Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
 tries again.
 """
 
@@ -240,7 +240,7 @@ def statistics(footer: pq.FileMetaData, columns: Sequence[str]) -> str:
     """Return the statistics of a file's rows for the log, as the Delta protocol has it: "Per-file statistics".
 
     They have bounds of all these columns, or of none: the dataset of delta-rs finds no row of a file that lacks one.
-    Bounds are those of numbers and instants; an instant outside the years 1 to 9999 has none that readers know.
+    Numbers and instants have bounds; an instant outside the years 1 to 9999 has none that readers know.
     """
     place = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
     schema: pa.Schema = footer.schema.to_arrow_schema()
@@ -337,7 +337,7 @@ class RowChanges:
         """The files of the table that hold rows to delete, by their names in its log."""
         names = {row[0] for row in self._of(_GOES, _FILE).select(_FILE).distinct().collect()}
         found = [path for path in self.version.sizes if _name(path) in names]
-        assert names == set(map(_name, found)), f"{names} are no files of {self.version.folder}"
+        assert names == set(map(_name, found)), f"{names} are not files of {self.version.folder}"
         return found
 
     def coming(self) -> DataFiles:
@@ -406,7 +406,7 @@ def interval(retention: timedelta) -> str:
 class Size:
     """The space that a table takes.
 
-    Stored data files are in its folder, of any version; live ones are those of its latest version, as are `files`.
+    Stored data files are in its folder, of any version; live ones are in its latest version, as are `files`.
     """
 
     files: int

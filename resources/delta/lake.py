@@ -140,7 +140,7 @@ class Lake:
         return self.opened.exists(table)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table as of now or as of a version, opened anew."""
+        """Return a table as of now or as of a version, opened again."""
         return self.opened.open(table, version)
 
     def settled(self) -> AbstractContextManager[None]:
@@ -423,7 +423,7 @@ class Lake:
         No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
         stay, and so do all rows of a file with rows that match `stays`.
 
-        Only files that hold matching rows are written anew. With `are_few` this process writes their other rows as
+        Only files that hold matching rows are rewritten. With `are_few` this process writes their other rows as
         well, if the files have at most FEW_ROWS. In a table with a change feed only rows that differ are deleted and
         added, see `files.RowChanges`.
         """
@@ -446,7 +446,7 @@ class Lake:
         return self._rewrite(table, rows, attempt, expect, where=where, old=old)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
-        """Replace all rows and columns of a table by those of another one, whose files stay, in one commit."""
+        """Replace all rows and columns of a table by another table's, whose files stay, in one commit."""
         made: list[DataFiles] = []
 
         def take(delta: DeltaTable) -> Written:
@@ -512,7 +512,7 @@ class Lake:
         where: Filters = (),
         old: "Callable[[Version], list[str]]" = lambda _version: [],
     ) -> Written:
-        """Write files and commit them in place of old ones, whose rows that do not match `where` are written anew."""
+        """Write files and commit them in place of old ones, whose rows that do not match `where` are rewritten."""
         made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
@@ -666,7 +666,7 @@ class Lake:
         return ConflictError(
             f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
             expected=f"version {expect}, and one more with this run's own write",
-            remedy="Run again: the next run goes on from the last commit in `batches`.",
+            remedy="Run again: the next run continues from the last commit in `batches`.",
         )
 
 

@@ -42,7 +42,7 @@ class Layout:
     """The metadata of a table in its Delta log, as JSON.
 
     Attributes:
-        table_id: The table's id, which stays when it is moved and changes when it is made anew.
+        table_id: The table's id, which stays when it is moved and changes when it is created again.
         schema: The columns.
         partitions: Names of the columns whose values are in the log.
         settings: Its properties.
@@ -421,7 +421,7 @@ def unreadable_log(folder: Place, why: str) -> LakeError:
         f"The log of the table {folder} cannot be read: {what}.",
         expected="whole entries in `_delta_log`, one for each version with no gap",
         remedy="move the entry away if it came after the last commit in `batches`, when the machine went down: the "
-        f"next run writes it anew. Else {remedy_of(folder)}",
+        f"next run writes it again. Else {remedy_of(folder)}",
     )
 
 

@@ -1,4 +1,4 @@
-"""Rows of tables of any size without Spark: piece by piece, only the newest, or those of a condition in SQL.
+"""Rows of tables of any size without Spark: piece by piece, only the newest, or all that meet a condition in SQL.
 
 Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (versions.py).
 """

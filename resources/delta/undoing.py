@@ -87,7 +87,7 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
         if any(file.has_vector for entry in since.foreign for file in entry.added):
             raise LakeError(
                 f"{lake.path(table)} has deletion vectors: deleted rows are still in its files.",
-                expected="a DELETE that writes the files anew, as with `delta.enableDeletionVectors` off",
+                expected="a DELETE that rewrites the files, as with `delta.enableDeletionVectors` off",
                 remedy="Take the change back with `tidemark changes SPEC --take-back TEXT`, and repeat it this way.",
             )
         versions = since.versions_with(since.foreign)

@@ -207,7 +207,7 @@ class Version:
         return all((self.folder / file).is_file() for file in self.sizes)
 
     def row_count(self, files: Sequence[str] | None = None) -> int:
-        """Return the number of its rows, or of the rows of some of its files, from its log."""
+        """Return the number of its rows, or of the rows in some of its files, from its log."""
         if files is None:
             return int(pc.sum(self.actions["num_records"]).as_py() or 0)
         rows = _by_file(self.actions, "num_records")
@@ -474,7 +474,7 @@ class Opened:
             return _whole(self.place(table), delta)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table, opened anew; raises the errors of `version`."""
+        """Return a table, opened again; raises the errors of `version`."""
         folder = self.place(table)
         with _telling(folder):
             return _whole(folder, DeltaTable(**delta_place(folder), version=version))

@@ -185,7 +185,7 @@ def ensure_put_if_absent(warehouse: Place) -> None:
 
     Raises:
         LakeError: The store lets both write.
-        StoreFailureError: The store cannot be asked.
+        StoreFailureError: The store does not answer.
     """
     if not isinstance(warehouse, RemotePath):
         return

@@ -105,7 +105,7 @@ def _as_errors_of_files() -> Iterator[None]:
 class ObjectStore:
     """An object store: S3, Google's or Azure's.
 
-    `config` has the options of the store as obstore names them, `client` those of its HTTP client. A request is tried
+    `config` has the options of the store as obstore names them, `client` its HTTP client's. A request is tried
     again for as long as `patience`. `files` opens the store by Arrow, which lists every key: it is slower, and used
     only for odd keys.
     """

@@ -59,7 +59,7 @@ def write_failures(pipeline: Place, asset: str, batch: int, done: Sequence[Check
 def failed_results(pipeline: Place, batch: int, *, since: datetime) -> list[FailedCheck]:
     """Return the failed checks of a batch.
 
-    Those before `since` do not count: they belong to earlier attempts at the batch.
+    Earlier ones than `since` do not count: they belong to earlier attempts at the batch.
     """
     found = []
     for _, at, results in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):

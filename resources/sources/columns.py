@@ -521,7 +521,7 @@ def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: s
 def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
     """Return how long a last line without a line end waits for the rest of it.
 
-    A whole object is a finished line. Of a csv line it is unknown whether its last field goes on.
+    A whole object is a finished line. Of a csv line it is unknown whether its last field continues.
     """
     text = line.decode("utf-8", errors="replace").strip()
     if source.format == "json":

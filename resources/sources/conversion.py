@@ -119,7 +119,7 @@ def values_to_keep(
     A column of `schema` with a field that `schema` lacks is kept whole, in the rows in which the field has a value.
 
     Args:
-        known: Of each column of `schema` the SQL of its value, its name in the input, its type there, the wanted one.
+        known: For each column of `schema` the SQL for its value, its name and type in the input, the wanted type.
         unknown: Of each other column the SQL of its value, its name and its type.
     """
     kept = [(converted(value, kind, as_kept(kind)), name) for value, name, kind in unknown]

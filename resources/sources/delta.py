@@ -136,7 +136,7 @@ class DeltaReader(SourceReader[VersionsFound]):
         committed, last, held = known.committed(folder), last_of(known.states), known.held
         versions = entries_of(folder)
         if not versions and last is None:
-            open_table(folder)  # says what is there instead
+            open_table(folder)  # says what the folder has instead
         try:
             if not versions:
                 raise InputError(
@@ -378,7 +378,7 @@ class _Walk:
         if version.is_empty or not ready:
             return True
         alignment = self.source.alignment
-        # The arrivals that an expression returns are known when a version was read: an aligned source stops after
+        # The arrivals that an expression returns are known after a version was read: an aligned source stops after
         # each.
         most = 1 if alignment is not None and self.source.arrival_time is not None else self.source.max_versions
         in_interval = alignment is None or version.modified_us - ready[0].modified_us <= alignment.update_interval_us

@@ -262,7 +262,7 @@ def _fitting(
     """Return the next files of the queue that may be read together with the ready ones; at least one in all."""
     batch: list[Candidate] = []
     alignment = source.alignment
-    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
+    # The arrivals that an expression returns are known after a file was read, so an aligned source stops after each.
     most = 1 if alignment is not None and source.arrival_time is not None else source.max_files
     times_us = [*(file.modified_us for file in ready), *(file.modified_us for file in queue[:1])]
     oldest_us, newest_us = min(times_us, default=0), max(times_us, default=0)

@@ -1,11 +1,11 @@
 """Kafka as a source: the offsets that the next ingestion reads, asked of the brokers without Spark, and its position.
 
-Here: topics and partitions that come, go, or are made anew, offsets that are gone, the size of one ingestion, and
+Here: topics and partitions that come, go, or are created again, offsets that are gone, the size of one ingestion, and
 positions as JSON for the plan. Not here: questions to brokers (kafka_connection.py), records (kafka_records.py),
 partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
 
-Every plan of an ingestion holds the position of each partition after it, so the last committed plan says where to go
-on.
+Every plan of an ingestion holds the position of each partition after it, so the last committed plan says where to
+continue.
 """
 
 import re
@@ -359,7 +359,7 @@ class _Look:
         """Return the offsets that the next ingestion reads.
 
         Raises:
-            InputError: A topic is missing, or records are gone and the source does not go on without them.
+            InputError: A topic is missing, or records are gone and the source does not continue without them.
         """
         self._check_topics()
         gone_splits = [one for one in self._first_splits if one not in {split_name(*each) for each in self.ends}]
@@ -407,10 +407,10 @@ class _Look:
                 raise InputError(
                     f"Source {self.source.name!r}: there is no topic {name} at {self.source.bootstrap_servers}"
                     + (" any more" if was_read else ""),
-                    expected="topics that are there, and that this user may see (DESCRIBE)",
+                    expected="topics that exist, and that this user may see (DESCRIBE)",
                     remedy="correct `topics`, or create the topic"
                     if not was_read
-                    else "create the topic anew, or take it out of `topics`; what was read of it stays",
+                    else "create the topic again, or take it out of `topics`; what was read of it stays",
                 )
         start = self.source.start if self.before is None and isinstance(self.source.start, Mapping) else {}
         for name in start:
@@ -428,7 +428,7 @@ class _Look:
         if known is None:
             following = self._start(topic) if self.before is None else self._beginning(topic)
         elif known.topic_id != topic.topic_id:
-            why = "the topic was deleted and made anew"
+            why = "the topic was deleted and created again"
             lost += [Lost(split_name(topic.name, i), at, None, why) for i, at in enumerate(known.following)]
             following = self._beginning(topic)
         else:
@@ -483,7 +483,7 @@ class _Look:
         return InputError(
             f"Source {self.source.name!r}: {said}{more}",
             expected="records that Kafka keeps until they were read (retention.ms and retention.bytes of the topic)",
-            remedy="nothing more is read of the source. `on_data_loss: note` goes on after what is missing, and "
+            remedy="nothing more is read of the source. `on_data_loss: note` continues after what is missing, and "
             "`log_control` says which offsets these are",
         )
 
@@ -501,7 +501,7 @@ def _gone(source: KafkaSource, splits: Sequence[str]) -> str:
     more = f" and {len(splits) - _MOST_NAMED} more" if len(splits) > _MOST_NAMED else ""
     return (
         f"source {source.name}: {', '.join(splits[:_MOST_NAMED])}{more} are gone, and as splits they hold back the "
-        "watermark. To go on without them, set `idle: {advance: exclude_split, timeout: 10 minutes}` under `time`"
+        "watermark. To continue without them, set `idle: {advance: exclude_split, timeout: 10 minutes}` under `time`"
     )
 
 

@@ -162,7 +162,7 @@ class Topic:
     """A topic as its brokers describe it.
 
     Attributes:
-        topic_id: Its id, which changes when it is made anew.
+        topic_id: Its id, which changes when it is created again.
         partitions: Number of its partitions.
     """
 

@@ -86,7 +86,7 @@ def avro_package() -> str:
 def read_offsets(
     spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", base: Path, time_zone: str = "UTC"
 ) -> SourceRead:
-    """Read the records of ranges, as records like those of files; they are fetched now.
+    """Read the records of ranges, as records like the ones of files; they are fetched now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
     without a value, a tombstone, has only the payload columns of `metadata`.

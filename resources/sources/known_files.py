@@ -173,7 +173,7 @@ class FileRange:
         name: The path from the folder before the first wildcard of the source's path: `_file` of its records.
         size: Bytes that belong to this ingestion and earlier ones, from the start of the file.
         modified_us: Modification time, microseconds since the epoch.
-        digest: blake2b of those bytes, hexadecimal.
+        digest: blake2b of these bytes, hexadecimal.
         skip_lines: Lines consumed by earlier ingestions; 0 for a new file.
         ends_with_newline: Whether the last line is complete.
         left_bytes: Bytes that follow: a line that is not finished yet.
@@ -409,7 +409,7 @@ def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A file that is not read now, as its last line may go on, with a sentence for the operator."""
+    """A file that is not read now, as its last line may continue, with a sentence for the operator."""
 
     note: str
 
@@ -546,7 +546,7 @@ def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputErro
 
 
 def _continued(file: Candidate, read: FileState) -> InputError:
-    """Return the error for a file whose last record went on after it was read."""
+    """Return the error for a file whose last record continued after it was read."""
     return InputError(
         f"{file.path}: line {read.records} was read without a line end, and has been continued since",
         expected="new lines after the old ones",

@@ -440,7 +440,7 @@ def expanded(pattern: str) -> Iterator[str]:
 
 
 def _folders_under(root: str) -> Iterator[str]:
-    """Yield a folder and all folders below: first those without a link, so that they keep their own path."""
+    """Yield a folder and all folders below: first the ones without a link, so that they keep their own path."""
     entered: set[str] = set()
     waiting = [root]
     while waiting:

@@ -80,7 +80,7 @@ def stretches_in_order(
 ) -> list[Stretch] | None:
     """Return the files of an ingestion, one after the other as their records are in the log.
 
-    Only parquet files, and copies as such, are looked at: reading one column of them takes a hundredth of the time of
+    Only parquet files, and copies as such, are looked at: to read one column takes a hundredth of the time for
     sorting their rows.
 
     Args:
@@ -106,7 +106,7 @@ def stretches_in_order(
 
 
 def _follows(after: Stretch, before: Stretch) -> bool:
-    """Return whether every record of a file comes after those of another, also if some came at the same moment."""
+    """Return whether every record of a file comes after all of another's, also if some came at the same moment."""
     same = (after.name, after.source) > (before.name, before.source)
     return after.first_us > before.last_us or (after.first_us == before.last_us and same)
 
@@ -191,7 +191,7 @@ def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     A column is left out if the file may lack it, or if it has no type, as all its values are null.
 
     Raises:
-        InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or is to
+        InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or should
             be kept and cannot be read.
     """
     with place_of(path).open("rb") as opened:

@@ -84,7 +84,7 @@ def with_plain_copies(
 
 
 def _is_plain(source: FilesSource, schema: T.StructType) -> bool:
-    """Return whether plain lines may be read without Spark: no option changes them, and no other key is kept."""
+    """Return whether plain lines may be read without Spark: no option changes them, and unknown keys are dropped."""
     names = [field.name for field in schema]
     return (
         source.format == "json"
@@ -139,7 +139,7 @@ def _blocks(file: FileRange) -> Iterator[bytes]:
 def _options(block: bytes, wanted: pa.Schema) -> pj.ParseOptions:
     """Return options that read the wanted keys, and refuse a line with a key that no line of the sample has.
 
-    Keys that the source does not name are read too, as a key that is there twice is only found so.
+    Keys that the source does not name are read too, as only so a key that a line has twice is found.
     """
     sample = block[: block.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or block
     found = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
@@ -159,7 +159,7 @@ def _as_unknown(found: pa.DataType) -> pa.DataType:
 def _objects(block: bytes, options: pj.ParseOptions) -> pa.Table:
     """Return the objects of lines; each line must be one."""
     rows = _read(block, options)
-    # No object goes on after a closing brace with an opening one, so that each begins in a line where another ended.
+    # No object has an opening brace right after a closing one, so that each begins in a line where another ended.
     are_lines = block.startswith(b"{") and block.endswith(b"}\n") and block.count(b"\n") == block.count(b"}\n{") + 1
     if not are_lines or len(rows) != block.count(b"\n") or _may_have_long_number(block):
         raise _NotPlainError

@@ -97,7 +97,7 @@ def still_held(files: Iterable[HeldBack], source: Source) -> dict[str, HeldBack]
 
 
 class Known(Protocol):
-    """The knowledge that a look at one source goes by, beside the spec; each part is found when it is asked for."""
+    """The knowledge that a look at one source needs in addition to the spec; each part is found when it is needed."""
 
     @property
     def now(self) -> datetime:
@@ -332,7 +332,7 @@ class SourceReader(Protocol[F]):
     def remember(self, found: F) -> Mapping[str, Any]:
         """Return what the plan of an ingestion notes of the source, as JSON by key of the plan's input.
 
-        Called before the input is read. The last committed plan says with it where the next look goes on.
+        Called before the input is read. The last committed plan says with it where the next look continues.
         """
 
     def read(self, spark: SparkSession, found: F, place: Place, time_zone: str) -> SourceRead:
@@ -352,5 +352,5 @@ class SourceReader(Protocol[F]):
         """
 
     def to_blame(self, spark: SparkSession, found: F) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return an error for each part at which a common read failed, by path; none if that cannot be told."""
+        """Return an error for each part at which a common read failed, by path; none if that is unknown."""
         return {}

@@ -248,7 +248,7 @@ def to_records(
 
     Args:
         lines: Parsed lines with `_file`, `_position`, `_modified`.
-        source: Says whether unknown columns are kept.
+        source: Says whether unknown columns are stored.
         columns: Payload columns by their name in the file.
         rescued: Unknown columns as JSON text; null or `{}` without any.
         malformed: The text of a line that could not be parsed, else null.
@@ -269,7 +269,7 @@ def to_records(
 
 
 def unfit(values: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Return STRING, null unless a record is too large (`too_large`) or is no text (`not_utf8`)."""
+    """Return STRING, null unless a record is too large (`too_large`) or not a text (`not_utf8`)."""
     return F.coalesce(too_large(values), not_utf8(values))
 
 
@@ -566,7 +566,7 @@ def with_values(
 
     Args:
         frame: The rows.
-        written: SQL of a value of `with_texts` of the column's type, by name.
+        written: SQL that returns a value of `with_texts` for the column's type, by name.
         fields: The columns.
         reading: The rules by which texts become values.
 
@@ -588,7 +588,7 @@ def with_values(
 
 
 def _typed(text: str, kind: DataType, reading: Reading, depth: int = 0) -> str:
-    """Return SQL of a value of `kind` from one of `with_texts(kind)`; a text that does not fit becomes null."""
+    """Return SQL that makes a `kind` of a value of `with_texts(kind)`; a text that does not fit becomes null."""
     item = f"x{depth}"
     if not holds(kind, EXACT):
         return text

@@ -328,7 +328,7 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a folder for logs of our own, which is removed when the rows were read.
+    """Make a temporary folder for logs that we write; it is deleted once the rows have been read.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
@@ -348,7 +348,7 @@ def read_versions(
     place: Place,
     time_zone: str = "UTC",
 ) -> SourceRead:
-    """Read the rows of versions, as records like those of files; nothing is computed yet.
+    """Read the rows of versions, as records like the ones of files; nothing is computed yet.
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
     change feed are in no permanent file: `_file` is `v12/_change_data`, and `_position` numbers them by content.

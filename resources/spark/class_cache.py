@@ -62,7 +62,7 @@ class Java:
 def cache_of(java: Java, package: str) -> Path | None:
     """Return the path of the cache for a Java and the jars of a start; None if its version or they are not known.
 
-    The package is the Maven coordinates of the jars beside Spark's own, with commas between them.
+    The package is the Maven coordinates of the jars in addition to Spark's own, with commas between them.
     """
     jars = known_jars(package)
     if java.major is None or not jars:

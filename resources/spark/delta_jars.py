@@ -91,7 +91,7 @@ def known_jars(package: str) -> list[str]:
 def remember_jars(package: str, listed: str) -> None:
     """Keep the jars that the resolver found for later starts; without a writable cache each start resolves again.
 
-    They are those in `spark.jars` of the session; some may be the user's, in other folders.
+    They are in `spark.jars` of the session; some may be the user's, in other folders.
     """
     note, artifact = _note(package), package.split(":")[1]
     paths = [urlparse(jar).path for jar in listed.split(",") if urlparse(jar).scheme in ("", "file")]

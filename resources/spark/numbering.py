@@ -79,7 +79,7 @@ def numbered(
     """Number the rows of a frame in a total order.
 
     If several tasks share the work, rows that are ordered by an instant first are counted by the minute, then sent to
-    the task that sorts them. The frame is computed twice, and nothing is kept. Other rows, and rows in a few crowded
+    the task that sorts them. The frame is computed twice, and not stored. Other rows, and rows in a few crowded
     minutes, are cut by a sample and sorted, and kept on disk while the caller writes them.
 
     Args:

@@ -140,7 +140,7 @@ def session_config(
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
     # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
-    # to the work than G1, whose threads go on beside it.
+    # to the work than G1, whose threads run at the same time.
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
     if is_local(master):  # a heap that starts small is collected whole each time it grows
         java += f" -Xms{_HEAP}"
@@ -156,7 +156,7 @@ def session_config(
         # Otherwise each call of a function on columns sends the JVM the Python line that made it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # A batch has more compiled pieces than the 100 that Spark keeps by default: each batch compiled all of them
-        # anew.
+        # again.
         "spark.sql.codegen.cache.maxEntries": "1000",
         # A micro-batch is some eighty queries: the descriptions of a thousand, Spark's default, alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
@@ -211,7 +211,7 @@ def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
     """Let a session, also one of a server, read and write stores with the credentials of this process.
 
-    The credentials are settings of the session, not of Spark's start: anyone on the machine can read those in the
+    The credentials are settings of the session, not of Spark's start: anyone on the machine can read the ones in the
     list of processes.
     """
     for name, value in hadoop_settings(stores).items():
@@ -222,7 +222,7 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
     """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
 
-    The results stay the same: compiling a query, splitting it, and planning it anew while it runs pay off only on
+    The results stay the same: compiling a query, splitting it, and planning it again while it runs pay off only on
     many rows.
     """
     settings = {

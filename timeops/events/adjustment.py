@@ -58,7 +58,7 @@ RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
 class LogPlaces:
     """Where a segment of several logs, with timelines of their own, is in each.
 
-    Each log may number its records by itself if the judged records are kept; else their numbers differ.
+    Each log may number its records by itself if the judged records stay in memory; else their numbers differ.
 
     Attributes:
         log: Returns the name of the log that a timeline is of.
@@ -81,7 +81,7 @@ class Segment:
     Attributes:
         items: Its records: any cut of the arrival log, from one record to all of it.
         place: Where it is in its log, or in each of several logs, and what ends it.
-        execution: How it is computed; by default nothing is kept.
+        execution: How it is computed; by default nothing stays in memory.
         admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
     """
 
@@ -104,7 +104,7 @@ class Adjusted:
     """A segment of the log that was judged.
 
     Attributes:
-        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
+        accepted: The accepted events: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
             `__tm_w_before` (microseconds; null where the event is on time), and under `keep` `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key`.
         refused: Records that rules refuse: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`;
@@ -156,7 +156,7 @@ class Released:
 
     @property
     def sequence(self) -> DataFrame:
-        """Released, to be numbered in RELEASE_ORDER after those released before."""
+        """Released, to be numbered in RELEASE_ORDER after the ones released before."""
         return self._of(IN_SEQUENCE)
 
     @property
@@ -189,7 +189,7 @@ def time_adjustment(
         rules: The rules of time.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
-        watermarks: How watermarks rise in the segment, where that is known; by default the records are asked.
+        watermarks: How watermarks rise in the segment, where that is known; by default it is found in the records.
 
     Returns:
         Accepted and refused records and the state after the segment.
@@ -274,7 +274,7 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
 
 
 def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
-    """Return what the loop and counts ask of the records of a segment of one log, in its order."""
+    """Return the columns of a segment that the loop and the counts read, in the order of the log."""
     rows, execution = None, segment.execution
     if execution.stored is not None:
         rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
@@ -387,7 +387,7 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
-    """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or kept."""
+    """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or let in."""
     policy, in_order = rules.time.out_of_order, f"{c.W_BEFORE} IS NULL"
     final = f"IF({in_order}, {c.T}, {c.W_BEFORE})" if policy == "adjust" else c.T
     more = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
@@ -481,7 +481,7 @@ def _case(branches: Sequence[tuple[str, str]], otherwise: str) -> str:
 
 
 def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Released:
-    """Split accepted events, those held before included, by the watermark after the segment.
+    """Split accepted events, including the ones held before, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
     held, and an end of input that the spec or the operator flushes releases everything. `accepted` has `_timestamp`,

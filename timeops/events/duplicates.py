@@ -7,7 +7,7 @@ Records of a key whose event times follow each other at most `within` apart are 
 others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
 chain of several times a fold over these, in the order of the log, finds which records are first ones. First ones are
 more than `within` apart, so a span of time of that length holds one at most. So a chain is an array of such spans, in
-rows of as many places as there are rows. A record asks its own span and the two beside it. Spark copies the state of
+rows of as many places as there are rows. A record asks its own span and the two next to it. Spark copies the state of
 a fold at every step: a chain costs its records times its spans, so it should be short.
 """
 
@@ -29,14 +29,14 @@ from tidemark.timeops.spec import TimeSpec
 FIRST_TIMES_SCHEMA = T.StructType(
     [T.StructField("key", T.StringType()), T.StructField("event_us", T.LongType()), T.StructField(SEQ, T.LongType())]
 )
-"""Records that are no duplicates: key, event time in microseconds, place in the log. Those of a key are more than
+"""Records that are not duplicates: key, event time in microseconds, place in the log. Two of a key are more than
 `within` apart."""
 
 KEY = "__tm_key"  # STRING: the values of `deduplicate_by`; null where a record has none
-FIRST = "__tm_first_seq"  # the lowest _arrival_seq of those whose duplicate a record is, or its own
+FIRST = "__tm_first_seq"  # the lowest _arrival_seq of the records whose duplicate it is, or its own
 
 _EVENT_US = "__tm_event_us"
-_CHAIN = "__tm_chain_us"  # the first time of the record's chain, which names it among those of its key
+_CHAIN = "__tm_chain_us"  # the first time of the record's chain, which names it among the chains of its key
 _IS_NEW_TIME = "__tm_is_new_time"  # no earlier record of the key has this very time
 _IS_KNOWN = "__tm_is_known"
 _ALONE = "__tm_alone"  # the _arrival_seq of a record without a key: it is in a chain of its own
@@ -56,7 +56,7 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
 
     Returns:
         `events` with `__tm_reason` set to `duplicate` where a record is one, `__tm_key`, and `__tm_first_seq`: of a
-        record with a key the lowest `_arrival_seq` of those whose duplicate it is, or its own.
+        record with a key the lowest `_arrival_seq` of the records whose duplicate it is, or its own.
 
     Raises:
         SpecError: An expression of `deduplicate_by` does not fit the columns.

@@ -109,7 +109,7 @@ def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -
 def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: str) -> DataFrame:
     """Add the instant of `expression` on every row of `frame`.
 
-    Strings are ISO 8601, with or without an offset. Those without one, and TIMESTAMP_NTZ and DATE values, are local
+    Strings are ISO 8601, with or without an offset. Strings without one, and TIMESTAMP_NTZ and DATE values, are local
     times in `time_zone`: in an overlap of the earlier offset, in a gap moved forward by its length.
 
     Args:

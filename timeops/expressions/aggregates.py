@@ -78,7 +78,7 @@ def _mean(total: str, count: str, parts: int) -> str:
 
 
 def _scaled(digits: str, precision: int, scale: int) -> str:
-    """Return SQL of a decimal of a text of digits in units of its last place."""
+    """Return SQL that makes a decimal of a text of digits, in units of its last place."""
     return f"CAST(concat({digits}, 'E-{scale}') AS DECIMAL({precision}, {scale}))"
 
 

@@ -201,7 +201,7 @@ def _joined(arguments: Sequence[str]) -> str | None:
 
 
 def _separated(arguments: Sequence[str]) -> str | None:
-    """Check `concat_ws`, whose items may be those of arrays."""
+    """Check `concat_ws`, whose items may come from arrays."""
     return f"length({arguments[0]}) > {_MOST_PLACES}" if len(arguments) > 1 and not _is_short(arguments[0]) else None
 
 

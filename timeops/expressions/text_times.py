@@ -295,7 +295,7 @@ def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[P
 
 
 def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str], bool]) -> Problem | None:
-    """Find a conversion that would read local times in UTC, where the pipeline's are those of another zone.
+    """Find a conversion that would read local times in UTC, where the pipeline's are in another zone.
 
     The expression is one that is evaluated without `time_zone`; `is_text` says whether a part of it is a text.
     """
@@ -354,7 +354,7 @@ def hidden_time_problem(session: "SparkSession", expression: str, columns: Mappi
 
 
 def _probed(session: "SparkSession", expression: str, columns: Collection[str]) -> tuple[str, Mapping[str, str]]:
-    """Return the expression with a column for each constant that is a time of day, and those constants."""
+    """Return the expression with a column for each constant that is a time of day, and these constants."""
     found: dict[str, str] = {}
     text = expression
     for part in islice(constant_parts(expression, {name.lower() for name in columns}), MOST_CONSTANTS):
@@ -375,7 +375,7 @@ def _probed(session: "SparkSession", expression: str, columns: Collection[str]) 
 
 
 def _may_compare(expression: str, named: Mapping[str, str]) -> bool:
-    """Return whether an expression may have a time beside a text, or take one for the other."""
+    """Return whether an expression may have a time next to a text, or take one for the other."""
     tokens = tokenize(expression)
     has_times = any("timestamp" in kind for kind in named.values()) or bool(
         re.search("timestamp|interval|::|extract", expression, re.IGNORECASE)

@@ -257,7 +257,7 @@ def _zero_sql(value: str, kind: T.DataType, depth: int = 0) -> str:
 
 
 def parts(kind: T.DataType, *, keys: bool = True) -> Iterator[T.DataType]:
-    """Return a type and all types within it; without `keys` not those of the keys of maps."""
+    """Return a type and all types within it; without `keys` not the types of the keys of maps."""
     yield kind
     inner: list[T.DataType] = []
     if isinstance(kind, T.ArrayType):

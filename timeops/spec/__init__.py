@@ -159,7 +159,7 @@ _KEYS_OF_WINDOWS = {field.alias or name for name, field in WindowSpec.model_fiel
 
 
 def name_with(file: str, overrides: Sequence[str]) -> str:
-    """Return the name of a spec file, for messages, with the keys that were set beside it."""
+    """Return the name of a spec file, for messages, with the keys that were set next to it."""
     return " ".join([file, *(f"--set {override}" for override in overrides)])
 
 

@@ -290,7 +290,7 @@ class Alerts(SpecModel):
 
 
 class Events(SpecModel):
-    """How often Dagster is told of days."""
+    """How often days are reported to Dagster."""
 
     every: PositiveDuration = Field(
         description="Days of windows and their checks are reported at most once in this time, such as 1 minute, with "

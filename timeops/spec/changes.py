@@ -62,7 +62,7 @@ def _has_same_texts(old: ColumnType, new: ColumnType) -> bool:
 
 
 def may_be_cast(before: str, now: str) -> bool:
-    """Return whether values of a type can be those of another one, each of them or not."""
+    """Return whether values of a type can be values of another one, each of them or not."""
     texts = ("float", "double", "date", "timestamp")
     if before == "string":
         return now in texts or digits_of(now) is not None
@@ -76,7 +76,7 @@ _LONGEST = 160
 
 
 class Meaning(StrEnum):
-    """The meaning of a change for tables that are there, from the least to the most."""
+    """The meaning of a change for existing tables, from the least to the most."""
 
     NOTHING = "nothing"
     FROM_HERE_ON = "from here on"
@@ -112,7 +112,7 @@ class Change:
 
     @property
     def needs_decision(self) -> bool:
-        """True if tables that are there cannot go on with it."""
+        """True if existing tables cannot continue with it."""
         return self.meaning in (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
 
     @property

@@ -62,7 +62,7 @@ _Model = TypeVar("_Model", bound=SpecModel)
 
 
 def read_keys(value: Mapping[object, object], model: type[_Model]) -> _Model:
-    """Read the mapping that a key takes beside plain words.
+    """Read the mapping that a key may have in place of plain words.
 
     Raises:
         ProblemsError: It does not fit the model.
@@ -307,7 +307,7 @@ RESERVED_COLUMNS: frozenset[str] = frozenset(
 """Columns that the product writes; no payload column, group column or aggregate may have these names."""
 
 ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
-"""Characters that no name in a Delta table may have, those inside of structs included."""
+"""Characters that no name in a Delta table may have, inside of structs either."""
 
 ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
 """Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
@@ -409,7 +409,7 @@ def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
 
 
 def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
-    """Find what is wrong with the names of columns, and with `rename` beside them.
+    """Find what is wrong with the names of columns, and with `rename` next to them.
 
     Types are judged by Spark; what is wrong with entries of `rename` themselves, `rename_problems` says.
     """

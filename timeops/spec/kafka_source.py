@@ -60,7 +60,7 @@ METADATA: Mapping[str, str] = MappingProxyType(
         "timestamp_type": "STRING",
     }
 )
-"""The columns that hold what Kafka says of a record beside its value, with their types."""
+"""The columns that hold what Kafka says of a record in addition to its value, with their types."""
 
 Start = str | datetime | Mapping[str, Mapping[int, int]]
 

@@ -67,7 +67,7 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
 def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Problem]:
     """Find what is wrong with the names of sources or windows, which `of` says, by their position.
 
-    No two have one name, and `was` must not name a part that is there, nor lead one past to two parts.
+    No two have one name, and `was` must not name an existing part, nor lead one past to two parts.
     """
     names = {part.name.lower() for part in parts.values()}
     seen: set[str] = set()
@@ -260,7 +260,7 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
 
 
 class Outputs(SpecModel):
-    """Which tables are written beside windows and dead letters."""
+    """Which tables are written in addition to windows and dead letters."""
 
     ordered_events: Flag = Field(default=True, description="Write ordered_events and held_events.")
 

@@ -1,4 +1,4 @@
-"""Sources of a spec: the keys that all kinds share, those of files and those of Delta tables.
+"""Sources of a spec: the keys that all kinds share, the ones of files and of Delta tables.
 
 Here: columns, times, splits, how far a source may run ahead of others (F), formats, limits of one ingestion, which
 versions of a table are read. Not here: the keys of Kafka (kafka_source.py), rules between sources (pipeline.py),
@@ -203,7 +203,7 @@ class Source(SpecModel):
 
     @property
     def form(self) -> str:
-        """The format of its records; `delta` for those of a Delta table."""
+        """The format of its records; `delta` for records of a Delta table."""
         return self.kind
 
     @property
@@ -238,7 +238,7 @@ class Source(SpecModel):
 
     @property
     def notes_losses(self) -> bool:
-        """True if reading goes on after records that are gone, and `log_control` says which these are."""
+        """True if reading continues after records that are gone, and `log_control` says which these are."""
         return False
 
     @property
@@ -273,7 +273,7 @@ class Source(SpecModel):
 
     @property
     def follows_wall_clock(self) -> bool:
-        """True if its arrival times are the machine's, so that they go on while nothing comes."""
+        """True if its arrival times are the machine's, so that time passes while nothing comes."""
         return self.arrival_time is None or self.live
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""The text of a spec file: YAML with the line of every key, keys set anew (`time.unit=second`), and its JSON Schema.
+"""The text of a spec file: YAML with the line of every key, keys set again (`time.unit=second`), and its JSON Schema.
 
 Here: syntax, keys given twice, keys without a value, overrides, what a schema (draft 2020-12) can say of the rules of
 the models. Not here: which keys there are (the models), rules that need reading of expressions.
@@ -33,8 +33,8 @@ _EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v
 class _Loader(yaml.SafeLoader):
     """Safe YAML in which days and times stay text, so that quotes around them change nothing.
 
-    PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would go
-    on as keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
+    PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would
+    become keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
     A number, or a word such as `no`, whose value is not what its text says becomes `Misread`.
     """
 
@@ -125,7 +125,7 @@ def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Pa
 
     Args:
         node: The node to look into.
-        sizes: The nodes that were looked into, by identity: keys of a mapping, those of merged ones included.
+        sizes: The nodes that were looked into, by identity: keys of a mapping, including the keys of merged ones.
     """
     if id(node) in sizes or not isinstance(node, yaml.CollectionNode):
         return None
@@ -149,7 +149,7 @@ def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Pa
 
 @dataclass(frozen=True)
 class _Walk:
-    """Notes the line of each path; finds keys given twice, keys that are no text and keys without a value."""
+    """Notes the line of each path; finds keys given twice, keys that are not text and keys without a value."""
 
     lines: dict[Path, int]
     nullable: Callable[[Path], bool]

@@ -146,7 +146,7 @@ class WindowShape(SpecModel):
 
     @property
     def reach_us(self) -> int:
-        """How long after an event the windows that it makes go on, in microseconds; of windows on no grid."""
+        """How long after an event the windows that it makes last, in microseconds; of windows on no grid."""
         return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
 
     @property
@@ -351,7 +351,7 @@ class WindowEmission(WindowShape):
 
     @property
     def may_take_back(self) -> bool:
-        """True if results may be taken back: those of a session that late events made another."""
+        """True if results may be taken back: of a session that late events made another."""
         return self.revises and self.kind == "session"
 
     @property

@@ -140,7 +140,7 @@ def _same(function: str) -> Callable[[str, str], Partial]:
 
 
 def _long_sum(name: str, argument: str) -> Partial:
-    """Return a sum whose parts may wrap around: beside it is the one that shows whether it did."""
+    """Return a sum whose parts may wrap around: next to it is the one that shows whether it did."""
     near = f"{name}_near"
     parts = {name: F.expr(f"sum({argument})"), near: F.expr(f"sum(CAST({argument} AS DOUBLE))")}
     joined = {name: F.sum(name), near: F.sum(near)}

@@ -78,7 +78,7 @@ def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def once(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return rows of `seen_groups` of several segments as those of all of them together: each group once."""
+    """Return the rows that several segments have in `seen_groups` as if they were one: each group once."""
     ends = (F.min(FIRST_END).alias(FIRST_END), F.max(LAST_END).alias(LAST_END))
     return rows.groupBy(c.TIMELINE, *group_names(window)).agg(*ends)
 

@@ -42,7 +42,7 @@ MOMENT = np.dtype(
         ("rank", "i8"),
         ("revision", "i8"),
         ("previous", "i8"),  # rank of the result before; NONE of the first
-        ("watermark", "i8"),  # just after the item at which it was given; NONE where a flush gave it
+        ("watermark", "i8"),  # just after the item at which it was published; NONE where a flush published it
     ]
 )
 

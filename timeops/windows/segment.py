@@ -1,12 +1,12 @@
 """A segment of the log as one window meets it: events, watermarks, windows that a flush has closed.
 
-Here: the segment's events and those of earlier ones that the window still needs; the results of another window in the
+Here: the segment's events and earlier ones that the window still needs; the results of another window in the
 place of events; the watermark at the item that closed a window, looked up on the driver (watermark/rises.py); windows
 that a flush closed and the watermark has not passed, which stay closed in a reopened pipeline. Not here: what the
 window makes of them (kinds.py, results.py), the rules of time (events/).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
-of those over it, as these allow at least its lateness.
+of the windows over it, as these allow at least its lateness.
 """
 
 from collections.abc import Callable, Sequence

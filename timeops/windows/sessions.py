@@ -7,7 +7,7 @@ these. Not here: the moments of revisions (revisions.py).
 Events of a group at most a gap apart are a chain, and events of two chains never meet. Under drop and adjust a chain
 is a session, cut where it is longer than `max_duration`. Only an event that came more than the allowed lateness
 behind the watermark can find a closed session within its gap. The events of a chain with such an event are
-taken one after the other as they came, beside the sessions that are open then. So are the events of a chain in which
+taken one after the other as they came, next to the sessions that are open then. So are the events of a chain in which
 a flush has closed a session. So are the events of sessions that revise their results, as each of their bounds may
 have had one.
 
@@ -120,7 +120,7 @@ def rules_of_sessions(window: WindowSpec, *, keeps: bool) -> Array:
 
 
 def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
-    """Find the session of every event; `closed` are those of earlier flushes, `rules` RULES, one."""
+    """Find the session of every event; `closed` are sessions of earlier flushes, `rules` RULES, one."""
     count, groups = len(came.t), 1 + int(came.group.max(initial=-1))
     own = closed[(closed["group"] >= 0) & (closed["group"] < groups)]
     own = own[np.argsort(own["group"], kind="stable")]
@@ -207,7 +207,7 @@ def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
 
 
 def _needs_order(chain: Array, came: Came, rules: Any) -> bool:
-    """Return whether the order in which the events of a chain came matters to what is asked."""
+    """Return whether the order in which the events of a chain came matters to the question."""
     if rules["revises"] == 1 and rules["early"] > 0:
         return True
     if rules["keeps"] == 0:
@@ -230,10 +230,10 @@ def _take(
     bounds: Array,
     n_bounds: int,
 ) -> int:
-    """Take the events of a chain as they came, each beside the sessions that are open then (F)."""
+    """Take the events of a chain as they came, each next to the sessions that are open then (F)."""
     t, is_known = came.t, came.is_known
     gap, to_close, before = rules["gap"], rules["gap"] + rules["lateness"], n_bounds
-    spans = np.empty(len(chain), SPAN)  # in order of time; those from `low` on are open
+    spans = np.empty(len(chain), SPAN)  # in order of time; from `low` on they are open
     low, high = 0, 0
     for e in chain:
         w = came.watermark[e] if rules["keeps"] == 1 else NONE
@@ -263,7 +263,7 @@ def _take(
 
 
 def _follow(chain: Array, session: Array) -> None:
-    """Name the sessions of events by those into which they were merged."""
+    """Name the sessions of events by the sessions into which they were merged."""
     for e in chain:
         while session[e] >= 0 and session[session[e]] != session[e]:
             session[e] = session[session[e]]
@@ -291,7 +291,7 @@ def _near(spans: Array, low: int, high: int, t: int, gap: int) -> tuple[int, int
 
 
 def _put(spans: Array, at: int, end: int, high: int, event: int, session: Array) -> int:
-    """Make one session of those near an event, or a new one; return how many there are."""
+    """Make one session of the ones near an event, or a new one; return how many there are."""
     if end == at:
         for s in range(high, at, -1):
             spans[s] = spans[s - 1]
@@ -384,7 +384,7 @@ class PlacedInSessions:
     """The events of a segment that take part, with their sessions: on the driver.
 
     Attributes:
-        rows: What the loop was told of them, in the order in which they came.
+        rows: What the loop knows about them, in the order in which they came.
         keys: The columns of `rows` by which they are found again.
         found: What the loop says.
         watermark: Just after the item that closed the session of each; NONE where no item of the segment did.
@@ -433,7 +433,7 @@ class Sessions:
         return c.shifted(end_us, -self.window.gap_us)
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
+        """Add the session that each event would begin, as if it were on time: which are late shows next to others."""
         ends = f"IF({FILTERED}, {NO_ENDS}, array({c.shifted(c.T_FINAL, self.window.gap_us)}))"
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
         return c.with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
@@ -441,7 +441,7 @@ class Sessions:
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
         """Return the events that take part, on the driver, each with its session."""
         keys: tuple[str, ...] = (c.SEQ,)
-        if self.window.input is not None:  # results have no number; those of one time are in one session
+        if self.window.input is not None:  # results have no number; results of one time are in one session
             keys = (c.TIMELINE, *group_names(self.window), c.T_FINAL)
         elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
             keys = (c.TIMELINE, c.SEQ)
@@ -468,11 +468,11 @@ class Sessions:
         return self._beside(segment.events, placed.some(placed.is_closed, **own), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results of the sessions that close in the segment, dated."""
+        """Return the results of the sessions that close in the segment, with `_watermark`."""
         return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """Return the results, which have been dated."""
+        """Return the results, which have their `_watermark`."""
         return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
@@ -500,7 +500,7 @@ class Sessions:
 
         No open session was within the gap of such an event, so the session would have held it alone. With flushed
         sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
-        begins that each would have given: others may be in it.
+        begins that each would have made: others may be in it.
         """
         window, placed = self.window, self._placed(segment)
         by_flush = placed.found.session == FLUSHED

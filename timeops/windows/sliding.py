@@ -68,7 +68,7 @@ class SlidingWindows:
     def place(self, events: DataFrame) -> DataFrame:
         """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
-        Others of the group make the instants in between, so the last possible one decides whether the event goes on.
+        Others of the group make the instants in between, so the last possible one decides about the event.
         """
         first, last = c.T_FINAL, c.shifted(c.T_FINAL, self.window.size_us - 1)
         if FLUSHED_WINDOWS not in events.columns:
@@ -94,11 +94,11 @@ class SlidingWindows:
         return _held_at(_with_cell(closing, self.window), passing, self.window, c.WATERMARK)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results at the instants that close in the segment, dated."""
+        """Return the results at the instants that close in the segment, with `_watermark`."""
         return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """Return the results, which have been dated."""
+        """Return the results, which have their `_watermark`."""
         return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:

@@ -22,7 +22,7 @@ def in_store(tmp_path: Path, store: str) -> Made:
 
 
 SMALL_BATCH = 850
-"""Requests that a small batch may make: counted were up to 823, of which 110 read what came earlier on the day."""
+"""Requests that a small batch may make: counted were up to 823; 110 of these read what came earlier on the day."""
 WITH_CHECKPOINTS = 1_050
 """The same for one batch in ten, in which the logs of all tables get a checkpoint: counted were 1,003."""
 
