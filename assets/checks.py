@@ -31,9 +31,18 @@ from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
-from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.queries import Order, grouped_rows, pieces, python_rows, select
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, Rows, some_of, validated
+from tidemark.resources.quality.checks import (
+    SAMPLE_ROWS,
+    Checked,
+    Counted,
+    Expectation,
+    Measured,
+    Rows,
+    some_of,
+    validated,
+)
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.materialize import from_driver
@@ -91,7 +100,7 @@ _CONTRADICTS = f"""detail IS NULL
     OR ({_BY_ARRIVAL} OR {_BY_WATERMARK} AND {{by_events}}) <> (lateness_us IS NOT NULL)
     OR lateness_us <= 0
     OR ({_BY_WATERMARK}) <> (_watermark IS NOT NULL)"""
-_BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
+_BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(detail LIKE '%{FLUSH_HAD_CLOSED}', false))"
 # The watermark did not decide it: there may be none, and such a dead letter has no lateness.
 _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONTRADICTS} END"
 
@@ -199,13 +208,14 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 
 
 def _count_dead_letters(batch: Batch) -> list[Counted]:
-    workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
+    workspace, lake, letters = batch.workspace, batch.workspace.lake, tables.DEAD_LETTERS
     # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
-    is_out = F.col("replayed_at").isNull().alias("is_out")  # the others are accepted
-    each = dead_letters.groupBy("stage", "window_name", "reason", is_out)
-    counted = each.agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent")).collect()
+    of_batch = f"{c.BATCH} = {batch.plan.batch_id}"
+    by = ("stage", "window_name", "reason")
+    values = {"is_out": "replayed_at IS NULL", "n": "count(*)", "inconsistent": f"count(*) FILTER ({wrong})"}
+    counted = grouped_rows(lake, letters, of_batch, by, values)  # what is not out is accepted
     by_reason, of_windows, refused_in_all = Counter[str](), Counter[str](), 0
     for row in counted:
         if row["stage"] == Stage.WINDOW:
@@ -214,16 +224,21 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
             by_reason[row["reason"]] += row["n"]
             refused_in_all += row["n"] if row["is_out"] else 0
     inconsistent = sum(row["inconsistent"] for row in counted)
-    shown = (c.SEQ, "reason", "lateness_us", "detail")
+
+    def contradictions() -> Rows:
+        where, order = f"{of_batch} AND ({wrong})", [Order(c.SEQ)]
+        rows = select(lake, letters, None, where=where, order=order, most=SAMPLE_ROWS).rows
+        return python_rows(rows.select([c.SEQ, "reason", "lateness_us", "detail"]))
+
     consistent = Counted(
         CONSISTENT_DEAD_LETTERS,
         [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
-        lambda: some_rows([dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)]),
+        contradictions,
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [Counted(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    fresh, refused = recount_of_batch(batch, dead_letters), refused_in_all
+    fresh, refused = recount_of_batch(batch), refused_in_all
     in_log, records = fresh["records"], _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]

@@ -19,6 +19,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
+from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
@@ -34,12 +35,12 @@ from tidemark.timeops.spec import WindowSpec
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
 
-def recount_of_batch(batch: Batch, dead_letters: DataFrame) -> Mapping[str, int]:
+def recount_of_batch(batch: Batch) -> Mapping[str, int]:
     """Recount a batch's range of the log, see `recount.recount`."""
     workspace, items, told, known = batch.workspace, batch.items, None, None
     rules = _rules_of(workspace, batch.plan, items)
     if rules.deduplicate_by:
-        told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
+        told = batch.written(tables.DEAD_LETTERS).where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
         known = known_first_times(workspace, batch.spans)
     return recount(
         items,

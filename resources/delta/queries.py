@@ -4,15 +4,13 @@ Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (ve
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, unreadable_file
@@ -167,19 +165,33 @@ def _asking(lake: Lake, table: str, version: int | None, where: str | None) -> "
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 
-def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
-    """Return the numbers in a column of the rows that meet a condition in SQL, in order; errors as for `select`."""
-    with _asking(lake, table, version, where) as connection:
-        rows = f"SELECT {_quoted(column)} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1"
-        found: pa.Table = connection.sql(rows).to_arrow_table()
-    return np.asarray(found[column].to_numpy(), np.int64)
-
-
 def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows that meet a condition in SQL, in the order of the first; errors as for `select`."""
     with _asking(lake, table, version, where) as connection:
         names = ", ".join(map(_quoted, columns))
         return connection.sql(f"SELECT {names} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1").to_arrow_table()
+
+
+def grouped_rows(
+    lake: Lake, table: str, where: str, by: Sequence[str], values: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Group rows of the latest version that meet a condition, by columns and what is not an aggregate in `values`.
+
+    Args:
+        lake: The pipeline's tables.
+        table: The table.
+        where: The condition, in SQL.
+        by: Columns of the table.
+        values: SQL by the name that it gets.
+
+    Raises:
+        LakeError: A file of the table cannot be read.
+    """
+    with _asking(lake, table, None, where) as connection:
+        names = ", ".join([*map(_quoted, by), *(f"{sql} AS {_quoted(name)}" for name, sql in values.items())])
+        grouped: pa.Table = connection.sql(f"SELECT {names} FROM {_NAME} WHERE {where} GROUP BY ALL").to_arrow_table()
+    rows: list[dict[str, Any]] = grouped.to_pylist()
+    return rows
 
 
 def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
