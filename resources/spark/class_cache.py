@@ -172,10 +172,12 @@ def _work(spark: SparkSession, folder: Path) -> None:
     for compiled in ("true", "false"):
         spark.conf.set("spark.sql.codegen.wholeStage", compiled)
         few = F.broadcast(rows.where("id < 100"))
-        found = (
+        grouped = (
             table.join(few, "id", "left_anti").groupBy("k", F.window("at", "1 minute")).agg(F.sum("id").alias("n"))
         )
-        found.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(str(folder / f"found_{compiled}"))
+        grouped.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(
+            str(folder / f"found_{compiled}")
+        )
         table.join(few, "id", "left_semi").unionByName(table).agg(F.count("*"), F.max_by("k", "id")).collect()
 
 
