@@ -237,7 +237,7 @@ class Outcome:
         """Return the segment, with the known events only where they are asked for, as they may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
-            known=self.known_to(window) if is_known else None,
+            earlier=self.known_to(window) if is_known else None,
             flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
@@ -272,7 +272,7 @@ class Outcome:
             earlier: Events of earlier segments that they may need; None for none.
         """
         first = windows[0]
-        segment = WindowSegment(self.segment_of(first), known=earlier)
+        segment = WindowSegment(self.segment_of(first), earlier=earlier)
         needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
         segments = []
         for window in needing:

@@ -25,7 +25,7 @@ from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import types_of, utf8_sql
 from tidemark.timeops.materialize import Execution, computed, from_driver
-from tidemark.timeops.problems import Problem, problems_of, spec_error, told
+from tidemark.timeops.problems import Problem, error_at, problems_of, spec_error
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
@@ -337,7 +337,7 @@ def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
     """Refuse an expression in which a text of an event is taken for a time, and completed from the clock."""
     problem = hidden_time_problem(events.sparkSession, expression, types_of(events))
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
 
 
 def _us_of_tick(tick: datetime) -> int:

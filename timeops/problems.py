@@ -197,7 +197,7 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
     return SpecFileError(fault, problems=problems, lines=lines)
 
 
-def told(problem: Problem, where: str) -> SpecError:
+def error_at(problem: Problem, where: str) -> SpecError:
     """Return the error of one problem in a place that no file names."""
     return SpecError(f"{where}: {problem.found}", expected=problem.expected, remedy=problem.remedy)
 

@@ -119,17 +119,17 @@ class Lake:
     Args:
         root: Folder of the pipeline; its name is the pipeline's.
         session: Returns the Spark session; called only when Spark is needed.
-        known: Its tables that this process has opened before.
+        opened_before: Its tables that this process has opened before.
     """
 
     root: Place
     session: "Callable[[], SparkSession]" = without_spark
-    known: Opened | None = field(default=None, repr=False, compare=False)
+    opened_before: Opened | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def opened(self) -> Opened:
         """The opened tables of the pipeline."""
-        return self.known or Opened(self.root)
+        return self.opened_before or Opened(self.root)
 
     def path(self, table: str) -> Place:
         """Return the folder of a table."""

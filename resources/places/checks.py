@@ -41,7 +41,7 @@ class _Failure(NamedTuple):
     """A failure as a store or a library reports it, and its words for the operator."""
 
     signs: Sequence[str]
-    found: str
+    fault: str
     expected: str
     remedy: str
 
@@ -117,7 +117,7 @@ def failure_of_store(message: str, where: str = "") -> StoreFailureError | None:
     if failure is None:
         return None
     place = where or _place_in(message)
-    fault = failure.found.format(place=place, code=_code_in(message), endpoint=_endpoint(place))
+    fault = failure.fault.format(place=place, code=_code_in(message), endpoint=_endpoint(place))
     sentence = f"The {fault.removeprefix('the ')}" if fault.startswith("the ") else fault
     variables = _CREDENTIALS.get(urlsplit(place).scheme, "variables of the environment")
     return StoreFailureError(sentence, expected=failure.expected.format(variables=variables), remedy=failure.remedy)

@@ -46,19 +46,19 @@ class Expectation:
 class Measured:
     """A count of one subject, as expected and as found in the tables.
 
-    The sentence for a difference, `said`, is made from the other three if it is empty.
+    The sentence for a difference, `sentence`, is made from the other three if it is empty.
     """
 
     subject: str
     expected: int
     found: int
-    said: str = ""
+    sentence: str = ""
 
     @property
     def in_words(self) -> str:
         """The difference, in words."""
         return (
-            self.said
+            self.sentence
             or f"{self.subject}: {self.found:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
         )
 

@@ -146,7 +146,7 @@ class DeltaReader(SourceReader[VersionsFound]):
                 )
             now = _opened(folder, versions[-1], _stat_of(folder, versions[-1]))
             _check_same(folder, now, last)
-            return _Walk(self.source, folder, tuple(versions), now, last, held).found(committed)
+            return _Walk(self.source, folder, tuple(versions), now, last, held).findings(committed)
         except InputError as error:
             return VersionsFound(errors=(error,))
 
@@ -225,7 +225,7 @@ class _Walk:
     last: FileState | None
     held: Mapping[str, HeldBack]
 
-    def found(self, committed: Sequence[int] | None) -> VersionsFound:
+    def findings(self, committed: Sequence[int] | None) -> VersionsFound:
         """Return the versions that the next ingestion reads, and the error that stops it."""
         if self.last is None and self.source.start_version is None and self.source.start_us is None:
             at = self.now.version if committed is None else max(committed, default=None)

@@ -175,13 +175,13 @@ class _Examination:
 
     Args:
         files: All files of the source.
-        known: The states of read files; None if the bytes of other names do not count.
+        memory: The states of read files; None if the bytes of other names do not count.
         now: The present instant; None if no file is going to change.
     """
 
     source: FilesSource
     files: Sequence[Candidate]
-    known: KnownFiles | None
+    memory: KnownFiles | None
     now: datetime | None
     ready: list[FileRange] = field(default_factory=list)
     touched: list[FileState] = field(default_factory=list)
@@ -192,7 +192,7 @@ class _Examination:
     def of(self, candidates: Sequence[Candidate]) -> FilesFound:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
-        borders = () if self.known is None else sorted(self.known.sizes)
+        borders = () if self.memory is None else sorted(self.memory.sizes)
         look = partial(look_into, self.source, borders, FORMATS[self.source.format].check)
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
@@ -220,7 +220,7 @@ class _Examination:
             # Of a file that is dated far ahead, a line would wait for ever, without a word.
             age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
         try:
-            return judge(self.source, looked, self.known, self, age)
+            return judge(self.source, looked, self.memory, self, age)
         except InputError as error:
             return error
 
@@ -236,7 +236,7 @@ class _Examination:
 
     def _may_be(self, file: Candidate, read: FileState) -> bool:
         """Return whether a file may be a renamed one: it was not read itself, and may only begin alike by chance."""
-        state = file.known
+        state = file.state
         is_new = state is None or not state.size or not begins_as(self.source, file, state)
         return is_new or (state is not None and read.name in (state.copy_of, state.begins_as))
 
@@ -247,13 +247,13 @@ class _Examination:
             case Unfinished():
                 self.notes.append(outcome.note)
             case FileState():
-                is_touched = file.known is not None and file.known.digest == outcome.digest
+                is_touched = file.state is not None and file.state.digest == outcome.digest
                 (self.touched if is_touched else self.copies).append(outcome)
             case FileRange():
                 self.ready.append(outcome)
                 self.notes += [outcome.note] if outcome.note else []
-                if self.known is not None:
-                    self.known.add(state_of(outcome, NOT_READ_YET))
+                if self.memory is not None:
+                    self.memory.add(state_of(outcome, NOT_READ_YET))
 
 
 def _fitting(

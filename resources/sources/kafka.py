@@ -281,7 +281,7 @@ class KafkaReader(SourceReader[OffsetsFound]):
         noted = memory.noted("positions")
         before = None if noted is None else Positions.from_json(noted)
         try:
-            return _Look.at(self.source, self._broker(), before).found()
+            return _Look.at(self.source, self._broker(), before).findings()
         except InputError as error:
             if before is None:
                 raise
@@ -364,7 +364,7 @@ class _Look:
         ends = broker.ends(partitions)
         return cls(source, broker, before, topics, broker.earliest(partitions), ends)
 
-    def found(self) -> OffsetsFound:
+    def findings(self) -> OffsetsFound:
         """Return the offsets that the next ingestion reads.
 
         Raises:

@@ -234,7 +234,7 @@ class Candidate:
     Attributes:
         name: As in `FileRange`.
         changed_ns: Time of its last change in the file system, nanoseconds since the epoch.
-        known: Its remembered state; None for a new file.
+        state: Its remembered state; None for a new file.
         may_be_another: Whether the known file was elsewhere, and so is another one if its bytes differ.
     """
 
@@ -243,18 +243,18 @@ class Candidate:
     size: int
     modified_us: int
     changed_ns: int
-    known: FileState | None
+    state: FileState | None
     may_be_another: bool
 
     @property
     def was_read(self) -> bool:
         """Return whether bytes of it were read under its name."""
-        return self.known is not None and self.known.size > 0
+        return self.state is not None and self.state.size > 0
 
     @property
     def new_bytes(self) -> int:
         """Number of bytes that were not read before."""
-        return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
+        return self.size - (self.state.size if self.state and self.state.size < self.size else 0)
 
 
 def candidate(
@@ -336,13 +336,13 @@ class Looked:
     @property
     def is_as_known(self) -> bool:
         """Return whether its bytes are the bytes that were read."""
-        state = self.file.known
+        state = self.file.state
         return state is not None and state.digest == self.content.digest and state.size == self.file.size > 0
 
     @property
     def begins_as_known(self) -> bool:
         """Return whether it begins with the bytes that were read."""
-        state = self.file.known
+        state = self.file.state
         return state is not None and self.content.digests.get(state.size) == state.digest
 
 
@@ -365,7 +365,7 @@ def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: C
 
 
 def _opened(source: FilesSource, borders: tuple[int, ...], check: Check, file: Candidate) -> Looked:
-    known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
+    known_bytes = file.state.size if file.state and file.state.size <= file.size else 0
     of_now = file.path, file.size, file.modified_us, file.changed_ns
     content = _content(*of_now, known_bytes, borders, source.is_text)
     looked = Looked(file, content, None)
@@ -394,7 +394,7 @@ def _content(
 
 def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
     """Return whether a file begins with the read part of another, or has its text."""
-    is_text, state = source.is_text, file.known
+    is_text, state = source.is_text, file.state
     if (
         state is not None
         and (state.size, state.modified_us) == (file.size, file.modified_us)
@@ -446,9 +446,9 @@ def judge(
     """
     file, content = looked.file, looked.content
     if looked.is_as_known:
-        assert file.known is not None
-        return replace(file.known, modified_us=file.modified_us, place=file.path)
-    state = file.known if file.was_read else None
+        assert file.state is not None
+        return replace(file.state, modified_us=file.modified_us, place=file.path)
+    state = file.state if file.was_read else None
     if state is None and looked.unfit is not None:
         raise looked.unfit
     if memory is not None and (same := memory.same_bytes(content, file)):
@@ -487,7 +487,7 @@ def _lines_after(
     if looked.unfit is not None:
         raise looked.unfit
     skip, begins_as = (read.records, read.name) if read is not None else (0, None)
-    if read is not None and read is file.known:
+    if read is not None and read is file.state:
         begins_as = read.begins_as or read.copy_of
         if not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
             if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:

@@ -49,7 +49,7 @@ from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
-from tidemark.timeops.problems import told
+from tidemark.timeops.problems import error_at
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
@@ -397,7 +397,7 @@ def split_of(records: DataFrame, source: Source) -> Column:
         return F.expr(text_of(records, source.split))
     except AnalysisException as error:
         where = f"sources[{source.name}].split"
-        raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
+        raise error_at(problem_of(error, Asked(source.split, records.columns)), where) from None
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:

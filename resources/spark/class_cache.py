@@ -35,12 +35,12 @@ _MODULE = "tidemark.resources.spark.class_cache"
 class Java:
     """The Java that Spark will find.
 
-    `major` is its version, such as 17, None if it does not print one; `said` is the output of `java -version`.
+    `major` is its version, such as 17, None if it does not print one; `output` is that of `java -version`.
     """
 
     path: str
     major: int | None
-    said: str
+    output: str
 
     def making(self, cache: Path) -> str:
         """Return the options that let this Java make a cache at its end."""
@@ -67,7 +67,7 @@ def cache_of(java: Java, package: str) -> Path | None:
     jars = known_jars(package)
     if java.major is None or not jars:
         return None
-    about = "\n".join([java.path, java.said, *map(_seen, spark_jars()), *map(_seen, map(Path, jars))])
+    about = "\n".join([java.path, java.output, *map(_seen, spark_jars()), *map(_seen, map(Path, jars))])
     return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
 
 

@@ -22,7 +22,7 @@ from tidemark.timeops.expressions.try_expression import (
     types_of,
     with_attempt,
 )
-from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.problems import Problem, error_at
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 
@@ -75,7 +75,7 @@ def check_text(items: DataFrame, expression: str, where: str) -> None:
     except REFUSALS as error:
         problem = problem_of(error, Asked(expression, items.columns))
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
@@ -132,12 +132,12 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     try:
         kind = type_of(frame, expression)
     except REFUSALS as error:
-        raise told(problem_of(error, Asked(expression, frame.columns)), where) from None
+        raise error_at(problem_of(error, Asked(expression, frame.columns)), where) from None
     problem = instant_problem(kind, expression) or hidden_time_problem(
         frame.sparkSession, expression, types_of(frame)
     )
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
     if isinstance(kind, StringType):
         return _from_text(frame, expression, time_zone)
     if isinstance(kind, TimestampType):

@@ -14,7 +14,7 @@ import yaml
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Misread, Path, Problem, show, told
+from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
@@ -217,7 +217,7 @@ def _read(override: str) -> tuple[list[str | int], Any]:
     if document is None or not document.is_readable or not steps or isinstance(steps[0], int):
         raise SpecError(f"--set {override}: this cannot be read", expected=_EXPECTED)
     for problem in document.problems:
-        raise told(problem, f"--set {override}")
+        raise error_at(problem, f"--set {override}")
     return steps, document.data["value"]
 
 

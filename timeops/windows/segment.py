@@ -159,7 +159,7 @@ class WindowSegment:
 
     Attributes:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
-        known: Events of earlier segments that the window still needs; None for none. Of a window that revises its
+        earlier: Events of earlier segments that the window still needs; None for none. Of a window that revises its
             results they have `__tm_w_before` and `_clock` as they came.
         flushed_windows: Windows that earlier flushes closed and the watermark had not passed; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
@@ -170,7 +170,7 @@ class WindowSegment:
     """
 
     adjusted: Adjusted
-    known: DataFrame | None = None
+    earlier: DataFrame | None = None
     flushed_windows: DataFrame | None = None
     seen: DataFrame | None = None
     flushed: bool = False
@@ -181,25 +181,25 @@ class WindowSegment:
     @property
     def events(self) -> DataFrame:
         """The accepted events of the segment and the known ones, which were on time: `__tm_w_before` is null."""
-        if self.known is None:
+        if self.earlier is None:
             return self.adjusted.accepted
-        earlier = self.known.withColumn(c.W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
+        earlier = self.earlier.withColumn(c.W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
         return earlier.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
     def events_as_they_came(self) -> DataFrame:
         """The same with the watermark and the clock that each met, which revised results ask for."""
-        if self.known is None:
+        if self.earlier is None:
             return self.adjusted.accepted
-        return self.known.unionByName(self.adjusted.accepted, allowMissingColumns=True)
+        return self.earlier.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
     def fresh_and_known(self) -> DataFrame:
         """Events as they came, with FRESH."""
         fresh = self.adjusted.accepted.withColumn(FRESH, F.lit(True))
-        if self.known is None:
+        if self.earlier is None:
             return fresh
-        return self.known.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
+        return self.earlier.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
 
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
         """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""

@@ -386,7 +386,7 @@ class PlacedInSessions:
     Attributes:
         rows: What the loop knows about them, in the order in which they came.
         keys: The columns of `rows` by which they are found again.
-        found: What the loop says.
+        spans: What the loop says.
         watermark: Just after the item that closed the session of each; NONE where no item of the segment did.
         late: How many accepted events of the segment are in none.
         flushed: The segment ends with a flush, which closes them all.
@@ -394,7 +394,7 @@ class PlacedInSessions:
 
     rows: pa.Table
     keys: tuple[str, ...]
-    found: FoundSessions
+    spans: FoundSessions
     watermark: Array
     late: int
     flushed: bool
@@ -402,7 +402,7 @@ class PlacedInSessions:
     @property
     def is_in_one(self) -> Array:
         """Of each event, true if it is in a session."""
-        return self.found.session >= 0
+        return self.spans.session >= 0
 
     @property
     def is_closed(self) -> Array:
@@ -464,7 +464,7 @@ class Sessions:
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
         placed = self._placed(segment)
-        columns = {START: placed.found.start, END: placed.found.end, c.WATERMARK: placed.watermark}
+        columns = {START: placed.spans.start, END: placed.spans.end, c.WATERMARK: placed.watermark}
         return self._beside(segment.events, placed.some(placed.is_closed, **columns), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
@@ -481,7 +481,7 @@ class Sessions:
         Bounds that earlier segments changed, and bounds that no result can be of, are not among them.
         """
         placed = self._placed(segment)
-        in_sessions = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
+        in_sessions = placed.some(placed.is_in_one, **{_SESSION: placed.spans.session})
         events, bounds = self._beside(segment.fresh_and_known, in_sessions, placed.keys), _bounds(placed)
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
         in_time = f"coalesce({c.SEQ} < {CHANGED_BY}.seq, true)"
@@ -503,8 +503,8 @@ class Sessions:
         begins that each would have made: others may be in it.
         """
         window, placed = self.window, self._placed(segment)
-        by_flush = placed.found.session == FLUSHED
-        columns = {MISSED_FROM: placed.found.start, END: placed.found.end, BY_FLUSH: by_flush.astype(np.int64)}
+        by_flush = placed.spans.session == FLUSHED
+        columns = {MISSED_FROM: placed.spans.start, END: placed.spans.end, BY_FLUSH: by_flush.astype(np.int64)}
         late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **columns), placed.keys)
         lateness = f"IF({BY_FLUSH} = 0, {c.W_BEFORE} - {c.shifted(END, window.allowed_lateness_us)}, NULL)"
         derived = {MISSED: f"array({END})", c.LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
@@ -517,7 +517,7 @@ class Sessions:
         is_open = placed.is_in_one & ~placed.is_closed
         groups = group_names(self.window) if self.window.input is not None else []
         grouped = with_groups(events, self.window) if groups else events
-        marked = beside(grouped, placed.some(is_open, **{into: placed.found.session}), placed.keys, "left")
+        marked = beside(grouped, placed.some(is_open, **{into: placed.spans.session}), placed.keys, "left")
         return marked.withColumn(into, F.col(into).isNotNull()).drop(*groups)
 
     def needed_from(self, _watermark_us: int, /) -> int:
@@ -593,7 +593,7 @@ def _flat(rows: DataFrame, names: Sequence[str]) -> list[str]:
 
 def _bounds(placed: PlacedInSessions) -> pa.Table:
     """Return the bounds of the sessions, with the events that made and changed them."""
-    bounds, rows = placed.found.bounds, placed.rows
+    bounds, rows = placed.spans.bounds, placed.rows
     events = pa.StructArray.from_arrays(
         [
             pa.array(integers(rows[name]), pa.int64(), mask=np.asarray(rows[name].is_null()))
