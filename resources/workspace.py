@@ -368,13 +368,14 @@ class Workspace:
     def by_source(self, noted: Mapping[str, Noted]) -> dict[str, Noted]:
         """Return what is noted of sources, by the names that these have now."""
         names = self.source_names if noted else {}
-        return {names.get(name, name): one for name, one in noted.items()}
+        return {names.get(name, name): note for name, note in noted.items()}
 
     def named_now(self, waiters: Iterable[Waiter]) -> frozenset[Waiter]:
         """Return the waiting sources and splits, by the names that sources have now."""
-        names, found = self.source_names, list(waiters)
+        names, waiting = self.source_names, list(waiters)
         return frozenset(
-            names.get(one, one) if isinstance(one, str) else (names.get(one[0], one[0]), one[1]) for one in found
+            names.get(waiter, waiter) if isinstance(waiter, str) else (names.get(waiter[0], waiter[0]), waiter[1])
+            for waiter in waiting
         )
 
     @property

@@ -68,22 +68,24 @@ class State:
             events: Accepted events, `adjustment.admitted_events`.
             windows: The windows that begin with the state.
         """
-        known, groups = dict(self.events), dict(self.seen_groups)
+        by_window, groups = dict(self.events), dict(self.seen_groups)
         for window in (window for window in windows if window.input is None):
-            earlier = known.get(window.name)
-            known[window.name] = events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+            earlier = by_window.get(window.name)
+            by_window[window.name] = (
+                events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+            )
             if window.empty:
                 fresh, seen = seen_groups(events, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
-        return replace(self, events=known, seen_groups=groups)
+        return replace(self, events=by_window, seen_groups=groups)
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
 
         def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
             shared = {id(frame): frame for frame in frames.values()}  # windows of one kind share a frame
-            kept = {key: materialize(frame) for key, frame in shared.items()}
-            return {name: kept[id(frame)] for name, frame in frames.items()}
+            computed = {key: materialize(frame) for key, frame in shared.items()}
+            return {name: computed[id(frame)] for name, frame in frames.items()}
 
         return State(
             self.timelines,
@@ -177,8 +179,8 @@ class Outcome:
 
     def known_to(self, window: WindowSpec) -> DataFrame | None:
         """Return the events of earlier segments that a window continues from, marked EARLIER; None for none."""
-        known = self.before.events.get(window.name)
-        return None if known is None else known.withColumn(EARLIER, F.lit(True))
+        events = self.before.events.get(window.name)
+        return None if events is None else events.withColumn(EARLIER, F.lit(True))
 
     def results(
         self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
@@ -195,10 +197,10 @@ class Outcome:
                 materialize=materialize or self.execution.materialize,
                 are_few=self.execution.are_few,
             )
-            found = window_results(segment, window, only=only)
-            is_input = any(one.input == window.name for one in self.windows)
+            results = window_results(segment, window, only=only)
+            is_input = any(reader.input == window.name for reader in self.windows)
             self._results[window.name] = (
-                self.execution.materialize(found) if is_input and self.execution.written is None else found
+                self.execution.materialize(results) if is_input and self.execution.written is None else results
             )
         return self._results[window.name]
 
@@ -229,13 +231,13 @@ class Outcome:
         """Count the events of `late_for` by window, for windows that merge: a loop has placed their events."""
         merging = [window for window in self.may_be_late_for if kind_of(window).merges]
         placed = {window.name: self._placed_in(window) for window in merging}
-        return {name: own.late for name, own in placed.items() if own is not None}
+        return {name: sessions.late for name, sessions in placed.items() if sessions is not None}
 
     def _segment(self, window: WindowSpec, *, is_known: bool) -> WindowSegment:
         """Return the segment, with the known events only where they are asked for, as they may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
-            known=self.known_to(window) if is_known else None,
+            earlier=self.known_to(window) if is_known else None,
             flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
@@ -243,8 +245,8 @@ class Outcome:
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
         over_results = [window for window in self.windows if window.input is not None]
-        found = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
-        return [frame for frame in found if frame is not None]
+        frames = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
+        return [frame for frame in frames if frame is not None]
 
     def dead_letters(self, payload: Sequence[str], *, of_windows_alone: bool = False) -> DataFrame:
         """Return every record that is refused, by a rule of time or by a window.
@@ -260,23 +262,23 @@ class Outcome:
             frames += [] if unfit is None else [unfit]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
-    def needed_after(self, windows: Sequence[WindowSpec], known: DataFrame | None) -> DataFrame:
+    def needed_after(self, windows: Sequence[WindowSpec], earlier: DataFrame | None) -> DataFrame:
         """Return the events that some windows still need after the segment.
 
         A flush closes all windows; events still count at later instants of a sliding one, if the log is reopened.
 
         Args:
             windows: Windows that share a frame, see `sharing`.
-            known: Events of earlier segments that they may need; None for none.
+            earlier: Events of earlier segments that they may need; None for none.
         """
         first = windows[0]
-        segment = WindowSegment(self.segment_of(first), known=known)
+        segment = WindowSegment(self.segment_of(first), earlier=earlier)
         needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
         segments = []
         for window in needing:
             flushed_windows = self.before.flushed_windows.get(window.name)
-            own = replace(segment, flushed_windows=flushed_windows, placed=self._placed_in(window))
-            segments.append((window, own))
+            of_window = replace(segment, flushed_windows=flushed_windows, placed=self._placed_in(window))
+            segments.append((window, of_window))
         events = segment.events_as_they_came if first.revises else segment.events
         return still_needed(events, segments, named=kind_of(first).needs_others)
 

@@ -233,7 +233,7 @@ def _local_begin_from(instant_us: int, window: WindowSpec) -> int:
         days = [date(month // 12, month % 12 + 1, 1) for month in months]
     else:  # a zone may have left a day out, and gone back over a midnight
         days = [day + timedelta(days=n) for n in (-1, 0, 1, 2)]
-    return min(begin for begin in (us_of(begin_of(one, zone)) for one in days) if begin >= instant_us)
+    return min(begin for begin in (us_of(begin_of(day, zone)) for day in days) if begin >= instant_us)
 
 
 def _full_end(within: str, window: WindowSpec) -> str:

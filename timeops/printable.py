@@ -22,7 +22,9 @@ def printable(text: str, *, keep: str = "", write: Callable[[str], str] | None =
     if text.isprintable():
         return text
     written = write or (lambda letter: letter.encode("unicode_escape").decode())
-    return "".join(one if one.isprintable() or one in keep or _is_blank(one) else written(one) for one in text)
+    return "".join(
+        letter if letter.isprintable() or letter in keep or _is_blank(letter) else written(letter) for letter in text
+    )
 
 
 def json_line(value: object) -> str:

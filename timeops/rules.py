@@ -18,12 +18,12 @@ Waiter = str | tuple[str, str]
 
 def waiters_to_json(waiters: Iterable[Waiter]) -> list[Waiter]:
     """Return the waiters in an order, for a plan or a control item; a split is a list of two there."""
-    return sorted(waiters, key=lambda one: (one,) if isinstance(one, str) else one)
+    return sorted(waiters, key=lambda waiter: (waiter,) if isinstance(waiter, str) else waiter)
 
 
 def waiters_from_json(values: Iterable[Any]) -> frozenset[Waiter]:
     """Return the waiters that `waiters_to_json` wrote."""
-    return frozenset(one if isinstance(one, str) else (one[0], one[1]) for one in values)
+    return frozenset(waiter if isinstance(waiter, str) else (waiter[0], waiter[1]) for waiter in values)
 
 
 @dataclass(frozen=True)

@@ -97,16 +97,17 @@ def check_session(session: SparkSession) -> None:
         TidemarkError: A setting differs, or its Java has the locale of a language with other texts.
     """
     changed = session.conf.getAll
-    found = {name: changed.get(name, value) for name, value in SESSION_SETTINGS.items()}
-    found |= {name: session.conf.get(name) or "" for name in (_ZONE, _ANSI)}  # Spark's own defaults are others
-    wrong = [name for name, value in SESSION_SETTINGS.items() if found[name].lower() != value.lower()]
-    wrong = [name for name in wrong if name != _ZONE or not is_utc(found[name])]
+    settings = {name: changed.get(name, value) for name, value in SESSION_SETTINGS.items()}
+    settings |= {name: session.conf.get(name) or "" for name in (_ZONE, _ANSI)}  # Spark's own defaults are others
+    wrong = [name for name, value in SESSION_SETTINGS.items() if settings[name].lower() != value.lower()]
+    wrong = [name for name in wrong if name != _ZONE or not is_utc(settings[name])]
     legacy = legacy_settings(changed)
     if wrong or legacy:
         expected = [*(f"{name} = {SESSION_SETTINGS[name]}" for name in wrong), *(f"no {name}" for name in legacy)]
         remedies = [f'spark.conf.set("{name}", "{SESSION_SETTINGS[name]}")' for name in wrong]
         raise TidemarkError(
-            "the Spark session has " + ", ".join(f"{name} = {(found | changed)[name]}" for name in [*wrong, *legacy]),
+            "the Spark session has "
+            + ", ".join(f"{name} = {(settings | changed)[name]}" for name in [*wrong, *legacy]),
             expected=f"{', '.join(expected)}, which the meaning of times and expressions depends on",
             remedy="; ".join([*remedies, *(f'spark.conf.unset("{name}")' for name in legacy)]),
         )
@@ -137,10 +138,10 @@ def check_locale(session: SparkSession) -> None:
         rows = session.range(0, _TASKS, 1, _TASKS).selectExpr(*planned, *computed).distinct().collect()
     wanted = [text for _, text in _BY_LOCALE.values()]
     for row in rows:
-        for query, found, expected in zip(planned * 2, row, wanted * 2, strict=False):
-            if found != expected:
+        for query, actual, expected in zip(planned * 2, row, wanted * 2, strict=False):
+            if actual != expected:
                 raise TidemarkError(
-                    f"the Java of the Spark session runs in the locale of another language: {query} is {found!r} "
+                    f"the Java of the Spark session runs in the locale of another language: {query} is {actual!r} "
                     "there",
                     expected=f"{expected!r}: with `upper`, `lower` and `ilike` results would depend on the machine",
                     remedy="start Spark with `-Duser.language=en -Duser.country=US` in both "

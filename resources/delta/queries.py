@@ -85,19 +85,19 @@ def newest_rows(
     return _top(wanted, pa.schema([schema.field(name) for name in columns]), by, most)
 
 
-def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
+def python_rows(rows: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
     """Return rows of Arrow as Python's, with values as from `versions.python_values`."""
-    columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
+    columns = {name: python_values(rows[name], maps=maps) for name in rows.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _top(found: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:
-    kept = schema.empty_table()
-    for piece in found:
-        both = pa.concat_tables([kept, pa.Table.from_batches([piece]).cast(schema)])
+def _top(batches: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:
+    top = schema.empty_table()
+    for piece in batches:
+        both = pa.concat_tables([top, pa.Table.from_batches([piece]).cast(schema)])
         newest = pc.sort_indices(both, sort_keys=[(by, "descending")])
-        kept = both.take(newest[:most])  # a copy, so that the pieces that the rows came from can be freed
-    return kept
+        top = both.take(newest[:most])  # a copy, so that the pieces that the rows came from can be freed
+    return top
 
 
 def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
@@ -137,15 +137,15 @@ def select(
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
+    by = ", ".join(f"{_quoted(key.column)} {'DESC' if key.descending else 'ASC'} NULLS LAST" for key in order)
     condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
     with _asking(lake, table, version, where) as connection:
         rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
-        found: pa.Table = connection.sql(rows).to_arrow_table()
+        answer: pa.Table = connection.sql(rows).to_arrow_table()
         if where is None:
-            return Found(found, lake.row_count(table, version))
+            return Found(answer, lake.row_count(table, version))
         counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
-    return Found(found, counted["n"][0].as_py())
+    return Found(answer, counted["n"][0].as_py())
 
 
 @contextmanager
@@ -194,13 +194,13 @@ def grouped_rows(
     return rows
 
 
-def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
-    found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
+def _not_understood(where: str, message: str, columns: Sequence[str]) -> SpecError:
+    fault = " ".join(message.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
     near = ""
-    if unknown := re.match(r'Referenced column "(.+?)" not found', found):
-        found, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
+    if unknown := re.match(r'Referenced column "(.+?)" not found', fault):
+        fault, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
     return SpecError(
-        f"--where {where!r}: {found.replace('Could not convert', 'Cannot cast')}",
+        f"--where {where!r}: {fault.replace('Could not convert', 'Cannot cast')}",
         expected=f"a condition in SQL over {', '.join(columns)}; texts and instants in single quotes",
         remedy=near,
     )

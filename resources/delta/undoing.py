@@ -50,8 +50,8 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         FencedError: A later attempt has written.
     """
     looks = {table: _since(lake, table, version) for table, version in base.items()}
-    if found := _foreign(looks):  # of all tables, not only of the first
-        raise foreign_error(lake, found)
+    if foreign := _foreign(looks):  # of all tables, not only of the first
+        raise foreign_error(lake, foreign)
     for table, since in looks.items():  # nothing is taken back before all may be
         _refuse_later(lake, table, since, attempt)
     return {table: take_back(lake, table, base[table], attempt, since=since) for table, since in looks.items()}

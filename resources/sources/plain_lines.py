@@ -142,18 +142,18 @@ def _options(block: bytes, wanted: pa.Schema) -> pj.ParseOptions:
     Keys that the source does not name are read too, as only so a key that a line has twice is found.
     """
     sample = block[: block.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or block
-    found = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
-    unknown = [pa.field(field.name, _as_unknown(field.type)) for field in found if field.name not in wanted.names]
+    schema = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
+    unknown = [pa.field(field.name, _as_unknown(field.type)) for field in schema if field.name not in wanted.names]
     if len(unknown) > _MOST_UNKNOWN or any(len(field.name) > _LONGEST_NAME for field in unknown):
         raise _NotPlainError
     return pj.ParseOptions(explicit_schema=pa.schema([*wanted, *unknown]), unexpected_field_behavior="error")
 
 
-def _as_unknown(found: pa.DataType) -> pa.DataType:
+def _as_unknown(kind: pa.DataType) -> pa.DataType:
     """Return a type that also holds values like the ones of the sample."""
-    if pa.types.is_timestamp(found) or pa.types.is_null(found):
+    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
-    return pa.float64() if pa.types.is_integer(found) else found
+    return pa.float64() if pa.types.is_integer(kind) else kind
 
 
 def _objects(block: bytes, options: pj.ParseOptions) -> pa.Table:
@@ -200,12 +200,12 @@ def _instants(texts: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
     if pc.all(pc.match_substring_regex(texts, _WRITTEN)).as_py() is False:
         raise _NotPlainError
     try:
-        found = texts.cast(_INSTANT)
+        instants = texts.cast(_INSTANT)
     except pa.ArrowInvalid:  # some have no offset
         if time_zone != "UTC":
             raise
-        found = texts.cast(pa.timestamp("us")).cast(_INSTANT)
-    bounds = pc.min_max(found.cast(pa.int64())).as_py()
+        instants = texts.cast(pa.timestamp("us")).cast(_INSTANT)
+    bounds = pc.min_max(instants.cast(pa.int64())).as_py()
     if bounds["min"] is not None and not FIRST_US <= bounds["min"] <= bounds["max"] <= LAST_US:
         raise _NotPlainError
-    return found
+    return instants

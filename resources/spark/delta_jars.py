@@ -54,7 +54,7 @@ def store_packages(roots: Iterable[str]) -> list[str]:
         MachineError: The SDK for the Hadoop of this Spark is not known.
     """
     schemes, hadoop = {urlparse(root).scheme for root in roots}, _hadoop_version()
-    found = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
+    packages = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
     if "s3" in schemes:
         if hadoop not in _AWS_SDK:
             raise MachineError(
@@ -62,8 +62,8 @@ def store_packages(roots: Iterable[str]) -> list[str]:
                 expected=f"Hadoop {' or '.join(_AWS_SDK)}, as PySpark {version('pyspark')} from PyPI has it",
                 remedy="install that PySpark",
             )
-        found += [f"software.amazon.awssdk:{part}:{_AWS_SDK[hadoop]}" for part in _PARTS_OF_SDK]
-    return found
+        packages += [f"software.amazon.awssdk:{part}:{_AWS_SDK[hadoop]}" for part in _PARTS_OF_SDK]
+    return packages
 
 
 def _hadoop_version() -> str:

@@ -73,10 +73,10 @@ def check_cron(text: str) -> str:
         return fields[0]
     if len(fields) != len(_FIELDS):
         raise ProblemsError([Problem(f"found {text!r}, which has {len(fields)} fields", _EXPECTED)])
-    for place, (field, known) in enumerate(zip(fields, _FIELDS, strict=True)):
+    for place, (field, limits) in enumerate(zip(fields, _FIELDS, strict=True)):
         for part in field.split(","):
             if not re.fullmatch(_CRON_PART, part) or not _is_cron(*["*"] * place, part, *["*"] * (4 - place)):
-                raise _wrong(part, known)
+                raise _wrong(part, limits)
     if not _is_cron("*", "*", *fields[2:4], "*"):
         raise ProblemsError([Problem(f"found {text!r}, a day that exists in no year", "a day that exists")])
     return " ".join(fields)
@@ -90,10 +90,10 @@ def _is_cron(*fields: str) -> bool:
     return True
 
 
-def _wrong(part: str, known: _Field) -> ProblemsError:
-    words = f" or {known.word} and so on" if known.word else ""
-    expected = f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`"
-    return ProblemsError([Problem(f"found `{part}` as the {known.name}, which cannot be read", expected)])
+def _wrong(part: str, limits: _Field) -> ProblemsError:
+    words = f" or {limits.word} and so on" if limits.word else ""
+    expected = f"`*`, or values from {limits.lowest} to {limits.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`"
+    return ProblemsError([Problem(f"found `{part}` as the {limits.name}, which cannot be read", expected)])
 
 
 def _looks(value: timedelta) -> timedelta:
@@ -206,11 +206,11 @@ def _variable(value: object) -> str:
     """Return the name of the variable in `${NAME}`; anything else is not shown, as it may be a secret."""
     match = VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        found = "found no `${NAME}`"
+        fault = "found no `${NAME}`"
         if isinstance(value, str) and "://" in value:
-            found = "found a URL in the spec file, where everyone who can read the file sees its secrets"
+            fault = "found a URL in the spec file, where everyone who can read the file sees its secrets"
         expected = 'the name of an environment variable that holds the URL, such as "${ALERTS_SLACK}"'
-        raise ProblemsError([Problem(found, expected)])
+        raise ProblemsError([Problem(fault, expected)])
     return match[1]
 
 

@@ -107,15 +107,15 @@ class SlidingWindows:
         An instant that a late event makes holds events that came before there was any.
         """
         passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
-        own = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
-        made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(own))
+        moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
+        made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(moment))
         first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
         by_instant = made.groupBy(c.TIMELINE, *group_names(self.window), END).agg(first)
         instants = with_both_ends(by_instant, segment.adjusted)
         is_open = open_to(END, c.W_START, self.window)
-        found = _with_cell(instants.where(is_open), self.window)
-        held = _held_at(found, passing, self.window, _MADE, c.W_START, c.W_END)
-        held = held.withColumn(RANK, F.expr(f"greatest({own}, {_MADE}.moment)"))
+        open_instants = _with_cell(instants.where(is_open), self.window)
+        held = _held_at(open_instants, passing, self.window, _MADE, c.W_START, c.W_END)
+        held = held.withColumn(RANK, F.expr(f"greatest({moment}, {_MADE}.moment)"))
         is_fresh = f"{FRESH} OR ({_MADE}.fresh AND {RANK} = {_MADE}.moment)"
         return held.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE)
 
