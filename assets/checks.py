@@ -108,15 +108,15 @@ _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONT
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the checks of each asset of a pipeline: the checks whose tables it has, and its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
-    found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
+    by_asset = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
-    return {asset: (*always, *alerts.get(asset, ())) for asset, always in found.items()}
+    return {asset: (*always, *alerts.get(asset, ())) for asset, always in by_asset.items()}
 
 
 def run_checks(batch: Batch, asset: str) -> list[Checked]:
     """Run the checks of an asset (a key of CHECKS) on what a batch wrote."""
-    asked = expectations(batch.workspace.spec)[asset]
-    alerts = [count_alert(batch, one) for one in asked if one not in CHECKS[asset]]
+    checks = expectations(batch.workspace.spec)[asset]
+    alerts = [count_alert(batch, check) for check in checks if check not in CHECKS[asset]]
     return validated([*_count_rows(batch, asset), *alerts])
 
 
@@ -140,14 +140,14 @@ def _count_releases(batch: Batch) -> list[Counted]:
             Counted(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
         ]
     looked, names = _releases(batch), ("broken", "above_watermark")
-    [found] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
+    [counts] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
 
     def rows(name: str) -> Rows:
         shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
         return some_rows([looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown)])
 
-    order = some_of(found["all"], found["broken"], _RELEASED, are=_OUT_OF_ORDER)
-    above = some_of(found["all"], found["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
+    order = some_of(counts["all"], counts["broken"], _RELEASED, are=_OUT_OF_ORDER)
+    above = some_of(counts["all"], counts["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
     return [
         Counted(ORDER, [order], lambda: rows("broken")),
         Counted(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
@@ -253,10 +253,10 @@ def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) 
     counts = workspace.progress.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
-        found, accepted = placed + of_windows.get(window.name, 0), records - refused
-        said = f"{found:,} events in windows of `{window.name}`, in gaps, filtered or refused by it"
-        said += f"; expected {accepted:,}, all that were accepted"
-        accounts.append(Measured(f"accepted for {window.name}", accepted, found, said))
+        accounted, accepted = placed + of_windows.get(window.name, 0), records - refused
+        sentence = f"{accounted:,} events in windows of `{window.name}`, in gaps, filtered or refused by it"
+        sentence += f"; expected {accepted:,}, all that were accepted"
+        accounts.append(Measured(f"accepted for {window.name}", accepted, accounted, sentence))
     return accounts
 
 
@@ -272,13 +272,15 @@ def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     of_batch: Filters = [(c.BATCH, "=", plan.batch_id)]
     new = old = new_held = 0
     for piece in pieces(lake, tables.ORDERED_EVENTS, lake.version(tables.ORDERED_EVENTS), [c.SEQ], of_batch):
-        own = pc.sum(pc.greater_equal(piece[c.SEQ], plan.first_seq)).as_py() or 0
-        new, old = new + own, old + piece.num_rows - own
+        fresh = pc.sum(pc.greater_equal(piece[c.SEQ], plan.first_seq)).as_py() or 0
+        new, old = new + fresh, old + piece.num_rows - fresh
     for piece in pieces(lake, held, lake.version(held), [c.SEQ], [(c.SEQ, ">=", plan.first_seq)]):
         new_held += piece.num_rows
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
-    records, kept, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
-    said = f"{kept:,} records ordered, held or refused; expected {records:,}, all of the batch"
-    account = Measured("records ordered, held or refused", records, kept, said)
-    said = f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
-    return [account, Measured("events held before, now ordered or held", held_before, stayed, said)]
+    records, accounted, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
+    sentence = f"{accounted:,} records ordered, held or refused; expected {records:,}, all of the batch"
+    account = Measured("records ordered, held or refused", records, accounted, sentence)
+    sentence = (
+        f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
+    )
+    return [account, Measured("events held before, now ordered or held", held_before, stayed, sentence)]

@@ -40,12 +40,12 @@ def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     items = workspace.base_rows(tables.LOG_CONTROL)
     anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
-    found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
-    found = found if anew is None else [item for item in found if item["_control_seq"] > anew]
-    for item in found:
+    rows = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
+    rows = rows if anew is None else [item for item in rows if item["_control_seq"] > anew]
+    for item in rows:
         if item["kind"] == WAIT:
             item["argument"] = json.dumps(waiters_to_json(workspace.named_now(waiters_of(item))))
-    return found
+    return rows
 
 
 def control_item(
@@ -57,8 +57,8 @@ def control_item(
 
 def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
     """Add items after the existing ones; they are of the batch unless they name another."""
-    there, own = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
-    numbered = [{**own, **item, "_control_seq": there + number} for number, item in enumerate(items)]
+    there, defaults = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
+    numbered = [{**defaults, **item, "_control_seq": there + number} for number, item in enumerate(items)]
     rows = pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)

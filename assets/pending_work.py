@@ -45,21 +45,21 @@ def look(workspace: Workspace) -> PendingWork:
     """
     with workspace.batches.as_of_now():
         ensure_taken(workspace)
-        found = waiting_input(workspace)
+        waiting = waiting_input(workspace)
         if at_work := _at_work(workspace):
-            return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
+            return PendingWork(False, "", at_work, may_ripen=True, held_back=waiting.held_back)
         unprocessed = _unprocessed(workspace)
         last = workspace.batches.last_commit() if workspace.exists else None
-        files = [[one.path, one.size, one.modified_us] for one in found.parts]
-        files += [[file.place, file.size, file.modified_us] for file in found.copies]
+        files = [[part.path, part.size, part.modified_us] for part in waiting.parts]
+        files += [[file.place, file.size, file.modified_us] for file in waiting.copies]
         key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
-        sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
+        sentence = "; ".join(filter(None, [_of_files(workspace, waiting), unprocessed]))
         return PendingWork(
-            bool(found.is_work or unprocessed),
+            bool(waiting.is_work or unprocessed),
             key,
             sentence,
-            may_ripen=found.may_ripen,
-            held_back=found.held_back,
+            may_ripen=waiting.may_ripen,
+            held_back=waiting.held_back,
         )
 
 
@@ -120,18 +120,18 @@ def _unprocessed(workspace: Workspace) -> str:
     return f"{records:,} records of the log are not processed" if records else ""
 
 
-def _of_files(workspace: Workspace, found: Waiting) -> str:
+def _of_files(workspace: Workspace, waiting: Waiting) -> str:
     counts = {
-        "new": found.new,
-        "of sources that wait for others": found.ahead,
-        "with the bytes of others": len(found.copies),
-        "younger than `settle`": len(found.waiting),
-        "held back": len(found.errors),
+        "new": waiting.new,
+        "of sources that wait for others": waiting.ahead,
+        "with the bytes of others": len(waiting.copies),
+        "younger than `settle`": len(waiting.waiting),
+        "held back": len(waiting.errors),
     }
     paths = ", ".join(source.place for source in workspace.spec.sources)
-    said = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
-    first = f" ({found.errors[0].found})" if found.errors else ""
-    return f"{paths}: {said}{first}"
+    sentence = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
+    first = f" ({waiting.errors[0].found})" if waiting.errors else ""
+    return f"{paths}: {sentence}{first}"
 
 
 def _digest(of: object) -> str:

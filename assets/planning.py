@@ -53,7 +53,7 @@ def begin(
     workspace: Workspace,
     run_id: str,
     kind: Kind,
-    given: Mapping[str, Any],
+    batch_input: Mapping[str, Any],
     *,
     after: Commit | None,
     seqs: tuple[int, int | None],
@@ -71,7 +71,7 @@ def begin(
         after=after.batch_id if after else None,
         first_seq=seqs[0],
         end_seq=seqs[1],
-        input=given,
+        input=batch_input,
         fingerprint=fingerprint or workspace.spec.fingerprint(),
         number=number,
     )
@@ -159,20 +159,23 @@ def _next_segment(
 def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = None) -> Mapping[str, Any]:
     """Return what the plan of a processing batch stores of its segment; `segment_of` reads it."""
     flush, waits = segment.flushes, waiters_to_json(segment.waits)
-    given = BatchInput(flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed)
-    return given.to_json()
+    return BatchInput(
+        flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed
+    ).to_json()
 
 
 def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
-    given = BatchInput.of(plan)
-    return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, given.reopen, waits_in(plan))
+    batch_input = BatchInput.of(plan)
+    return LogSegment(
+        plan.first_seq, plan_end(plan), batch_input.flush, batch_input.tick_us, batch_input.reopen, waits_in(plan)
+    )
 
 
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
     """Return whether records came that do not just take the places of others."""
-    reads = [one for one in workspace.batches.history("ingest") if one.plan.first_seq >= first_seq]
-    return any(one.counts.records > one.counts.taken for one in reads)
+    reads = [commit for commit in workspace.batches.history("ingest") if commit.plan.first_seq >= first_seq]
+    return any(commit.counts.records > commit.counts.taken for commit in reads)
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:

@@ -152,8 +152,8 @@ def say_who_runs(context: StageContext) -> None:
 def own_tag(instance: dg.DagsterInstance, run: dg.DagsterRun, name: str) -> str | None:
     """Return a tag of a run; Dagster copies the tags of a run that failed to the run that repeats it."""
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
-    found = run.tags.get(name)
-    return None if before is not None and found == before.tags.get(name) else found
+    tag = run.tags.get(name)
+    return None if before is not None and tag == before.tags.get(name) else tag
 
 
 def _inherited(context: StageContext, workspace: Workspace) -> Plan | None:

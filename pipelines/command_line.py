@@ -93,12 +93,12 @@ def says_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
-    def told(*args: Any, **kwargs: Any) -> None:
+    def in_sentences(*args: Any, **kwargs: Any) -> None:
         del kwargs["verbose"]  # `say_error` finds it in click's context
         with in_words():
             command(*args, **kwargs)
 
-    return told
+    return in_sentences
 
 
 @contextmanager
@@ -239,13 +239,13 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
             wrong[path] = as_ours(error)
     if wrong and len(paths) > 1:
         is_spec = all(isinstance(failure, SpecError) for failure in wrong.values())
-        said = "\n".join(
+        faults = "\n".join(
             str(failure) if isinstance(failure, SpecError) else f"{path}: {failure}"
             for path, failure in wrong.items()
         )
         counts = f"{len(wrong)} of {len(paths)} are wrong"
         kind = SpecError if is_spec else TidemarkError
-        raise kind(f"{said}\nNothing was done: all {what} are read first, and {counts}.")
+        raise kind(f"{faults}\nNothing was done: all {what} are read first, and {counts}.")
     for failure in wrong.values():
         raise failure
     return done

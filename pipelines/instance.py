@@ -60,9 +60,9 @@ def _opened(home: Path, overrides: dict[str, Any]) -> DagsterInstance:
     try:
         return DagsterInstance.local_temp(str(home), overrides)  # the documented way to override a setting
     except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
-        said = " ".join(str(error).split())
+        fault = " ".join(str(error).split())
         raise SpecError(
-            f"{home / 'dagster.yaml'} is not a valid configuration of Dagster: {said[:300]}",
+            f"{home / 'dagster.yaml'} is not a valid configuration of Dagster: {fault[:300]}",
             expected="the settings of an instance, as `tidemark init` writes them",
             remedy="correct it, or move it away: the next run writes one",
         ) from error

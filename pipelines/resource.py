@@ -103,8 +103,8 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         batch = self.batch(context, pipeline=name)
         tables = consistent(place, name, batch)
         if table not in tables:
-            found, known = f"Pipeline {name} has no table {table} as of batch {batch}.", ", ".join(sorted(tables))
-            raise LakeError(found, expected=f"one of {known}", remedy="Check the name.")
+            fault, choices = f"Pipeline {name} has no table {table} as of batch {batch}.", ", ".join(sorted(tables))
+            raise LakeError(fault, expected=f"one of {choices}", remedy="Check the name.")
         version = tables[table][1]
         spans = _spans(context, place / name, table)
         column = None if spans is None else _time_of(table, name, batch)
@@ -190,7 +190,7 @@ def _leaves_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     repeated = run.step_keys_to_execute
     if not repeated or run.parent_run_id is None:
         return False
-    return any(one.step_key not in repeated for one in instance.get_run_step_stats(run.parent_run_id))
+    return any(step.step_key not in repeated for step in instance.get_run_step_stats(run.parent_run_id))
 
 
 def _time_of(table: str, pipeline: str, batch: int) -> str:

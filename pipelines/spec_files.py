@@ -92,9 +92,9 @@ def rest_of(path: Path, overrides: Sequence[str] = ()) -> RestOfSpec | None:
     """Return what can be judged of a wrong spec file; None where too little can be read."""
     with suppress(SpecError):  # a setting that leads nowhere was told
         text = read_text(path, "the spec", remedy="")
-        if (found := readable_rest(text, overrides)) is not None:
+        if (rest := readable_rest(text, overrides)) is not None:
             name = name_with(str(path), overrides)
-            return RestOfSpec(SpecFile(found[0], path.resolve(), path.absolute(), text, name), found[1])
+            return RestOfSpec(SpecFile(rest[0], path.resolve(), path.absolute(), text, name), rest[1])
     return None
 
 
@@ -133,37 +133,37 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
     """
     files: dict[Path, SpecFile] = {}
     wrong: list[WrongSpec] = []
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
         inside = spec_paths([place])
-        found += inside
+        paths += inside
         if not inside:
             wrong.append(_without_specs(place))
-    for path in found:
+    for path in paths:
         try:
             file = read_spec(path)
             files[file.path] = file  # two names may lead to one file
         except TidemarkError as error:
             wrong.append(WrongSpec(path, pipeline_in(path), str(error)))
         except Exception as error:  # a fault of Tidemark, in code that every pipeline of the folder runs
-            told = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
-            wrong.append(WrongSpec(path, pipeline_in(path), told))
+            message = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
+            wrong.append(WrongSpec(path, pipeline_in(path), message))
     for name, namesakes in _of_one_name(files.values()).items():
         message = str(_called_the_same(name, namesakes))
         wrong += [WrongSpec(file.path, name, message) for file in namesakes]
-    lost = {one.path for one in wrong}
+    lost = {wrong_spec.path for wrong_spec in wrong}
     return SpecFolder(tuple(file for path, file in files.items() if path not in lost), tuple(wrong))
 
 
 def spec_paths(places: Iterable[Path]) -> list[Path]:
     """Return spec files, and of folders every `*.yaml` but the cases for `tidemark test`, in each by name."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
         if place.suffix in {".yaml", ".yml"} and not place.is_dir():
-            found.append(place)
+            paths.append(place)
         else:
-            found += sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
-    return found
+            paths += sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
+    return paths
 
 
 def check_names(files: Iterable[SpecFile]) -> None:
@@ -220,5 +220,5 @@ def read_text(path: Path, what: str, *, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        found = f"{path}: {what} cannot be read ({error})"
-        raise SpecError(found, expected="a YAML file in UTF-8", remedy=remedy) from None
+        fault = f"{path}: {what} cannot be read ({error})"
+        raise SpecError(fault, expected="a YAML file in UTF-8", remedy=remedy) from None

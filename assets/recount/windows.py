@@ -127,8 +127,10 @@ def _recomputed(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> D
     events = events_in(workspace, spans, window)
     # Another way to the same sums.
     texts = {name: without_overflow(text, events, in_decimals=True) for name, text in window.aggregates.items()}
-    found = with_aggregates(by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}"))
-    return found.where(passes_having(found, window.having) | F.col(_UNSURE))
+    results = with_aggregates(
+        by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}")
+    )
+    return results.where(passes_having(results, window.having) | F.col(_UNSURE))
 
 
 def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
@@ -217,5 +219,5 @@ def _floats(value: Any) -> Iterator[float]:
     if isinstance(value, float) and math.isfinite(value):
         yield value
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for one in inside:
-        yield from _floats(one)
+    for part in inside:
+        yield from _floats(part)
