@@ -302,7 +302,9 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
         has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
         mismatch = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
         remedy = "rebuild the tables with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
-        problems.append(Problem(mismatch, "the columns of the spec that the tables were made for", remedy, at))
+        problems.append(
+            Problem(mismatch, expected="the columns of the spec that the tables were made for", remedy=remedy, at=at)
+        )
     return workspace.file.error(problems)
 
 
@@ -405,7 +407,9 @@ def _ensure_schemas(workspace: Workspace) -> None:
             payload_schema(workspace.spark, source)
         except SpecError as error:
             fault = error.found.removeprefix(f"`sources[{source.name}].schema`: ")
-            problems.append(Problem(fault, error.expected, error.remedy, ("sources", number, "schema")))
+            problems.append(
+                Problem(fault, expected=error.expected, remedy=error.remedy, at=("sources", number, "schema"))
+            )
     if problems:
         raise workspace.file.error(problems)
 

@@ -240,7 +240,9 @@ def _expected(value: object) -> Expected:
         raise misfit(value, f"a mapping of {_TABLES}")
     keys = (ORDERED, HELD, DEAD_LETTERS, "watermark", "watermarks")
     raise_any(
-        Problem(f"unknown key `{key}`", f"one of {_TABLES}", did_you_mean(str(key), keys), (str(key),))
+        Problem(
+            f"unknown key `{key}`", expected=f"one of {_TABLES}", remedy=did_you_mean(str(key), keys), at=(str(key),)
+        )
         for key in value
         if key not in keys and not str(key).startswith(WINDOWS)
     )
@@ -279,7 +281,9 @@ class Case(SpecModel):
         problems = []
         steps = self.steps or ()
         if (self.records is None) == (self.steps is None):
-            problems.append(Problem("found both" if steps else "found neither", "either `records` or `steps`"))
+            problems.append(
+                Problem("found both" if steps else "found neither", expected="either `records` or `steps`")
+            )
         for position, step in enumerate(steps[:-1]):
             if step.end_of_input is not None:
                 at: Path = ("steps", position, "end_of_input")
@@ -378,7 +382,9 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
     for number, case in enumerate(cases):
         at: Path = ("cases", number)
         if case.name in seen:
-            yield Problem(f"found a second case called {show(case.name)}", "distinct names", at=(*at, "name"))
+            yield Problem(
+                f"found a second case called {show(case.name)}", expected="distinct names", at=(*at, "name")
+            )
         seen.add(case.name)
         for problem in (*_record_problems(case, spec), *_tick_problems(case, spec), *_table_problems(case, spec)):
             yield replace(problem, at=at + problem.at)
@@ -403,9 +409,13 @@ def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:
         for name in record:
             if name not in (*columns, *_GIVEN_BESIDE_PAYLOAD):
                 expected = f"columns of the source: {', '.join(columns)}; or {', '.join(_GIVEN_BESIDE_PAYLOAD)}"
-                yield Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns), (*at, name))
+                yield Problem(
+                    f"unknown column `{name}`", expected=expected, remedy=did_you_mean(name, columns), at=(*at, name)
+                )
         if record.get(SPLIT) is not None and not isinstance(record[SPLIT], str):
-            yield Problem(f"found {show(record[SPLIT])}", "text", "put the value in quotes", (*at, SPLIT))
+            yield Problem(
+                f"found {show(record[SPLIT])}", expected="text", remedy="put the value in quotes", at=(*at, SPLIT)
+            )
         if FILE in record and not mentions(source.arrival_time or "", FILE):
             fault = f"`{FILE}` has no effect: the source's arrival_time does not name it"
             yield Problem(fault, remedy="leave it out", at=(*at, FILE))
@@ -422,11 +432,11 @@ def _arrival_problems(record: Row, source: Source, at: Path, spec: Spec, *, is_k
         try:
             read_instant(record[ARRIVAL])
         except ProblemsError as error:
-            yield from (Problem(p.found, p.expected, at=(*at, ARRIVAL)) for p in error.problems)
+            yield from (Problem(p.found, expected=p.expected, at=(*at, ARRIVAL)) for p in error.problems)
     elif not is_known and (keys := keys_by_arrival(spec.time, spec.windows)):
         fault = f"the key is missing: {', '.join(keys)} depends on when a record arrived"
         expected = "an instant; a record without one arrives together with the one before it"
-        yield Problem(fault, expected, at=(*at, ARRIVAL))
+        yield Problem(fault, expected=expected, at=(*at, ARRIVAL))
 
 
 def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
@@ -442,7 +452,12 @@ def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
     for at, expected in case.expectations():
         for table in expected.tables:
             if table.startswith(WINDOWS) and table not in windows:
-                yield Problem(f"the spec has no `{table}`", one_of_them, did_you_mean(table, windows), (*at, table))
+                yield Problem(
+                    f"the spec has no `{table}`",
+                    expected=one_of_them,
+                    remedy=did_you_mean(table, windows),
+                    at=(*at, table),
+                )
             elif table in (ORDERED, HELD) and not spec.outputs.ordered_events:
                 fault = f"the spec does not write `{table}`: outputs.ordered_events is false"
                 yield Problem(fault, remedy="leave it out", at=(*at, table))

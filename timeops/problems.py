@@ -6,7 +6,7 @@ Here: one problem, several of them, and the one error that lists them. Not here:
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from types import MappingProxyType
 
 from pydantic import BaseModel, ValidationError
@@ -65,6 +65,7 @@ class Problem:
     """
 
     found: str
+    _: KW_ONLY
     expected: str = ""
     remedy: str = ""
     at: Path = ()
@@ -87,7 +88,7 @@ def raise_any(problems: Iterable[Problem]) -> None:
 
 def misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
     """Return the error of a value that is not what was expected."""
-    return ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+    return ProblemsError([Problem(f"found {show(value)}", expected=expected, remedy=remedy)])
 
 
 def show(value: object) -> str:
@@ -240,11 +241,15 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
         return [Problem("the key is missing", expected=expected, at=at)]
     if detail["type"] == "literal_error":
         words = re.findall("'(.*?)'", detail["ctx"]["expected"])
-        return [Problem(fault, " or ".join(words), did_you_mean(detail["input"], words), at)]
+        return [Problem(fault, expected=" or ".join(words), remedy=did_you_mean(detail["input"], words), at=at)]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"]
     item = detail["input"] if detail["type"] == "tuple_type" and isinstance(detail["input"], str) else ""
     shown = item if re.fullmatch(r"\w+", item) else show(item)
-    return [Problem(fault, expected, f"write `[{shown}]` for a list with one entry" if item else "", at)]
+    return [
+        Problem(
+            fault, expected=expected, remedy=f"write `[{shown}]` for a list with one entry" if item else "", at=at
+        )
+    ]
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:

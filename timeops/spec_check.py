@@ -138,7 +138,7 @@ class _Check:
             if not pieces.sums:
                 fault = f"`{place.text}` has the same value in every result"
                 remedy = f"leave it out, or write `max({place.text})`"
-                self._note(Problem(fault, "an aggregate, such as `count(*)`", remedy), place)
+                self._note(Problem(fault, expected="an aggregate, such as `count(*)`", remedy=remedy), place)
             elif pieces.result is not None:
                 sums = [F.expr(text).alias(name) for name, text in pieces.sums.items()]
                 self._try_out(grouped.agg(*sums), {pieces.result: place})
@@ -149,7 +149,9 @@ class _Check:
         for text, sentence in faults_of(frame, places).items():
             fault = f"`{places[text].text}` fails on every record: {sentence}"
             remedy = "correct the pattern, the format or the name in it"
-            self._note(Problem(fault, "an expression that has a value on some record", remedy), places[text])
+            self._note(
+                Problem(fault, expected="an expression that has a value on some record", remedy=remedy), places[text]
+            )
 
     def window(self, events: DataFrame, window: WindowSpec, at: Path) -> DataFrame:
         """Judge the expressions of a window; return the columns of its results, as events of another window."""
@@ -253,7 +255,7 @@ def _problem(error: Exception, expression: Asked, frame: DataFrame) -> Problem:
     except AnalysisException:
         pass  # it can be read, which is all that was asked
     fault = f"`{expression.text}` ends in a word that only names it"
-    return Problem(fault, "one expression, with an operator or brackets between its words")
+    return Problem(fault, expected="one expression, with an operator or brackets between its words")
 
 
 def _empty(frame: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
@@ -285,7 +287,9 @@ def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
     fault = (
         f"`{text}` is {_shown(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
     )
-    return Problem(fault, "text that is equal only if it is identical", "write `lower(x)` or `rtrim(x)` instead")
+    return Problem(
+        fault, expected="text that is equal only if it is identical", remedy="write `lower(x)` or `rtrim(x)` instead"
+    )
 
 
 def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
@@ -298,7 +302,11 @@ def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
         remedy = f"compare it, such as `{text} = 'a'` or `{text} IS NOT NULL`"
     elif isinstance(kind, T.StructType):
         remedy = "put AND or OR between several conditions"
-    return Problem(f"`{text}` has the type {_shown(kind)}, which is neither true nor false", "a condition", remedy)
+    return Problem(
+        f"`{text}` has the type {_shown(kind)}, which is neither true nor false",
+        expected="a condition",
+        remedy=remedy,
+    )
 
 
 def _text_problem(kind: T.DataType, text: str) -> Problem | None:
@@ -316,4 +324,6 @@ def _result_problem(kind: T.DataType, text: str) -> Problem | None:
         remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"
     elif isinstance(kind, T.NullType):
         remedy = "add a type, such as `cast(null AS BIGINT)`"
-    return Problem(f"`{text}` has the type {shown}, which no table can hold", "a type of Delta tables", remedy)
+    return Problem(
+        f"`{text}` has the type {shown}, which no table can hold", expected="a type of Delta tables", remedy=remedy
+    )

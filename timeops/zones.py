@@ -70,8 +70,8 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
             raise
         return Problem(
             f"`{zone}` is unknown to Java, whose time zone data are of release {java_release(session)}",
-            "a time zone that both Python and Java know",
-            "update Java, or its time zone data alone, or name another zone with the same clocks",
+            expected="a time zone that both Python and Java know",
+            remedy="update Java, or its time zone data alone, or name another zone with the same clocks",
         )
     different = first_difference(java, _python_offsets(zone))
     if different is None:
@@ -80,8 +80,8 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
     return Problem(
         f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
         f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
-        f"the same rules from 1970 to {LAST_YEAR}, as Spark computes with Java's and plans are made with Python's",
-        "update Java, and the system's zone files or the package tzdata, to the same release",
+        expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, and plans are made with Python's",
+        remedy="update Java, and the system's zone files or the package tzdata, to the same release",
     )
 
 

@@ -171,7 +171,9 @@ def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
                 kind = payload[name].dataType if name in payload.names else None
                 if kind is not None and is_written_as_text(kind) and value is not None and not isinstance(value, str):
                     expected = f"text, for {kind.simpleString().upper()}"
-                    yield Problem(f"found {show(value)}", expected, "put the value in quotes", place)
+                    yield Problem(
+                        f"found {show(value)}", expected=expected, remedy="put the value in quotes", at=place
+                    )
                 else:
                     yield from _ambiguous(value, place, kind)
 
@@ -188,7 +190,7 @@ def _ambiguous(value: object, at: Path, kind: DataType | None) -> Iterator[Probl
         text = kind is not None and is_written_as_text(kind)
         if text or isinstance(_as_all_read_it(value), Misread):
             expected = "a value that every YAML parser reads the same way"
-            yield Problem(f"found {show(value)}", expected, "put it in quotes if it is text", at)
+            yield Problem(f"found {show(value)}", expected=expected, remedy="put it in quotes if it is text", at=at)
 
 
 def _kind_within(kind: DataType | None, field: str = "") -> DataType | None:

@@ -191,13 +191,20 @@ def _row(
         if name not in columns.names:
             expected = f"one of {', '.join(columns.names)}"
             problems.append(
-                Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns.names), (*at, name))
+                Problem(
+                    f"unknown column `{name}`",
+                    expected=expected,
+                    remedy=did_you_mean(name, columns.names),
+                    at=(*at, name),
+                )
             )
             continue
         try:
             values[name] = read_value(value, columns[name].dataType)
         except ProblemsError as error:
-            problems += [Problem(p.found, p.expected, p.remedy, (*at, name, *p.at)) for p in error.problems]
+            problems += [
+                Problem(p.found, expected=p.expected, remedy=p.remedy, at=(*at, name, *p.at)) for p in error.problems
+            ]
     return values
 
 

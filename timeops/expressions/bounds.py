@@ -152,7 +152,9 @@ def size_problems(expression: str) -> list[Problem]:
         number = _NUMBER.match(text) if is_number(text) else None
         if number is None or float(number[0]) < least:
             fault = f"`{call.name}()` with an error of `{text}` takes memory for each digit of it"
-            problems.append(Problem(fault, f"a number of at least {least}", f"write {least}, or count exactly"))
+            problems.append(
+                Problem(fault, expected=f"a number of at least {least}", remedy=f"write {least}, or count exactly")
+            )
     return problems
 
 

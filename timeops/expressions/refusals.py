@@ -66,14 +66,18 @@ def problem_of(error: Exception, expression: Asked) -> Problem:
     """
     is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
     if is_inside or isinstance(error, Py4JJavaError):
-        return Problem(f"Spark cannot compute `{expression.text}`", "a Spark SQL expression that has a value")
+        return Problem(
+            f"Spark cannot compute `{expression.text}`", expected="a Spark SQL expression that has a value"
+        )
     if not isinstance(error, AnalysisException):
         raise error
     condition, parameters = _condition(error), error.getMessageParameters() or {}
     for prefix, translate in _IN_WORDS.items():
         if condition == prefix or condition.startswith(f"{prefix}."):
             return translate(expression, parameters)
-    return Problem(f"`{expression.text}`: {first_sentence(error)}", "an expression that Spark SQL can compute")
+    return Problem(
+        f"`{expression.text}`: {first_sentence(error)}", expected="an expression that Spark SQL can compute"
+    )
 
 
 def functions_of(spark: SparkSession) -> frozenset[str]:
@@ -105,58 +109,62 @@ def _no_column(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     if name == expression.text:
         fault = f"`{name}` is not a column here"
     hint = expression.hints.get(name.lower()) or did_you_mean(name, expression.columns)
-    return Problem(fault, f"one of {expression.named}", hint)
+    return Problem(fault, expected=f"one of {expression.named}", remedy=hint)
 
 
 def _no_function(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     name = _plain(parameters.get("routineName", ""))
     fault = f"`{expression.text}` calls `{name}()`, but Spark SQL has no function with this name"
-    return Problem(fault, "a Spark SQL function", did_you_mean(name, expression.functions()))
+    return Problem(fault, expected="a Spark SQL function", remedy=did_you_mean(name, expression.functions()))
 
 
 def _no_field(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     name, fields = _plain(parameters.get("fieldName", "")), _plain(parameters.get("fields", ""))
     fault = f"`{expression.text}` names the field `{name}`, which its column does not have"
-    return Problem(fault, f"one of {fields}", did_you_mean(name, fields.split(", ")))
+    return Problem(fault, expected=f"one of {fields}", remedy=did_you_mean(name, fields.split(", ")))
 
 
 def _no_parts(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     base, kind = _plain(parameters.get("base", "")), _plain(parameters.get("other", ""))
     fault = f"`{expression.text}` accesses a part of `{base}`, which is {kind}"
-    return Problem(fault, "a STRUCT, an ARRAY or a MAP, which have parts")
+    return Problem(fault, expected="a STRUCT, an ARRAY or a MAP, which have parts")
 
 
 def _wrong_count(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     function, actual = _plain(parameters.get("functionName", "")), parameters.get("actualNum", "")
     expected = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
-    return Problem(f"`{expression.text}` calls `{function}()` with {actual} argument(s)", f"{expected} argument(s)")
+    return Problem(
+        f"`{expression.text}` calls `{function}()` with {actual} argument(s)", expected=f"{expected} argument(s)"
+    )
 
 
 def _wrong_argument(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     argument, kind = _plain(parameters.get("inputSql", "")), _plain(parameters.get("inputType", ""))
     wanted = parameters.get("requiredType", "").replace('"', "")
     place = f"the {parameters.get('paramIndex', '')} argument of `{_plain(parameters.get('sqlExpr', ''))}`"
-    return Problem(f"`{expression.text}`: `{argument}` is {kind}", f"{wanted} as {place}")
+    return Problem(f"`{expression.text}`: `{argument}` is {kind}", expected=f"{wanted} as {place}")
 
 
 def _wrong_pair(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     left, right = (_plain(parameters.get(side, "")) for side in ("left", "right"))
     fault = f"`{expression.text}`: `{_plain(parameters.get('sqlExpr', ''))}` combines {left} and {right}"
     return Problem(
-        fault, "two values of compatible types", "cast one of them to the type of the other: cast(x AS type)"
+        fault,
+        expected="two values of compatible types",
+        remedy="cast one of them to the type of the other: cast(x AS type)",
     )
 
 
 def _no_expression(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     at = parameters.get("error", "").strip("'")
     place = "it ends too early" if at == "end of input" else f"it cannot be parsed from `{at}` on"
-    return Problem(f"`{expression.text}` is not a valid SQL expression: {place}", "one Spark SQL expression")
+    return Problem(f"`{expression.text}` is not a valid SQL expression: {place}", expected="one Spark SQL expression")
 
 
 def _one_record(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
     fault = f"`{expression.text}` is an aggregate, and this expression is computed row by row"
     hint = expression.hints.get("", "move it into the `aggregates` of a window")
-    return Problem(fault, "an expression without aggregates", hint)
+    return Problem(fault, expected="an expression without aggregates", remedy=hint)
 
 
 def _no_aggregate(expression: Asked, parameters: Mapping[str, str]) -> Problem:
@@ -165,17 +173,21 @@ def _no_aggregate(expression: Asked, parameters: Mapping[str, str]) -> Problem:
     if bare == expression.text:
         fault = f"`{bare}` is not an aggregate: a window holds many values of it"
     hint = f"say which value you mean, such as `max({bare})` or `count({bare})`"
-    return Problem(fault, "every column inside an aggregate function", expression.hints.get(bare.lower(), hint))
+    return Problem(
+        fault, expected="every column inside an aggregate function", remedy=expression.hints.get(bare.lower(), hint)
+    )
 
 
 def _nested(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
     fault = f"`{expression.text}` has an aggregate inside an aggregate"
     remedy = "compute the inner one in a window of its own, and the outer one in a window that reads it with `from`"
-    return Problem(fault, "one aggregate over columns", remedy)
+    return Problem(fault, expected="one aggregate over columns", remedy=remedy)
 
 
 def _no_value(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
-    return Problem(f"`{expression.text}` has a star where a value is expected", "the name of a column, or `count(*)`")
+    return Problem(
+        f"`{expression.text}` has a star where a value is expected", expected="the name of a column, or `count(*)`"
+    )
 
 
 _IN_WORDS: Mapping[str, Callable[[Asked, Mapping[str, str]], Problem]] = {

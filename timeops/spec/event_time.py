@@ -206,7 +206,7 @@ class TimeSpec(SpecModel):
     def _duplicate_problems(self) -> Iterable[Problem]:
         if self.deduplicate_by and self.within is None:
             fault = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
-            yield Problem(fault, "a duration such as `1 hour`", at=("within",))
+            yield Problem(fault, expected="a duration such as `1 hour`", at=("within",))
         if self.within is not None and not self.deduplicate_by:
             fault = "`within` has no effect without `deduplicate_by`"
             remedy = "set `deduplicate_by` to the columns that identify an event, or leave `within` out"
@@ -217,7 +217,7 @@ class TimeSpec(SpecModel):
         if micros(out_of_orderness) % self.unit_us:
             fault = f"found {format_duration(out_of_orderness)}, which is not a whole number of {self.unit}s"
             expected = f"a whole number of the unit, which is {self.unit}"
-            yield Problem(fault, expected, "change it, or set a finer `unit`", at)
+            yield Problem(fault, expected=expected, remedy="change it, or set a finer `unit`", at=at)
 
     def _idle_problems(self) -> Iterable[Problem]:
         if self.idle_advance == "arrival_clock" and self.late is None:
@@ -228,4 +228,4 @@ class TimeSpec(SpecModel):
             fault = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
             yield Problem(fault, remedy="leave it out", at=("idle", "timeout"))
         if self.idle_advance == "window_close" and self.idle_timeout_us is None:
-            yield Problem("the key is missing", "a duration such as `1 minute`", at=("idle", "timeout"))
+            yield Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))

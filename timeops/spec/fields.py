@@ -133,7 +133,7 @@ def read_duration(value: object) -> timedelta:
         return parse_duration(value)
     except SpecError as error:
         fault = error.found if isinstance(value, str | int | float) else f"found {show(value)}"
-        raise ProblemsError([Problem(fault, error.expected, error.remedy)]) from None
+        raise ProblemsError([Problem(fault, expected=error.expected, remedy=error.remedy)]) from None
 
 
 def read_positive_duration(value: object) -> timedelta:
@@ -291,8 +291,8 @@ def _known_url(path: str) -> str:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
         if has_secret(path):
             remedy = "leave it out: the environment grants access to stores; change the secret if others have seen it"
-            raise ProblemsError([Problem(f"found a URL {problem}", expected, remedy)])
-        raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
+            raise ProblemsError([Problem(f"found a URL {problem}", expected=expected, remedy=remedy)])
+        raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected=expected, remedy="correct the path")])
     return path
 
 
@@ -371,7 +371,7 @@ def column_name_problems(name: str, remedy: str, at: Path = ()) -> list[Problem]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
         fault = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
-        return [Problem(fault, "a name without any of ' ,;{}()=.`', tab and new line", remedy, at)]
+        return [Problem(fault, expected="a name without any of ' ,;{}()=.`', tab and new line", remedy=remedy, at=at)]
     return []
 
 
@@ -420,9 +420,9 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     problems = [
         Problem(
             f"`{old}` is not a column of `schema`",
-            f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
-            did_you_mean(old, names),
-            ("rename", old),
+            expected=f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
+            remedy=did_you_mean(old, names),
+            at=("rename", old),
         )
         for old, new in rename.items()
         if old not in names and new not in {final for _, final in finals}
@@ -436,7 +436,9 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
         if final.lower() in seen:
             fault = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
             remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
-            problems.append(Problem(fault, "names that differ in more than case", remedy, ("schema",)))
+            problems.append(
+                Problem(fault, expected="names that differ in more than case", remedy=remedy, at=("schema",))
+            )
         seen[final.lower()] = final
     return problems
 
@@ -453,7 +455,7 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
             problems.append(Problem(fault, remedy="leave it out", at=at))
         if seen.setdefault(new.lower(), new) != new:
             problems.append(
-                Problem(f"two columns are renamed to `{new}`", "names that differ in more than case", at=at)
+                Problem(f"two columns are renamed to `{new}`", expected="names that differ in more than case", at=at)
             )
     return problems
 
@@ -507,7 +509,7 @@ def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) ->
     line = _rename_line([name for name in bare if name not in rename], taken, rename)
     return Problem(
         f"{', '.join(f'`{name}`' for name in bare)}: DDL allows such names only in backquotes",
-        "names of letters, digits and `_`",
-        f"write the new names in `schema`, and `{line}` next to it",
-        ("schema",),
+        expected="names of letters, digits and `_`",
+        remedy=f"write the new names in `schema`, and `{line}` next to it",
+        at=("schema",),
     )

@@ -71,7 +71,9 @@ def _servers(value: str) -> str:
     for server in servers:
         if "@" in server:
             remedy = "name the user in `options`, and a variable for the password; change it if others have seen it"
-            raise ProblemsError([Problem("found an address with a user or a password in it", expected, remedy)])
+            raise ProblemsError(
+                [Problem("found an address with a user or a password in it", expected=expected, remedy=remedy)]
+            )
         match = _ADDRESS.fullmatch(server)
         if match is None or not 0 < int(match[2]) < 65536:
             raise misfit(server, expected)
@@ -104,19 +106,23 @@ def _options(value: object) -> Mapping[str, str]:
         at = (str(name),)
         if name not in OPTIONS:
             expected = f"one of {', '.join(OPTIONS)}"
-            problems.append(Problem(f"unknown option `{name}`", expected, did_you_mean(str(name), OPTIONS), at))
+            problems.append(
+                Problem(f"unknown option `{name}`", expected=expected, remedy=did_you_mean(str(name), OPTIONS), at=at)
+            )
         elif not isinstance(option, str) or not option.strip():
             problems.append(Problem("found no text", expected="text", remedy="put the value in quotes", at=at))
         elif name in _SECRETS and not VARIABLE.fullmatch(option):
             fault = "found a secret in the spec file"
             expected = 'the name of an environment variable that holds it, such as "${KAFKA_PASSWORD}"'
-            problems.append(Problem(fault, expected, "change the secret if others have seen the file", at))
+            problems.append(
+                Problem(fault, expected=expected, remedy="change the secret if others have seen the file", at=at)
+            )
         elif name not in _SECRETS and VARIABLE.search(option):
             fault = f"found {show(option)}: an environment variable in an option that is not a secret"
             expected = f"the value itself; only {' and '.join(_SECRETS)} name a variable"
-            problems.append(Problem(fault, expected, "write the value", at))
+            problems.append(Problem(fault, expected=expected, remedy="write the value", at=at))
         elif (words := OPTIONS[name]) and option not in words:
-            problems.append(Problem(f"found {show(option)}", f"one of {', '.join(words)}", at=at))
+            problems.append(Problem(f"found {show(option)}", expected=f"one of {', '.join(words)}", at=at))
     raise_any(problems)
     return dict(value)
 
@@ -289,7 +295,7 @@ class KafkaSource(Source):
             fault = (
                 "`topics` and `topic_pattern` both say what to read" if self.topics else "nothing says what to read"
             )
-            yield Problem(fault, "`topics` or `topic_pattern`", at=("topic_pattern",) if self.topics else ())
+            yield Problem(fault, expected="`topics` or `topic_pattern`", at=("topic_pattern",) if self.topics else ())
         if self.splits and self.split is None:
             fault = "`splits` has no effect: the splits are the partitions, which Kafka lists"
             yield Problem(fault, remedy="leave it out", at=("splits",))
@@ -307,13 +313,15 @@ class KafkaSource(Source):
             yield from one_name_problems(self.rename, "raw values have one name for a column")
         if (self.format == "avro") != (self.avro_schema is not None):
             if self.format == "avro":
-                yield Problem("`format: avro` needs `avro_schema`", "the file with the schema", at=("format",))
+                yield Problem(
+                    "`format: avro` needs `avro_schema`", expected="the file with the schema", at=("format",)
+                )
             else:
                 fault = f"`avro_schema` has no effect with `format: {self.format}`"
                 yield Problem(fault, remedy="leave it out", at=("avro_schema",))
         if self.format == "raw":
             if len(top_level_names(self.columns)) != 1:
-                yield Problem("a raw value is one column", "a column such as `value BINARY`", at=("schema",))
+                yield Problem("a raw value is one column", expected="a column such as `value BINARY`", at=("schema",))
             if self.keep_unknown:
                 fault = "`keep_unknown` has no effect with `format: raw`: there is one column"
                 yield Problem(fault, remedy="leave it out", at=("keep_unknown",))
@@ -324,10 +332,17 @@ class KafkaSource(Source):
             at = ("metadata", name)
             if name not in METADATA:
                 remedy = did_you_mean(name, METADATA)
-                yield Problem(f"Kafka has no `{name}` for a record", f"one of {', '.join(METADATA)}", remedy, at)
+                yield Problem(
+                    f"Kafka has no `{name}` for a record",
+                    expected=f"one of {', '.join(METADATA)}",
+                    remedy=remedy,
+                    at=at,
+                )
             yield from column_name_problems(column, "choose another name", at)
             if column.lower() in taken:
-                yield Problem(f"there is a column `{column}` already", "names that differ in more than case", at=at)
+                yield Problem(
+                    f"there is a column `{column}` already", expected="names that differ in more than case", at=at
+                )
             taken.add(column.lower())
 
     def _option_problems(self) -> Iterator[Problem]:
@@ -336,12 +351,14 @@ class KafkaSource(Source):
             options = [name for name in names if name in self.options]
             if kind not in protocol and options:
                 fault = f"`{options[0]}` has no effect with `security.protocol: {protocol}`"
-                yield Problem(fault, f"a protocol with {kind}", at=("options", options[0]))
+                yield Problem(fault, expected=f"a protocol with {kind}", at=("options", options[0]))
         missing = [name for name in _WITH_SASL if name not in self.options]
         if "SASL" in protocol and missing:
             fault = f"`security.protocol: {protocol}` lacks {', '.join(f'`{name}`' for name in missing)}"
-            yield Problem(fault, "a mechanism, a user and a password", at=("options", "security.protocol"))
+            yield Problem(fault, expected="a mechanism, a user and a password", at=("options", "security.protocol"))
         certificate, key = "ssl.certificate.location", "ssl.key.location"
         if (certificate in self.options) != (key in self.options):
             fault = f"`{certificate}` and `{key}` go together: one of them is missing"
-            yield Problem(fault, "both, or none", at=("options", certificate if certificate in self.options else key))
+            yield Problem(
+                fault, expected="both, or none", at=("options", certificate if certificate in self.options else key)
+            )

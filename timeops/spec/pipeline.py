@@ -76,16 +76,16 @@ def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Proble
         at: Path = (f"{of}s", position)
         if part.name.lower() in seen:
             fault = f"found a second {of} called `{part.name}`"
-            yield Problem(fault, "names that differ in more than case", at=(*at, "name"))
+            yield Problem(fault, expected="names that differ in more than case", at=(*at, "name"))
         seen.add(part.name.lower())
         if part.was is None:
             continue
         if part.was.lower() in names:
             fault = f"`{part.was}` is the name of a {of} of this spec"
-            yield Problem(fault, "a name that is not in use", at=(*at, "was"))
+            yield Problem(fault, expected="a name that is not in use", at=(*at, "was"))
         elif part.was.lower() in former:
             expected = "one that takes over " + ("its tables" if of == "window" else "what was read")
-            yield Problem(f"two {of}s were `{part.was}`", expected, at=(*at, "was"))
+            yield Problem(f"two {of}s were `{part.was}`", expected=expected, at=(*at, "was"))
         former.add(part.was.lower())
 
 
@@ -96,10 +96,12 @@ def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iter
     first = next(other for other in sources if other.record_order is not None)
     if source.record_order != first.record_order:
         fault = f"found {source.record_order}, and {first.record_order} in sources[{sources.index(first)}]"
-        yield Problem(fault, "one order for all sources: their records are ordered together", at=(*at, "order"))
+        yield Problem(
+            fault, expected="one order for all sources: their records are ordered together", at=(*at, "order")
+        )
     elif source.record_order == "position" and any(other.record_order is None for other in sources):
         fault = "found position next to a Delta table, whose records are ordered by the time of their commits"
-        yield Problem(fault, "arrival_time", "leave it out", (*at, "order"))
+        yield Problem(fault, expected="arrival_time", remedy="leave it out", at=(*at, "order"))
 
 
 def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
@@ -136,7 +138,7 @@ def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Proble
     if excludes and not has_splits:
         fault = "exclude_split has no effect on one source without `split`"
         remedy = "set `split` of the source, or use window_close or arrival_clock"
-        yield Problem(fault, "several splits", remedy, ("time", "idle", "advance"))
+        yield Problem(fault, expected="several splits", remedy=remedy, at=("time", "idle", "advance"))
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "idle")
         if source.idle is not None and not excludes:
@@ -145,7 +147,7 @@ def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Proble
         elif excludes and source.idle is None and time.idle_timeout_us is None:
             fault = f"there is no idle timeout for source `{source.name}`"
             expected = "`timeout` here, or `idle: {timeout: …}` in every source"
-            yield Problem(fault, expected, at=("time", "idle", "timeout"))
+            yield Problem(fault, expected=expected, at=("time", "idle", "timeout"))
 
 
 def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
@@ -159,7 +161,7 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
             fault = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
             remedy = "add `alignment` with this group to another source, or leave it out"
             at: Path = ("sources", position, "alignment", "group")
-            yield Problem(fault, "a group of several sources", remedy, at)
+            yield Problem(fault, expected="a group of several sources", remedy=remedy, at=at)
     if not has_event_time(sources, time):
         fault = "`alignment` compares event times, and without `timestamp_by` event time is arrival time"
         remedy = "set `timestamp_by`, or leave `alignment` out"
@@ -168,7 +170,7 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
         fault = "`alignment` together with `idle` and periodic emission is not supported"
         why = "a period of emission cannot distinguish idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
-        yield Problem(f"{fault}: {why}", "at most two of the three", remedy, ("time", "emit"))
+        yield Problem(f"{fault}: {why}", expected="at most two of the three", remedy=remedy, at=("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
@@ -184,11 +186,16 @@ def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[in
         at: Path = ("sources", position, "live")
         if source.live and others:
             fault = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
-            yield Problem(fault, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
+            yield Problem(
+                fault,
+                expected="`live: true` in every source with `arrival_time`",
+                remedy="set it, or leave it out",
+                at=at,
+            )
         elif source.live and not goes_by_clock(time, windows.values()):
             fault = "`live` has no effect here: no rule depends on the clock alone"
             expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
-            yield Problem(fault, expected, "set one of them, or leave it out", at)
+            yield Problem(fault, expected=expected, remedy="set one of them, or leave it out", at=at)
 
 
 def without_event_time(time: TimeSpec) -> Iterable[Problem]:
@@ -487,13 +494,15 @@ def rules_between_parts(
     if outputs is not None and not outputs.ordered_events and not has_windows:
         fault = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"
-        problems.append(Problem(fault, "true", remedy, ("outputs", "ordered_events")))
+        problems.append(Problem(fault, expected="true", remedy=remedy, at=("outputs", "ordered_events")))
     if has_partitions and not has_windows:
         fault = "`partitions` has no effect without windows"
         problems.append(Problem(fault, remedy="leave it out", at=("partitions",)))
     if has_schedule and time is not None and time.flushes():
         fault = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
-        problems.append(Problem(fault, "`time.end_of_input: hold`", "leave one of them out", ("schedule",)))
+        problems.append(
+            Problem(fault, expected="`time.end_of_input: hold`", remedy="leave one of them out", at=("schedule",))
+        )
     return problems
 
 
@@ -511,7 +520,9 @@ def _lateness_problems(
     for position, window in windows.items():
         if window.allowed_lateness > timedelta(0):
             at = ("windows", position, "allowed_lateness")
-            yield Problem(f"found an allowed lateness, but {why}", "`time.out_of_order: keep`", remedy, at)
+            yield Problem(
+                f"found an allowed lateness, but {why}", expected="`time.out_of_order: keep`", remedy=remedy, at=at
+            )
 
 
 def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
@@ -521,7 +532,7 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
             fault = "found `max_duration` with `out_of_order: keep`, where late events may still join a session"
             at = ("windows", position, "max_duration")
             remedy = "set `time.out_of_order` to drop or adjust, or leave it out"
-            yield Problem(fault, "`time.out_of_order: drop` or `adjust`", remedy, at)
+            yield Problem(fault, expected="`time.out_of_order: drop` or `adjust`", remedy=remedy, at=at)
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:

@@ -490,7 +490,7 @@ class FilesSource(StoredSource):
                 yield Problem(fault, remedy="leave it out", at=at)
             elif name not in allowed:
                 remedy = did_you_mean(name, allowed)
-                yield Problem(f"unknown option `{name}`", expected, remedy, at)
+                yield Problem(f"unknown option `{name}`", expected=expected, remedy=remedy, at=at)
         if self.missing == "null" and self.format == "json":
             fault = "`missing` has no effect with `format: json`: a key that a record lacks is null"
             yield Problem(fault, remedy="leave it out", at=("missing",))
@@ -581,7 +581,7 @@ class DeltaSource(StoredSource):
     def _own_problems(self) -> Iterator[Problem]:
         if self.start_version is not None and self.start_timestamp is not None:
             fault = "`start_version` and `start_timestamp` both say where to start"
-            yield Problem(fault, "only one of them", at=("start_timestamp",))
+            yield Problem(fault, expected="only one of them", at=("start_timestamp",))
         names = {*top_level_names(self.columns), *self.rename.values()}
         if self.changes == "rows" and CHANGE_TYPE in {name.lower() for name in names}:
             fault = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"

@@ -224,17 +224,21 @@ class WindowShape(SpecModel):
                 why = f", {shape.why}" if shape.why else ""
                 kinds = [kind for kind, other in SHAPES.items() if key in other.needs or key in other.may_have]
                 remedy = f"leave it out, or write `kind: {' or '.join(kinds)}`"
-                problems.append(Problem(f"`{key}` has no effect on a {self.kind} window{why}", "", remedy, (key,)))
+                problems.append(
+                    Problem(f"`{key}` has no effect on a {self.kind} window{why}", remedy=remedy, at=(key,))
+                )
         return problems or [*self._calendar_problems(), *self._step_problems()]
 
     def _calendar_problems(self) -> Iterable[Problem]:
         if self.size == MONTH and self.kind != "tumbling":
             fault = f"found {MONTH}, whose length varies, on a {self.kind} window"
-            yield Problem(fault, "a duration such as `30 days`", "or write `kind: tumbling`", ("size",))
+            yield Problem(
+                fault, expected="a duration such as `30 days`", remedy="or write `kind: tumbling`", at=("size",)
+            )
         elif self.time_zone is not None and self.size not in (MONTH, DAY):
             fault = "only windows of a day or a month follow a `time_zone`; all others use a UTC grid"
             remedy = "leave `time_zone` out, or write one of these sizes"
-            yield Problem(fault, f"`size: 1 day` or `size: {MONTH}`", remedy, ("time_zone",))
+            yield Problem(fault, expected=f"`size: 1 day` or `size: {MONTH}`", remedy=remedy, at=("time_zone",))
         elif self.calendar is not None and "offset" in self.model_fields_set:
             fault = "`offset` has no effect on days and months, which begin at local midnight"
             yield Problem(fault, remedy="leave it out", at=("offset",))
@@ -244,14 +248,14 @@ class WindowShape(SpecModel):
             return
         if self.step is not None and self.size % self.step:
             fault = f"found {format_duration(self.step)}, and {format_duration(self.size)} is not a multiple of it"
-            yield Problem(fault, "a step that divides the size", at=("step",))
+            yield Problem(fault, expected="a step that divides the size", at=("step",))
         often = self.hop or self.step
         at_once = -(-self.size // often) if often else 1
         if at_once > _MOST_AT_ONCE:
             key = "hop" if self.hop else "step"
             fault = f"found {format_duration(often or DAY)}, with which an event is in {at_once:,} windows at once"
             least = format_duration(-(-self.size // _MOST_AT_ONCE))
-            yield Problem(fault, f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
+            yield Problem(fault, expected=f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
         begins_every = self.hop or self.size
         if self.offset >= begins_every:
             step = format_duration(begins_every)
@@ -375,7 +379,7 @@ class WindowEmission(WindowShape):
         if self.kind == "session" and self.max_duration is not None:
             fault = "with `max_duration`, an event may move the ends of all later sessions"
             remedy = "leave `emit` or `max_duration` out"
-            yield Problem(fault, "on_close for a session with `max_duration`", remedy, at=("emit",))
+            yield Problem(fault, expected="on_close for a session with `max_duration`", remedy=remedy, at=("emit",))
         elif self.emit == "on_time" and not self.allowed_lateness:
             fault = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
             yield Problem(fault, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
@@ -459,7 +463,7 @@ class WindowSpec(WindowEmission):
             return
         if self.revises:
             fault = "a window over results has one result: its input is final and never late"
-            yield Problem(fault, "on_close", at=("emit",))
+            yield Problem(fault, expected="on_close", at=("emit",))
         if self.empty and self.closes_on_grid:  # of others it is said already
             fault = "rows without a result, of a window over the results of another, are not supported yet"
             yield Problem(fault, remedy="leave it out", at=("empty",))
@@ -484,7 +488,7 @@ class WindowSpec(WindowEmission):
                 yield Problem(fault, remedy="choose another name", at=at)
             elif name.lower() in seen:
                 fault = f"two columns of this window are called `{name}`"
-                yield Problem(fault, "distinct names of groups and aggregates", at=at)
+                yield Problem(fault, expected="distinct names of groups and aggregates", at=at)
             seen.add(name.lower())
 
 
@@ -498,20 +502,22 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
         names = [other.name for other in windows.values() if other.name != window.name]
         if not inputs:
             fault = f"there is no window called `{window.input}`"
-            yield Problem(fault, "the name of another window", did_you_mean(window.input, names), at)
+            yield Problem(
+                fault, expected="the name of another window", remedy=did_you_mean(window.input, names), at=at
+            )
         elif inputs[0].input is not None:
             fault = f"`{window.input}` reads the results of this window in turn"
-            yield Problem(fault, "a chain of windows that begins with one over events", at=at)
+            yield Problem(fault, expected="a chain of windows that begins with one over events", at=at)
         elif inputs[-1].empty:
             fault = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
-            yield Problem(fault, "a window that writes all its rows when it closes", at=at)
+            yield Problem(fault, expected="a window that writes all its rows when it closes", at=at)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             fault = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
                 "results would come after this window has closed"
             )
             expected = f"at least {format_duration(inputs[-1].allowed_lateness)}"
-            yield Problem(fault, expected, at=("windows", position, "allowed_lateness"))
+            yield Problem(fault, expected=expected, at=("windows", position, "allowed_lateness"))
 
 
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
