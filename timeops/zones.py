@@ -80,7 +80,7 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
     return Problem(
         f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
         f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
-        expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, and plans are made with Python's",
+        expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, plans are made with Python's",
         remedy="update Java, and the system's zone files or the package tzdata, to the same release",
     )
 
