@@ -159,9 +159,11 @@ class RecordQuestions:
 
     Attributes:
         log: Its log.
+        with_windows: False leaves the windows of a record out, for which Spark may have to compute their `where`.
     """
 
     log: PipelineLog
+    with_windows: bool = True
 
     @cached_property
     def contents(self) -> Contents:
@@ -187,7 +189,8 @@ class RecordQuestions:
 
     def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
         """Explain some records; errors as of `answer`."""
-        self.contents.look_at(seqs)
+        if self.with_windows:
+            self.contents.look_at(seqs)
         return tuple(self.answer(seq) for seq in seqs)
 
     def _ensure_processed(self, seq: int) -> None:
@@ -286,7 +289,7 @@ class RecordQuestions:
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
         windows: tuple[RecordWindow, ...] = ()
-        if us is not None and timeline is not None:
+        if self.with_windows and us is not None and timeline is not None:
             letters = {one["window_name"]: one for one in missed}
             windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
         admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, missed, verdict)

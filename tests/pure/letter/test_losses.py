@@ -1,6 +1,7 @@
 """Losses of a day, who pulled the watermark, and the line of the spec that helps: of tables without Spark."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 import yaml
 from dagster import AssetKey, validate_run_config
+from markupsafe import escape
 
+import tidemark as tm
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, event, letter
 from tidemark.assets.alerts import DEAD_LETTER_RATE, check_alert
 from tidemark.assets.batch import BatchWriter
@@ -61,6 +64,7 @@ def shop(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, window:
     made.add(tables.ORDERED_EVENTS, events)
     made.add(tables.DEAD_LETTERS, letters)
     counts = {"records": len(rows), "accepted": len(events), "released": len(events)}
+    counts |= Counter(f"refused.{one['reason']}" for one in letters if not one.get("window_name"))
     made.add(
         tables.WATERMARKS, [{"_batch_id": 1, "clock": at(clock), "final": False, "released": 0, "counts": counts}]
     )
@@ -218,7 +222,15 @@ def test_a_later_day_is_not_hidden_by_many_good_ones_nor_held_against_later_ones
 
 
 def test_the_report_says_what_was_lost_and_what_to_do(tmp_path: Path) -> None:
-    page = page_of(shop(tmp_path, tills(1_000, ahead)).workspace)
+    made = shop(tmp_path, tills(1_000, ahead), TIMED + WINDOWS)
+    page = page_of(made.workspace)
+    story = tm.explain(made.folder / "shop.yaml", seq=999, warehouse=made.folder / "warehouse").text
+    assert "per_minute   2026-01-01 00:16:00 to 00:17:00   missed: it had closed" in story
+    assert f"<pre>{escape(story)}</pre>" in page
+    (made.folder / "shop.yaml").write_text(TIMED + WINDOWS.replace("1 minute,", "1 minute, where: amount > 0,"))
+    without_spark = page_of(made.workspace)
+    assert f"<pre>{escape(story[: story.index('Its windows')])}" in without_spark
+    assert "It also shows the windows, whose <code>where</code> Spark computes." in without_spark
     assert "79.7 % of the records that arrived on 2026-01-01 were lost (797 of 1,000: 797 out_of_order)." in page
     assert "To do: records with <code>till</code> = <code>t3</code> set the watermark for 797 of 797" in page
 
