@@ -13,7 +13,7 @@ from functools import partial
 from tidemark.assets import silences
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.losses import LogTables, Losses, advice, beyond, cause_of, in_words, losses_since
+from tidemark.assets.losses import Losses, advice, beyond, cause_of, in_words, losses_of, tables_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, validated
@@ -145,16 +145,14 @@ class _Met:
 
 def _refused(batch: BatchWriter) -> Callable[[str], _Met | None]:
     """Count what was lost up to the end of the batch, once for all levels."""
-    workspace, plan, levels = batch.workspace, batch.plan, batch.workspace.spec.alerts.dead_letter_rate
-    log = LogTables(workspace, workspace.lake.version, plan_end(plan))
-    lost = losses_since(log, plan.first_seq, levels)
+    levels, lost = batch.workspace.spec.alerts.dead_letter_rate, losses_of(batch)
 
     def of_level(level: str) -> _Met | None:
         limit: float | None = getattr(levels, level)
         if limit is None:
             return None
         found = beyond(lost, limit, levels)
-        remedy = advice(cause_of(log, found.letters), workspace.spec) if found.records else ""
+        remedy = advice(cause_of(tables_of(batch), found.letters), batch.workspace.spec) if found.records else ""
         said = "; ".join([*found.sentences, f"limit {limit * 100:g} %"])
         note = f"{in_words(lost.newest) if lost.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
         return _Met((Measured("records lost beyond the limit", 0, found.records, said),), _shares(lost), note, remedy)
@@ -250,7 +248,7 @@ def _arrived_ahead(batch: BatchWriter) -> _Met:
 def _silent(batch: BatchWriter) -> _Met:
     """Warn of the values of `over`, and the sources, that have been silent for longer than ever before."""
     workspace, plan = batch.workspace, batch.plan
-    log = LogTables(workspace, workspace.lake.version, plan_end(plan))
+    log = tables_of(batch)
     clock_us = workspace.progress.position_after(plan.batch_id).clock_us
     found, among = silences.silences_after(log, plan.batch_id, clock_us)
     longest_us = max((one.silence_us for one in found), default=0)

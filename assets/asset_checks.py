@@ -9,7 +9,7 @@ import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.checks import expectations, run_checks
-from tidemark.assets.display.evaluations import evaluation_of, noted
+from tidemark.assets.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
 from tidemark.resources.quality.checks import Expectation
 from tidemark.resources.workspace import SpecFile
@@ -43,7 +43,7 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
             done = run_checks(batch, name)
-        about = noted(workspace, name, plan, done)
+        note_failures(batch, name, done)
         stopping = [checked for checked in done if checked.expectation.blocking and not checked.passed]
         # No stage of this run commits it: programs that watch batches see its end now.
         if stopping and batch.accepted_because is None:
@@ -53,7 +53,7 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
             blocks = checked.expectation.blocking and batch.accepted_because is None
-            evaluation = evaluation_of(asset, checked, about, blocks=blocks)
+            evaluation = evaluation_of(batch, asset, checked, blocks=blocks)
             yield dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=evaluation.check_name,

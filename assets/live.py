@@ -328,6 +328,7 @@ def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
         **show.numbers(reasons),
         **show.table_rows(batch.workspace.lake, tables.DEAD_LETTERS),
         "reasons": show.counted(reasons, of="reason"),
+        **show.losses(batch),
     }
 
 

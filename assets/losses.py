@@ -11,12 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidemark.assets.batch import BatchWriter
 from tidemark.resources import tables
+from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters, Version, arrow_condition
 from tidemark.resources.workspace import Workspace
@@ -69,14 +72,16 @@ class Losses:
     Attributes:
         rates: The shares of all records, of each source and of each value of `over`, by day: the largest first, those
             of all before those of some.
-        newest: The loss of the records of the newest day; None where nothing was lost.
+        newest: The loss of the records of the newest day with losses; None where nothing was lost.
         letters: timeops.losses.LETTERS: the letters, without duplicates.
+        newest_letters: The ones of `newest`.
         records: The processed records of the stretch.
     """
 
     rates: tuple[Loss, ...]
     newest: Loss | None
     letters: pa.Table
+    newest_letters: pa.Table
     records: int
 
 
@@ -128,12 +133,15 @@ def losses_since(log: LogTables, first_seq: int, levels: RateLevels) -> Losses:
     days = _days_from(log, max(first_seq, floor_seq), floor_seq, micros(levels.period))
     letters = _letters(log, days.first_seq)
     if not len(letters):
-        return Losses((), None, letters, log.end_seq - first_seq)
+        return Losses((), None, letters, letters, log.end_seq - first_seq)
     by_arrival = [*_by_arrival(log, letters, days, levels)]
     rates = [*by_arrival, *_by_event_time(log, letters, days, levels)]
     ranked = sorted(rates, key=lambda one: (bool(one.column), -one.percent, -one.lost, one.value))
     newest = next((one for one in reversed(by_arrival) if not one.column), None)
-    return Losses(tuple(ranked), newest, letters, log.end_seq - days.first_seq)
+    dated = letters.filter(pc.is_valid(letters[ARRIVAL]))
+    day = days.of(dated[c.SEQ])
+    of_newest = dated.filter(pa.array(day == day.max())) if len(dated) else letters
+    return Losses(tuple(ranked), newest, letters, of_newest, log.end_seq - days.first_seq)
 
 
 @dataclass(frozen=True)
@@ -383,17 +391,17 @@ class Cause:
 def cause_of(log: LogTables, letters: pa.Table, around: "Around | None" = None) -> Cause:
     """Return why the records of some letters were lost, which are LETTERS; by default it looks up who is around."""
     behind = letters.filter(pc.is_valid(letters["watermark_set_by"]))
-    pulls, pull, over, tolerance_us = pulls_of(behind), None, None, _tolerance_us(log.workspace.spec)
+    pulls, pull, over, out_of_orderness_us = pulls_of(behind), None, None, tolerance_us(log.workspace.spec)
     there = around or around_of(log, letters)
     records, columns = there.records, there.columns
     shortfalls = shortfalls_of(letters, records, columns)
     if 2 * len(behind) >= len(letters):
-        pull = pull_of(behind, pulls, records, columns, tolerance_us)
+        pull = pull_of(behind, pulls, records, columns, out_of_orderness_us)
         traits = [one.trait for one in (pull, *shortfalls) if one is not None and one.trait is not None]
         likely = dict.fromkeys([*(trait.column for trait in traits), *columns])
         measures = _measures(log.workspace.spec)
         senders = [name for name in likely if name not in (c.SOURCE, c.SPLIT) and not mentions(measures, name)]
-        over = over_of(behind, records, senders, tolerance_us)
+        over = over_of(behind, records, senders, out_of_orderness_us)
     if pull is not None and pull.trait is not None:
         pull = replace(pull, letters=_letters_behind(log, pulls, pull.trait))
     return Cause(pull, over, tuple(shortfalls))
@@ -407,7 +415,8 @@ def _measures(spec: Spec) -> str:
     return ", ".join(text for text in (*times, *arrivals, *aggregates) if text)
 
 
-def _tolerance_us(spec: Spec) -> int:
+def tolerance_us(spec: Spec) -> int:
+    """Return the largest out-of-orderness of a spec's sources."""
     return max(source.out_of_orderness_us for source in TimeRules.of(spec).sources)
 
 
@@ -535,9 +544,41 @@ def lost_lately(workspace: Workspace) -> tuple[str, ...]:
     found = losses_since(log, last.plan.first_seq, workspace.spec.alerts.dead_letter_rate)
     if found.newest is None:
         return ()
-    # A day is one stretch of the log, and the newest one ends it.
-    own = found.letters.filter(pc.greater_equal(found.letters[c.SEQ], log.end_seq - found.newest.records))
-    return in_two_lines(found.newest, cause_of(log, own), workspace.spec) if len(own) else ()
+    return in_two_lines(found.newest, cause_of(log, found.newest_letters), workspace.spec)
+
+
+_LOSSES: WeakKeyDictionary[BatchWriter, Losses] = WeakKeyDictionary()
+
+
+def losses_of(batch: BatchWriter) -> Losses:
+    """Return what was lost up to the end of a batch whose tables are written; they are read once."""
+    if batch not in _LOSSES:
+        levels = batch.workspace.spec.alerts.dead_letter_rate
+        _LOSSES[batch] = losses_since(tables_of(batch), batch.plan.first_seq, levels)
+    return _LOSSES[batch]
+
+
+def newest_lost(losses: Losses) -> int:
+    """Return the `_arrival_seq` of the newest letter that the time of its event decides, else of the newest one."""
+    letters = losses.letters
+    of_time = letters.filter(pc.is_in(letters["reason"], pa.array([*map(str, OF_TIME)])))
+    return int(pc.max((of_time if len(of_time) else letters)[c.SEQ]).as_py())
+
+
+def tables_of(batch: BatchWriter) -> LogTables:
+    """Return the tables as a batch leaves them."""
+    return LogTables(batch.workspace, batch.workspace.lake.version, plan_end(batch.plan))
+
+
+def lost_by(batch: BatchWriter) -> tuple[str, ...]:
+    """Say in two lines what a batch lost of its records, whose tables are written; nothing where it lost none."""
+    plan, letters = batch.plan, losses_of(batch).letters
+    letters = letters.filter(pc.greater_equal(letters[c.SEQ], plan.first_seq))
+    if not len(letters):
+        return ()
+    refused = refused_by(letters, None, np.zeros(len(letters), np.int64))["", 0]
+    loss = Loss("", "", True, f"in batch {plan.batch_id}", records_in(plan), refused)
+    return in_two_lines(loss, cause_of(tables_of(batch), letters), batch.workspace.spec)
 
 
 def _who(trait: Trait) -> str:
@@ -562,7 +603,7 @@ def _over(cause: Cause, spec: Spec) -> Iterator[str]:
 
 def _early(pull: Pull, spec: Spec) -> Iterator[str]:
     """Propose that what is ahead of its arrival moves no watermark, by a tolerance that leaves out what is not."""
-    least = rounded_up(max(_tolerance_us(spec), 1_000_000))
+    least = rounded_up(max(tolerance_us(spec), 1_000_000))
     if pull.ahead_us is not None and 2 * micros(least) <= pull.ahead_us and spec.time.early is None:
         policy = f"{{tolerance: {format_duration(least)}, policy: keep}}"
         yield f"`time.early: {policy}`: what is further ahead of its arrival then moves no watermark"
@@ -575,7 +616,7 @@ def _wider(cause: Cause, spec: Spec) -> Iterator[str]:
 
 
 def _key(spec: Spec, more_us: int) -> str:
-    wide = format_duration(rounded_up(_tolerance_us(spec) + more_us))
+    wide = format_duration(rounded_up(tolerance_us(spec) + more_us))
     return f"`time.out_of_orderness: {wide}`"
 
 
@@ -590,7 +631,7 @@ def _of_shortfall(one: Shortfall, spec: Spec) -> str:
     key = {
         Reason.EARLY: ("time.early.tolerance", spec.time.early and spec.time.early.tolerance_us),
         Reason.LATE_ARRIVAL: ("time.late.tolerance", spec.time.late and spec.time.late.tolerance_us),
-        Reason.OUT_OF_ORDER: ("time.out_of_orderness", _tolerance_us(spec)),
+        Reason.OUT_OF_ORDER: ("time.out_of_orderness", tolerance_us(spec)),
         Reason.WINDOW_CLOSED: (f"allowed_lateness` of `{one.window}", _allowed_us(spec, one.window)),
     }[reason]
     half, most = (format_duration(rounded_up((key[1] or 0) + one.more_us[part])) for part in (LIKELY[0], LIKELY[-1]))

@@ -7,7 +7,7 @@ when a failed run is launched again (pipelines/launching.py).
 
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -57,9 +57,12 @@ def step_name(spec: Spec, table: str) -> str:
     return "__".join([spec.name, *table.split("/")])
 
 
-def job_of(only: dg.OpDefinition, name: str, about: str) -> dg.JobDefinition:
-    """Return a job of one op, in the process of its run."""
-    return dg.GraphDefinition(name, description=about, node_defs=[only]).to_job(executor_def=dg.in_process_executor)
+def job_of(
+    only: dg.OpDefinition, name: str, about: str, *, config: Mapping[str, Any] | None = None
+) -> dg.JobDefinition:
+    """Return a job of one op, in the process of its run; `config` is the run config that the UI begins with."""
+    graph = dg.GraphDefinition(name, description=about, node_defs=[only])
+    return graph.to_job(config=config, executor_def=dg.in_process_executor)
 
 
 def pool_of(spec: Spec) -> str:

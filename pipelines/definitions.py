@@ -46,6 +46,7 @@ from tidemark.pipelines.alert_watch import alert_watch
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.lineage_watch import lineage_watch
+from tidemark.pipelines.questions import question_job
 from tidemark.pipelines.rebuilding import rebuild_jobs
 from tidemark.pipelines.spec_files import WrongSpec, read_specs
 from tidemark.pipelines.upkeep import upkeep_job
@@ -179,10 +180,9 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into a project's.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
-    the jobs `<pipeline>_live`, `_maintain`, `_rebuild`, `_rejudge` and `_replay`, and the schedule or sensor that
-    its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of a
-    run. No Spark is
-    started before a run needs it.
+    the jobs `<pipeline>_live`, `_maintain`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, and the schedule or sensor
+    that its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of
+    a run. No Spark is started before a run needs it.
 
     Args:
         specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
@@ -298,6 +298,7 @@ def _definitions_of(
             job,
             upkeep_job(file, settings),
             *rebuild_jobs(file, settings, choice),
+            question_job(file, settings, choice),
         ],
         schedules=[live_schedule(looks, job.name)] if isinstance(given, str) else [],
         sensors=[live_sensor(looks, job.name, given)] if isinstance(given, OnNewInput) else [],

@@ -14,8 +14,10 @@ from threading import RLock
 
 from dagster import DagsterInstance
 
+from tidemark.assets.questions.advice import Advice, advice_of
 from tidemark.assets.questions.asking import MOST, Answer, Question
 from tidemark.assets.questions.asking import explain as answer_to
+from tidemark.assets.questions.simulation import Simulation, simulation_of
 from tidemark.assets.spec_plan import SpecPlan, plan_of
 from tidemark.assets.state.completeness import reached_by
 from tidemark.pipelines.case_tests.capture import Captured
@@ -23,6 +25,7 @@ from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS, pipeline_of
 from tidemark.pipelines.instance import dagster_instance
+from tidemark.pipelines.questions import settings_with, stretch_of
 from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, ReplaySettings, chosen_windows
 from tidemark.pipelines.replaying import Replayed, corrected_lines, replay_letters
 from tidemark.pipelines.runner import (
@@ -352,6 +355,67 @@ def explain(
     with as_guest():
         workspace = pipeline_of(file, settings, _telling(file.spec.name))
         return answer_to(workspace, Question(seq, where, window, start, group, most))
+
+
+def advise(
+    spec: Named, *, warehouse: Named | None = None, overrides: Sequence[str] = (), spark: str | None = None
+) -> Advice:
+    """Return how late the events of a pipeline are, and what every out-of-orderness would lose, as `tidemark advise`.
+
+    The whole log is judged by the spec as it is; nothing is written. `text` of the result is what the command prints.
+
+    Args:
+        spec: The path of a spec file.
+        warehouse: The folder of all tables, or its URL; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
+        overrides: Keys of the spec to set to other values, as `--set` does.
+        spark: The Spark that computes, as of `run`.
+
+    Raises:
+        SpecError: The spec is wrong, or has no event time.
+        TidemarkError: Nothing was processed yet.
+    """
+    file = read_spec(Path(spec), overrides)
+    known = _settings(warehouse, spark)
+    with as_guest():
+        return advice_of(pipeline_of(file, known, _telling(file.spec.name)))
+
+
+def simulate(
+    spec: Named,
+    settings: Sequence[Sequence[str]],
+    *,
+    first: datetime | str | None = None,
+    end: datetime | str | None = None,
+    warehouse: Named | None = None,
+    spark: str | None = None,
+) -> Simulation:
+    """Return what other settings would make of the log of a pipeline, as `tidemark simulate` shows it.
+
+    The log is judged from its beginning with each setting; nothing is written. `text` of the result is what the
+    command prints.
+
+    Args:
+        spec: The path of a spec file.
+        settings: Each a list of keys and values, such as `["time.out_of_orderness=10s"]`.
+        first: Windows that start, and events, from here on are compared; by default all. Without an offset in UTC.
+        end: Windows that start, and events, before this are compared; by default all.
+        warehouse: As of `advise`.
+        spark: As of `run`.
+
+    Raises:
+        SpecError: The spec or a setting is wrong, or the log cannot answer for it.
+        TidemarkError: Nothing was processed yet.
+    """
+    if isinstance(settings, str) or any(isinstance(one, str) for one in settings):
+        raise SpecError(
+            f"`settings` is {settings!r}",
+            expected="a list of settings, each a list of texts",
+            remedy='[["time.out_of_orderness=10s"]]',
+        )
+    file, each, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
+    known = _settings(warehouse, spark)
+    with as_guest():
+        return simulation_of(pipeline_of(file, known, _telling(file.spec.name)), each, stretch)
 
 
 def capture(

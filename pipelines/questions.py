@@ -1,96 +1,132 @@
-"""The functions with which a program asks the log what would be: `tm.advise`, `tm.simulate`.
+"""Questions to a pipeline in Dagster: why, how long to wait, what if; settings and times as a person writes them.
 
-Here: their arguments, and what they share with the commands. Not here: the answers (assets/questions/).
+Here: the job whose runs have the answers, and what it shares with the commands and `tm.simulate`. Not here: the
+answers (assets/questions/), `tm.explain`, `tm.advise` and `tm.simulate` (library.py), the commands (commands/).
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from os import PathLike
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
+
+from tidemark.assets.display import metadata as show
 from tidemark.assets.preview import Stretch
 from tidemark.assets.questions.advice import Advice, advice_of
+from tidemark.assets.questions.asking import MOST, Answer, Question, RecordAnswers, explain
 from tidemark.assets.questions.simulation import Setting, Simulation, simulation_of
-from tidemark.pipelines.command_line import SPECS, pipeline_of
-from tidemark.pipelines.library import as_guest
+from tidemark.assets.runs import job_of, told_to_dagster
 from tidemark.pipelines.spec_files import read_spec
-from tidemark.resources.settings import from_environment
-from tidemark.resources.workspace import silent
+from tidemark.resources.settings import Settings
+from tidemark.resources.spark.choice import SparkChoice, open_session
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
+from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.utc import us_of
 
-Named = str | PathLike[str]
+
+def _optional(kind: Any, about: str) -> dg.Field:
+    return dg.Field(kind, is_required=False, description=about)
 
 
-def advise(
-    spec: Named, *, warehouse: Named | None = None, overrides: Sequence[str] = (), spark: str | None = None
-) -> Advice:
-    """Return how late the events of a pipeline are, and what every out-of-orderness would lose, as `tidemark advise`.
+_EXPLAIN = {
+    "seq": _optional(int, "A record, by its `_arrival_seq`."),
+    "where": _optional(str, "Records of the log that meet a condition, such as `device = 'a'`."),
+    "limit": dg.Field(int, default_value=MOST, description="Maximum number of records of `where`."),
+    "window": _optional(str, "A window of the spec; with `start`."),
+    "start": _optional(str, "Where the window begins, such as `2026-01-31T12:00:00Z`; UTC by default."),
+    "group": _optional(dict, "Columns and values of one group of the window; by default all groups."),
+}
+_SIMULATE = {
+    "set": dg.Field([str], description="Keys of the spec with values, such as `time.out_of_orderness=10s`."),
+    "or": dg.Field([[str]], default_value=[], description="Other settings, next to the first: each a list as `set`."),
+    "from": _optional(str, "Compare windows that start, and events, from here on; ISO 8601, UTC by default."),
+    "to": _optional(str, "Compare windows that start, and events, before this."),
+}
+_QUESTIONS: Any = dg.Selector(  # type: ignore[no-untyped-call]
+    {
+        "explain": dg.Field(_EXPLAIN, description="Why is a record or a window as it is? As `tidemark explain`."),
+        "advise": dg.Field({}, description="How late do events come, and how long to wait? As `tidemark advise`."),
+        "simulate": dg.Field(
+            _SIMULATE, description="What would other settings make of the log? As `tidemark simulate`."
+        ),
+    }
+)
 
-    The whole log is judged by the spec as it is; nothing is written. `text` of the result is what the command prints.
 
-    Args:
-        spec: The path of a spec file.
-        warehouse: The folder of all tables, or its URL; by default `TIDEMARK_WAREHOUSE`, else `./warehouse`.
-        overrides: Keys of the spec to set to other values, as `--set` does.
-        spark: The Spark that computes, as of `run`.
-
-    Raises:
-        SpecError: The spec is wrong, or has no event time.
-        TidemarkError: Nothing was processed yet.
-    """
-    file = read_spec(Path(spec), overrides)
-    settings = from_environment(SPECS, warehouse=warehouse, spark=spark)
-    with as_guest():
-        return advice_of(pipeline_of(file, settings, silent))
-
-
-def simulate(
-    spec: Named,
-    settings: Sequence[Sequence[str]],
-    *,
-    first: datetime | str | None = None,
-    end: datetime | str | None = None,
-    warehouse: Named | None = None,
-    spark: str | None = None,
-) -> Simulation:
-    """Return what other settings would make of the log of a pipeline, as `tidemark simulate` shows it.
-
-    The log is judged from its beginning with each setting; nothing is written. `text` of the result is what the
-    command prints.
+def question_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.JobDefinition:
+    """Build the job that answers one question to a pipeline. It writes nothing, so it is in no pool.
 
     Args:
-        spec: The path of a spec file.
-        settings: Each a list of keys and values, such as `["time.out_of_orderness=10s"]`.
-        first: Windows that start, and events, from here on are compared; by default all. Without an offset in UTC.
-        end: Windows that start, and events, before this are compared; by default all.
-        warehouse: As of `advise`.
-        spark: As of `run`.
-
-    Raises:
-        SpecError: The spec or a setting is wrong, or the log cannot answer for it.
-        TidemarkError: Nothing was processed yet.
+        file: The spec.
+        settings: Where the tables are.
+        choice: The Spark that computes what Arrow cannot.
     """
-    if isinstance(settings, str) or any(isinstance(one, str) for one in settings):
-        raise SpecError(
-            f"`settings` is {settings!r}",
-            expected="a list of settings, each a list of texts",
-            remedy='[["time.out_of_orderness=10s"]]',
-        )
-    if not settings or not all(settings):
-        raise SpecError("`settings` is empty, or one of them is", expected="at least one key and value in each")
-    file, each, stretch = read_spec(Path(spec)), settings_with(Path(spec), settings), stretch_of(first, end)
-    known = from_environment(SPECS, warehouse=warehouse, spark=spark)
-    with as_guest():
-        return simulation_of(pipeline_of(file, known, silent), each, stretch)
+    name = file.spec.name
+
+    @dg.op(
+        name=f"{name}__ask",
+        description="Answers one question: why, how long to wait, or what if.",
+        config_schema=_QUESTIONS,
+        out=dg.Out(dg.Nothing),
+    )
+    @told_to_dagster
+    def ask(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        tell = context.log.info
+        workspace = Workspace(file, settings.warehouse, partial(open_session, choice, tell), tell=tell)
+        [(kind, asked)] = context.op_config.items()
+        answer = _answer(workspace, kind, asked)
+        context.log.info(printable(answer.text, keep="\n"))
+        yield dg.Output(None, metadata=_shown(answer))
+
+    about = (
+        f"Answers a question to {name}: why a record or a window is as it is, how long to wait for late events, what "
+        "other settings would make of the log. The answer is in the metadata of the run's output. Nothing is written."
+    )
+    return job_of(ask, f"{name}_ask", about, config=show.ask_with(file.spec, {"advise": {}}))
+
+
+def _answer(workspace: Workspace, kind: str, asked: Mapping[str, Any]) -> Answer | Advice | Simulation:
+    if kind == "explain":
+        return explain(workspace, _question(**asked))
+    if kind == "advise":
+        return advice_of(workspace)
+    each = settings_with(workspace.file.path, [asked["set"], *asked["or"]])
+    return simulation_of(workspace, each, stretch_of(asked.get("from"), asked.get("to")))
+
+
+def _question(*, limit: int, group: Mapping[str, Any] | None = None, **asked: Any) -> Question:
+    """Return a question whose values of a group are texts, as YAML has numbers and truth values too."""
+    texts = {
+        name: value if value is None or isinstance(value, str) else json.dumps(value)
+        for name, value in (group or {}).items()
+    }
+    return Question(**asked, group=texts, most=limit)
+
+
+def _shown(answer: Answer | Advice | Simulation) -> show.Metadata:
+    """Return an answer as metadata: as a text, as JSON, and as a picture where it has one."""
+    # A browser does not read `NaN`, which JSON does not have.
+    plain = json.loads(json_line(answer.to_dict()), parse_constant=str)
+    about = {"answer": show.text_block(answer.text), "json": dg.MetadataValue.json(plain)}
+    if isinstance(answer, Advice):
+        about |= show.pictures({"lost_by_tolerance": answer.picture()})
+    if isinstance(answer, RecordAnswers):
+        about |= show.numbers({"records": len(answer.records), "records_in_all": answer.in_all})
+    return about
 
 
 def settings_with(spec: Path, settings: Sequence[Sequence[str]]) -> list[Setting]:
     """Return settings with the specs that they make.
 
     Raises:
-        SpecError: One cannot be read, or makes a wrong spec.
+        SpecError: There is none, or one of them is empty, cannot be read, or makes a wrong spec.
     """
+    if not settings or not all(settings):
+        raise SpecError("A setting without a key", expected="keys with values, such as time.out_of_orderness=10s")
     return [Setting(tuple(one), read_spec(spec, one)) for one in settings]
 
 

@@ -15,8 +15,19 @@ if TYPE_CHECKING:
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, capture, explain, is_complete, plan, rebuild, replay, run, test
-    from tidemark.pipelines.questions import advise, simulate
+    from tidemark.pipelines.library import (
+        advise,
+        backfill,
+        capture,
+        explain,
+        is_complete,
+        plan,
+        rebuild,
+        replay,
+        run,
+        simulate,
+        test,
+    )
     from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.replaying import Replayed
     from tidemark.pipelines.resource import TidemarkResource
@@ -85,6 +96,7 @@ _MODULES = {
     "tidemark.assets.spec_plan": ["SpecPlan"],
     "tidemark.pipelines.case_tests.suite": ["CasesReport"],
     "tidemark.pipelines.library": [
+        "advise",
         "backfill",
         "capture",
         "explain",
@@ -93,9 +105,9 @@ _MODULES = {
         "rebuild",
         "replay",
         "run",
+        "simulate",
         "test",
     ],
-    "tidemark.pipelines.questions": ["advise", "simulate"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
     "tidemark.pipelines.replaying": ["Replayed"],
     "tidemark.pipelines.resource": ["TidemarkResource"],

@@ -7,23 +7,26 @@ from collections.abc import Sequence
 
 import dagster as dg
 
+from tidemark.assets.alerts import DEAD_LETTER_RATE
+from tidemark.assets.batch import BatchWriter
 from tidemark.assets.display import metadata as show
-from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked
 from tidemark.resources.quality.failures import write_failures
-from tidemark.resources.workspace import Workspace
 
 
-def noted(workspace: Workspace, name: str, plan: Plan, done: Sequence[Checked]) -> show.Metadata:
-    """Keep the checks of an asset that failed, for messages; return what leads from their results to the batch."""
-    write_failures(workspace.folder, name, plan.batch_id, done, workspace.clock.now())
-    return {"batch": show.number_of(plan)}
+def note_failures(batch: BatchWriter, name: str, done: Sequence[Checked]) -> None:
+    """Keep the checks of an asset that failed, for messages."""
+    workspace = batch.workspace
+    write_failures(workspace.folder, name, batch.plan.batch_id, done, workspace.clock.now())
 
 
 def evaluation_of(
-    asset: dg.AssetKey, checked: Checked, about: show.Metadata, *, blocks: bool
+    batch: BatchWriter, asset: dg.AssetKey, checked: Checked, *, blocks: bool
 ) -> dg.AssetCheckEvaluation:
     """Return the result of a check of an asset; one that blocks or is an error is more than a warning."""
+    about = {"batch": show.number_of(batch.plan)}
+    if not checked.passed and checked.expectation.name == DEAD_LETTER_RATE.name:
+        about |= show.questions(batch)
     return dg.AssetCheckEvaluation(
         asset_key=asset,
         check_name=checked.expectation.name,

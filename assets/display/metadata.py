@@ -6,15 +6,19 @@ shown, and what can cause the watermark's delay (A2). Not here: the numbers of l
 """
 
 import base64
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import yaml
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
+from matplotlib.figure import Figure
 
-from tidemark.assets.batch import Batch
+from tidemark.assets.batch import Batch, BatchWriter
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark, png
+from tidemark.assets.losses import losses_of, lost_by, newest_lost, tolerance_us
 from tidemark.assets.time_adjustment import Met, TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -24,6 +28,8 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.durations import format_duration, roughly
+from tidemark.timeops.printable import printable
+from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.pipeline import has_event_time
 
 Metadata = dict[str, Any]
@@ -146,6 +152,38 @@ def sentences(texts: Sequence[str], *, of: str) -> Any:
     return rows_as_table([{of: sentence} for sentence in (*texts[:_MOST_SENTENCES], *rest)])
 
 
+def losses(batch: BatchWriter) -> Metadata:
+    """Return what a batch lost, why, and what to do about it, in words, and how to ask more; nothing for nothing."""
+    lines = lost_by(batch)
+    about: Metadata = dict(zip(("lost", "to_do"), map(MetadataValue.text, lines), strict=False))
+    return about | questions(batch) if lines else {}
+
+
+def questions(batch: BatchWriter) -> Metadata:
+    """Say how to ask in Dagster why the newest late record was refused, and what other settings would do."""
+    spec, seq = batch.workspace.spec, newest_lost(losses_of(batch))
+    asked: dict[str, dict[str, Any]] = {
+        f"Why was record {seq:,} refused, and what would have let it in?": {"explain": {"seq": seq}}
+    }
+    if has_event_time(spec.sources, spec.time):
+        longer = timedelta(microseconds=2 * tolerance_us(spec)) or timedelta(minutes=1)
+        setting = f"time.out_of_orderness={format_duration(longer)}"
+        asked |= {
+            "How late do events come, and what would each tolerance lose?": {"advise": {}},
+            "Which results would another setting change?": {"simulate": {"set": [setting]}},
+        }
+    parts = [f"Launch the job `{spec.name}_ask`. Its output has the answer as metadata."]
+    for question, config in asked.items():
+        run_config = yaml.safe_dump(ask_with(spec, config), default_flow_style=None)
+        parts.append(f"{question}\n```yaml\n{run_config}```")
+    return {"ask": MetadataValue.md("\n\n".join(parts))}
+
+
+def ask_with(spec: Spec, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run config with which the job `<pipeline>_ask` answers a question, such as `{"advise": {}}`."""
+    return {"ops": {f"{spec.name}__ask": {"config": dict(question)}}}
+
+
 _SHOWN_QUANTILES = {"lateness_p50_seconds": 0.5, "lateness_p90_seconds": 0.9, "lateness_p99_seconds": 0.99}
 _HEAD = ("| what can cause it | here |", "|---|---|")
 
@@ -189,11 +227,19 @@ def _of_lateness(batch: Batch, outcomes: Outcomes) -> Metadata:
         "watermark_against_arrival": draw_watermark(lateness.bins),
         "lateness": draw_lateness(lateness, tolerances(batch.workspace.spec)),
     }
-    for name, figure in drawn.items():
-        if figure is not None:  # inside Markdown, so that no other file has to be kept or served
-            data = base64.b64encode(png(figure)).decode()
-            about[name] = MetadataValue.md(f"![{name}](data:image/png;base64,{data})")
-    return about
+    return about | pictures(drawn)
+
+
+def pictures(drawn: Mapping[str, Figure | None]) -> Metadata:
+    """Return pictures; they are inside Markdown, so that no other file has to be kept or served."""
+    data = {name: base64.b64encode(png(figure)).decode() for name, figure in drawn.items() if figure is not None}
+    return {name: MetadataValue.md(f"![{name}](data:image/png;base64,{one})") for name, one in data.items()}
+
+
+def text_block(text: str) -> Any:
+    """Return a text of lines whose columns are below each other, whatever signs are in it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return MetadataValue.md("\n".join([f"{fence}text", printable(text, keep="\n"), fence]))
 
 
 def _in_words(delay: timedelta) -> str:

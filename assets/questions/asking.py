@@ -52,19 +52,18 @@ class Question:
         """
         asked = [name for name in ("seq", "where", "window") if getattr(self, name) is not None]
         if len(asked) != 1:
-            found = " and ".join(f"--{name}" for name in asked) or "no question"
+            found = " and ".join(f"`{name}`" for name in asked) or "no question"
             raise SpecError(
-                f"Found {found}.", expected="one of --seq N, --where SQL, or --window NAME with --start T"
+                f"Found {found}.",
+                expected="one of `seq`, `where`, or `window` with the `start` of the one that is meant",
             )
         if (self.window is None) != (self.start is None):
             raise SpecError(
-                "Found --window without --start." if self.window is not None else "Found --start without --window.",
+                "Found `window` without `start`." if self.window is not None else "Found `start` without `window`.",
                 expected="both: the window of the spec, and the instant with which the one that is meant begins",
             )
         if self.group and self.window is None:
-            raise SpecError(
-                "Found --group without --window.", expected="--window NAME --start T --group COLUMN=VALUE"
-            )
+            raise SpecError("Found `group` without `window`.", expected="`window`, `start` and values of a `group`")
 
     @property
     def start_us(self) -> int:
@@ -79,7 +78,8 @@ class Question:
             return us_of(read_instant(self.start))
         except ProblemsError:
             raise SpecError(
-                f"--start {self.start!r} is not an instant.", expected="ISO 8601 such as 2026-01-31T12:00:00Z"
+                f"`start` is {self.start!r}, which is not an instant.",
+                expected="ISO 8601 such as 2026-01-31T12:00:00Z",
             ) from None
 
 

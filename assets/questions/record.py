@@ -17,18 +17,18 @@ from tidemark.assets.admissions import admitted
 from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in, records_of
 from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, INCLUDE, recorded
 from tidemark.assets.questions.contents import Contents, group_of
+from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
-from tidemark.assets.questions.times import Known, PipelineLog
+from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.words import instant_text
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
-from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.admission import Refusal, admitted_by, admitting_unit
 from tidemark.timeops.durations import format_duration
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.events.adjustment import ADMITTED, KEPT
-from tidemark.timeops.log_times import NO_WATERMARK, Item, JudgedTimes, Met, SplitReach
+from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
 from tidemark.timeops.reasons import REASONS, Reason, Stage
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import parse_spec
@@ -146,8 +146,6 @@ class RecordAnswer:
     @property
     def text(self) -> str:
         """The answer as a short story."""
-        from tidemark.assets.questions.record_story import story_of  # noqa: PLC0415 - it formats this value
-
         return story_of(self)
 
     def __str__(self) -> str:
@@ -161,29 +159,16 @@ class RecordQuestions:
 
     Attributes:
         log: Its log.
+        with_windows: False leaves the windows of a record out, for which Spark may have to compute their `where`.
     """
 
     log: PipelineLog
+    with_windows: bool = True
 
     @cached_property
     def contents(self) -> Contents:
         """The events of windows."""
         return Contents(self.log)
-
-    @property
-    def workspace(self) -> Workspace:
-        """The pipeline."""
-        return self.log.workspace
-
-    @property
-    def judged(self) -> JudgedTimes:
-        """The log, judged."""
-        return self.log.judged
-
-    @property
-    def known(self) -> Known:
-        """The times of the log, and what has changed of it."""
-        return self.log.known
 
     def answer(self, seq: int) -> RecordAnswer:
         """Explain a record.
@@ -193,7 +178,7 @@ class RecordQuestions:
             TidemarkError: It is not processed yet.
         """
         self._ensure_processed(seq)
-        out, row = self.known.out, self._row(tables.RAW_EVENTS, seq)
+        out, row = self.log.known.out, self._row(tables.RAW_EVENTS, seq)
         if np.isin(seq, out.seqs):
             return self._excluded(seq, row, out)
         # A letter that was let in again stays in the table, and is in the outputs too.
@@ -204,11 +189,12 @@ class RecordQuestions:
 
     def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
         """Explain some records; errors as of `answer`."""
-        self.contents.look_at(seqs)
+        if self.with_windows:
+            self.contents.look_at(seqs)
         return tuple(self.answer(seq) for seq in seqs)
 
     def _ensure_processed(self, seq: int) -> None:
-        name, progress = self.workspace.spec.name, self.workspace.progress
+        name, progress = self.log.workspace.spec.name, self.log.workspace.progress
         end = progress.log_end()
         if not 0 <= seq < end:
             expected = f"a number from 0 to {end - 1:,}" if end else "a log with records"
@@ -225,7 +211,7 @@ class RecordQuestions:
             )
 
     def _rows(self, table: str, seq: int) -> list[Row]:
-        workspace = self.workspace
+        workspace = self.log.workspace
         if not workspace.lake.exists(table):
             return []
         filters = [(c.SEQ, "=", seq)]
@@ -236,13 +222,13 @@ class RecordQuestions:
 
     def _accepted(self, seq: int) -> Row | None:
         """Return the row of an accepted event; None where such rows are not written."""
-        if not self.workspace.spec.outputs.ordered_events:
+        if not self.log.workspace.spec.outputs.ordered_events:
             return None
         for table in (tables.HELD_EVENTS, tables.ORDERED_EVENTS):
             for row in self._rows(table, seq):
                 return {**row, "table": table}
         raise TidemarkError(
-            f"Record {seq:,} of {self.workspace.spec.name} is in no table.",
+            f"Record {seq:,} of {self.log.workspace.spec.name} is in no table.",
             expected="it in ordered_events, held_events or dead_letters",
             remedy="look with `tidemark status` for rows that were changed by hand",
         )
@@ -252,11 +238,11 @@ class RecordQuestions:
         at = np.flatnonzero(out.records == seq)
         detail = f"it is judged in the place of record {int(out.places[at[0]]):,}" if len(at) else None
         return RecordAnswer(
-            self.workspace.spec.name,
+            self.log.workspace.spec.name,
             seq,
             "excluded",
             row,
-            self.workspace.rules,
+            self.log.workspace.rules,
             reason=reason,
             detail=detail,
             arrival_us=_us(row[c.ARRIVAL]),
@@ -266,7 +252,7 @@ class RecordQuestions:
     def _why_excluded(self, seq: int) -> str | None:
         """Return the reason of the last control item that took a record out of the log."""
         found = None
-        for item in recorded(self.workspace, EXCLUDE, INCLUDE, CORRECTION):
+        for item in recorded(self.log.workspace, EXCLUDE, INCLUDE, CORRECTION):
             said = json.loads(item["argument"])
             these = [numbers_in(said["records"])]
             if item["kind"] == CORRECTION:
@@ -284,7 +270,7 @@ class RecordQuestions:
             event: Its row as an accepted event; None where it was refused, or such rows are not written.
             missed: Its dead letters of windows.
         """
-        judged, known = self.judged, self.known
+        judged, known = self.log.judged, self.log.known
         at = known.times.place(seq)
         assert at is not None  # it is part of the log
         is_of_timeline = refusal is None or refusal["stage"] != Stage.INGEST
@@ -303,16 +289,16 @@ class RecordQuestions:
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
         windows: tuple[RecordWindow, ...] = ()
-        if us is not None and timeline is not None:
+        if self.with_windows and us is not None and timeline is not None:
             letters = {one["window_name"]: one for one in missed}
             windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
         admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, missed, verdict)
         return RecordAnswer(
-            self.workspace.spec.name,
+            self.log.workspace.spec.name,
             seq,
             outcome,
             self._row(tables.RAW_EVENTS, seq),
-            self.workspace.rules,
+            self.log.workspace.rules,
             reason=None if letter is None else letter["reason"],
             detail=self._let_in(seq) if letter is None else letter["detail"],
             event_us=_or_none(int(known.times.event_us[at])),
@@ -339,11 +325,11 @@ class RecordQuestions:
 
     def _let_in(self, seq: int) -> str | None:
         """Say by what decision of an operator a record is in the outputs that a rule had refused; None for none."""
-        let_in = admitted(self.workspace)
+        let_in = admitted(self.log.workspace)
         at = np.flatnonzero(let_in.seqs == seq)
         if not len(at):
             return None
-        items = recorded(self.workspace, ADMIT)
+        items = recorded(self.log.workspace, ADMIT)
         why = next(item["reason"] for item in reversed(items) if np.isin(seq, records_of(item)))
         return f"refused, and let in again at {instant_text(int(let_in.at_us[at[0]]))}: {why}"
 
@@ -351,18 +337,18 @@ class RecordQuestions:
         """Return `_timestamp` and `_adjusted_by` of an accepted event; the loop says them where no table does."""
         if event is not None:
             return _us(event[c.TIMESTAMP]), tuple(event[c.ADJUSTED_BY] or ())
-        policy = self.workspace.spec.time.out_of_order
+        policy = self.log.workspace.spec.time.out_of_order
         if t_us is None or met.us is None or t_us >= met.us:
             return t_us, ()
         return (met.us, ("out_of_order",)) if policy == "adjust" else (t_us, (KEPT,))
 
     def _setter(self, met: Met, at: int) -> Setter | None:
-        times = self.known.times
+        times = self.log.known.times
         place = None if met.set_by is None else times.place(met.set_by)
         if place is None or met.set_by is None:
             return None
         row = self._row(tables.RAW_EVENTS, met.set_by)
-        names = self.workspace.source_names
+        names = self.log.workspace.source_names
         source = names.get(row[c.SOURCE], row[c.SOURCE])
         event_us, arrival_us = (_or_none(int(values[place])) for values in (times.event_us, times.arrival_us))
         return Setter(met.set_by, event_us, arrival_us, source, row[c.SPLIT], at - place - 1)
@@ -372,7 +358,7 @@ class RecordQuestions:
     def _admission(
         self, seq: int, letter: Row, missed: Sequence[Row], verdict: Reason | None
     ) -> tuple[dict[str, int], str | None]:
-        spec, rules = self.workspace.spec, self.workspace.rules
+        spec, rules = self.log.workspace.spec, self.log.workspace.rules
         names = [window.name for window in spec.windows]
         closed = [
             names.index(one["window_name"])
@@ -393,8 +379,8 @@ class RecordQuestions:
                 groups[place] = self.contents.of_group(window, group_of(self.contents, window, seq))
         refused = Refusal(seq, reason, closed if reason is Reason.WINDOW_CLOSED else (), groups)
         overriding = [place for place, one in enumerate(spec.sources) if one.out_of_orderness_us is not None]
-        found = admitted_by(self.known.times, rules, refused, overriding)
-        return self._allowed(found), admitting_unit(self.known.times, rules, refused)
+        found = admitted_by(self.log.known.times, rules, refused, overriding)
+        return self._allowed(found), admitting_unit(self.log.known.times, rules, refused)
 
     def _allowed(self, found: Mapping[str, int]) -> dict[str, int]:
         """Return the keys with which alone the spec is still valid."""
@@ -402,7 +388,7 @@ class RecordQuestions:
         for key, us in found.items():
             try:
                 value = format_duration(timedelta(microseconds=us))
-                parse_spec(self.workspace.file.text, file="", overrides=[f"{key}={value}"])
+                parse_spec(self.log.workspace.file.text, file="", overrides=[f"{key}={value}"])
             except SpecError:
                 continue
             allowed[key] = us

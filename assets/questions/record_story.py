@@ -61,7 +61,7 @@ def _headline(one: "RecordAnswer") -> str:
         return "refused, and let in again: it is in its windows as if it had come in time"
     missed = list(dict.fromkeys(window.name for window in one.windows if window.outcome == "missed"))
     if one.reason == Reason.WINDOW_CLOSED:
-        return f"{accepted}; too late for {listed(missed)}{by}"
+        return f"{accepted}; too late for {listed(missed) or 'a window'}{by}"
     if one.reason == Reason.BAD_EXPRESSION:
         return f"{accepted}; a window cannot add it up"
     return accepted

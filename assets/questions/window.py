@@ -15,6 +15,7 @@ import numpy as np
 
 from tidemark.assets.questions.contents import Contents, Events, Group, found_sessions
 from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
@@ -163,8 +164,6 @@ class WindowAnswer:
     @property
     def text(self) -> str:
         """The answer as a short story."""
-        from tidemark.assets.questions.window_story import story_of  # noqa: PLC0415 - it formats this value
-
         return story_of(self)
 
     def __str__(self) -> str:
@@ -208,8 +207,8 @@ class WindowQuestion:
             if column not in window.group_columns:
                 columns = ", ".join(window.group_columns)
                 raise SpecError(
-                    f"--group {column}: {self.name} does not group by `{column}`.",
-                    expected=f"one of {columns}" if columns else "no --group: the window has no groups",
+                    f"{self.name} does not group by `{column}`.",
+                    expected=f"one of {columns}" if columns else "no `group`: the window has none",
                     remedy=did_you_mean(column, window.group_columns),
                 )
         return window

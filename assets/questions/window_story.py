@@ -119,4 +119,4 @@ def _groups(one: "WindowAnswer") -> Iterator[str]:
         rows.append((*values, at(group.end_us), events, *ends, f"closed {by}" if group.is_closed else "open"))
     yield from table(rows)
     if one.in_all > _MOST_SHOWN:
-        yield f"  … and {one.in_all - _MOST_SHOWN:,} more groups; name one with --group"
+        yield f"  … and {one.in_all - _MOST_SHOWN:,} more groups; name one in `group`"

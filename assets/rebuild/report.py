@@ -18,7 +18,7 @@ from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import show_days_held, tell_days
 from tidemark.assets.day_versions import data_version, stage_version
 from tidemark.assets.display import metadata as show
-from tidemark.assets.display.evaluations import evaluation_of, noted
+from tidemark.assets.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.runs import Report, key
@@ -49,6 +49,9 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     """Report a rebuild as a live run that wrote the same; `before` has the versions of windows' tables before it."""
     workspace = shadow.workspace
     about = {"batch": show.number_of(commit.plan)}
+    last = workspace.batches.last_commit("process")
+    assert last is not None  # there is nothing to rebuild otherwise
+    judged = BatchWriter(workspace, last.plan)
     days_before = {
         window.name: rows_by_day(workspace, table, version=before[table]) if table in before else Counter[str]()
         for window, table in ((window, tables.window_table(window.name)) for window in shadow.chosen)
@@ -61,10 +64,11 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
+        rows |= show.losses(judged) if name == tables.DEAD_LETTERS else {}
         tags = data_version(stage_version(workspace.spec, name, commit.plan))
         telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}, tags=tags))
         if name != tables.BATCHES:
-            _tell_checks(telling, shadow, name)
+            _tell_checks(telling, shadow, name, judged)
 
 
 def _written(shadow: Shadow) -> list[str]:
@@ -96,28 +100,26 @@ def _batches(workspace: Workspace, table: str, version: int) -> set[int]:
     return found
 
 
-def _tell_checks(telling: Telling, shadow: Shadow, name: str) -> None:
+def _tell_checks(telling: Telling, shadow: Shadow, name: str, judged: BatchWriter) -> None:
     """Report the checks of what a rebuild wrote; one that it did not repeat holds as it did before.
 
     Alerts are compared as of the last batch of records: `tidemark status` names the checks of it that fail.
     """
     workspace, asset = shadow.workspace, key(shadow.workspace.file, name)
-    last = workspace.batches.last_commit("process")
-    assert last is not None  # there is nothing to rebuild otherwise
-    done = list(_checked(shadow, name, last))
-    about = noted(workspace, name, last.plan, done)
+    done = list(_checked(shadow, name, judged))
+    note_failures(judged, name, done)
     for checked in done:
-        telling.report(evaluation_of(asset, checked, about, blocks=checked.expectation.blocking))
+        telling.report(evaluation_of(judged, asset, checked, blocks=checked.expectation.blocking))
     repeated = {checked.expectation for checked in done}
     for expectation in expectations(workspace.spec)[name]:
         if expectation not in repeated:
             _tell_again(telling, dg.AssetCheckKey(asset, expectation.name))
 
 
-def _checked(shadow: Shadow, name: str, last: Commit) -> Iterator[Checked]:
+def _checked(shadow: Shadow, name: str, judged: BatchWriter) -> Iterator[Checked]:
     for expectation in expectations(shadow.workspace.spec)[name]:
         if expectation not in CHECKS[name]:
-            yield check_alert(BatchWriter(shadow.workspace, last.plan), expectation)
+            yield check_alert(judged, expectation)
         elif expectation in shadow.checked:
             yield shadow.checked[expectation]
 

@@ -22,7 +22,9 @@ from matplotlib.figure import Figure
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
 from tidemark.assets.losses import LogTables, advice, beyond, cause_of, losses_since
-from tidemark.assets.questions.advice import advice_of
+from tidemark.assets.questions.advice import advice_on
+from tidemark.assets.questions.record import RecordQuestions
+from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.silences import in_words, silences_after
 from tidemark.pipelines.report import accounts
 from tidemark.pipelines.report.accounts import State, state_of
@@ -48,6 +50,7 @@ from tidemark.resources.tables import window_table
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import TidemarkError
+from tidemark.timeops.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.pipeline import has_event_time
@@ -64,6 +67,7 @@ _IDLE = {
     "window_close": "Windows close even if no event comes{for_so_long}.",
 }
 
+Row = Mapping[str, Any]
 Lines = list[tuple[str, str]]
 """The subject and the text about it: plain, or Markup in which the spec's own text is escaped."""
 
@@ -254,14 +258,38 @@ class AdvicePart:
     picture: str | None
 
 
-def advice_part(workspace: Workspace, state: State) -> AdvicePart | None:
+def advice_part(log: PipelineLog, state: State) -> AdvicePart | None:
     """Return advice where it can be computed quickly and without Spark; None elsewhere."""
-    if not 0 < state.processed_end <= MOST_RECORDS:
-        return None
-    with suppress(TidemarkError):  # without an event time, or where SQL of the spec would have to be computed
-        found = advice_of(workspace)
-        return AdvicePart(found.text, source_of(found.picture()))
+    is_asked = 0 < state.processed_end <= MOST_RECORDS and has_event_time(state.spec.sources, state.spec.time)
+    with suppress(TidemarkError):  # where SQL of the spec would have to be computed
+        if is_asked:
+            found = advice_on(log.workspace, log.judged)
+            return AdvicePart(found.text, source_of(found.picture()))
     return None
+
+
+@dataclass(frozen=True)
+class Story:
+    """A refused record as `tidemark explain` explains it; the text is empty where that takes long, or needs Spark."""
+
+    reason: str
+    seq: int
+    text: str
+
+
+def stories(log: PipelineLog, state: State, letters: Sequence[Row]) -> list[Story]:
+    """Explain the newest dead letter of each reason; `letters` are the newest first."""
+    newest = {row["reason"]: row["_arrival_seq"] for row in reversed(letters) if row["_arrival_seq"] is not None}
+    texts = _explained(log, [*newest.values()]) if state.processed_end <= MOST_RECORDS else [""] * len(newest)
+    found = [Story(reason, seq, text) for (reason, seq), text in zip(newest.items(), texts, strict=True)]
+    return sorted(found, key=lambda one: (one.reason not in OF_TIME, -state.dead_letters[one.reason]))
+
+
+def _explained(log: PipelineLog, seqs: Sequence[int]) -> list[str]:
+    for with_windows in (True, False):
+        with suppress(TidemarkError):  # where SQL of the spec would have to be computed
+            return [one.text for one in RecordQuestions(log, with_windows=with_windows).answers(seqs)]
+    return [""] * len(seqs)
 
 
 def source_of(figure: Figure | None) -> str | None:
@@ -283,9 +311,6 @@ def _quantiles(found: Lateness) -> list[tuple[str, str]]:
     return [
         (name, no_more_than(us)) for name, us in [*known, ("the latest event", found.longest_us)] if us is not None
     ]
-
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -432,11 +457,13 @@ def page_of(workspace: Workspace) -> str:
     }
     workspace.tell("drawing the log")
     found["charts"] = log_charts(state)
-    found["advice"] = advice_part(workspace, state)
+    found["advice"] = advice_part(log := PipelineLog(workspace), state)
     workspace.tell("reading windows")
     found["windows"] = [window_part(state, window) for window in workspace.spec.windows]
     workspace.tell("reading dead letters")
-    found["dead_letters"] = accounts.newest_dead_letters(state, by_reason)
+    found["dead_letters"] = letters = accounts.newest_dead_letters(state, by_reason)
+    workspace.tell("explaining dead letters")
+    found["stories"] = stories(log, state, letters)
     return _rendered("page.html.j2", workspace.spec, found)
 
 

@@ -1,8 +1,10 @@
 """Runs of a pipeline in Dagster, without Spark: which count in a home, what is set for all assets, and its upkeep."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
@@ -17,12 +19,16 @@ from dagster import (
     validate_run_config,
 )
 
+import tidemark as tm
+from tests.pure.letter.test_losses import TIMED, ahead, shop, tills
+from tests.pure.report.shop import WINDOWS
 from tidemark.assets.live import BATCH
 from tidemark.pipelines.command_line import say, settings_of
 from tidemark.pipelines.definitions import build_definitions, definitions, job_name
 from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import BY_HAND, forget_runs
+from tidemark.resources.places.place import place_of
 from tidemark.resources.settings import counted_warehouse, from_environment
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS, WATERMARKS_SCHEMA
 from tidemark.resources.workspace import Workspace
@@ -108,6 +114,64 @@ def test_the_job_in_dagster_looks_after_a_pipeline_beside_its_runs(home: Path) -
             done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=succeeds)
             assert done.success == succeeds
     assert len(lake.open(WATERMARKS).file_uris()) == 1
+
+
+def test_the_job_in_dagster_answers_questions_and_writes_nothing(tmp_path: Path) -> None:
+    made = shop(tmp_path, tills(300, ahead), TIMED + WINDOWS)
+    path, warehouse = made.folder / "shop.yaml", made.folder / "warehouse"
+    job = build_definitions(from_environment(tmp_path, warehouse=place_of(warehouse)), [made.file]).resolve_job_def(
+        "shop_ask"
+    )
+    assert all(op.definition.pools == set() for op in job.nodes)
+    files = {file: file.stat().st_mtime_ns for file in warehouse.rglob("*")}
+    answers: list[tuple[dict[str, Any] | None, Any]] = [
+        (None, tm.advise(path, warehouse=warehouse)),  # what the UI begins with
+        ({"explain": {"seq": 250}}, tm.explain(path, seq=250, warehouse=warehouse)),
+        (
+            {"explain": {"where": "_arrival_seq > 200", "limit": 2}},
+            tm.explain(path, where="_arrival_seq > 200", most=2, warehouse=warehouse),
+        ),
+        (
+            {"explain": {"window": "per_minute", "start": "2026-01-01T00:00:30Z", "group": {"till": 3}}},
+            tm.explain(
+                path, window="per_minute", start="2026-01-01T00:00:30Z", group={"till": "3"}, warehouse=warehouse
+            ),
+        ),
+    ]
+    with DagsterInstance.ephemeral() as instance:
+        for question, expected in answers:
+            config = None if question is None else {"ops": {"shop__ask": {"config": question}}}
+            done = job.execute_in_process(instance=instance, run_config=config)
+            [output] = [event for event in done.all_events if event.is_successful_output]
+            metadata = output.step_output_data.metadata
+            assert metadata["answer"].value == f"```text\n{expected.text}\n```"
+            assert metadata["json"].value == json.loads(json.dumps(expected.to_dict()))
+            assert ("lost_by_tolerance" in metadata) == (question is None)
+    assert {file: file.stat().st_mtime_ns for file in warehouse.rglob("*")} == files
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ({"explain": {"seq": 300}}, "The log of shop has no record 300.\nExpected: a number from 0 to 299"),
+        ({"explain": {"seq": 1, "where": "true"}}, "Found `seq` and `where`.\nExpected: one of `seq`, `where`, or"),
+        ({"explain": {"window": "per_hour", "start": "2026-01-01"}}, "shop has no window 'per_hour'.\nExpected: one"),
+        ({"simulate": {"set": ["time.nix=1"]}}, "unknown key `nix`"),
+        ({"simulate": {"set": []}}, "A setting without a key"),
+        ({"simulate": {"set": ["time.unit=second"], "or": [["name=other"]]}}, "cannot answer for `name`"),
+        ({"simulate": {"set": ["time.unit=second"], "from": "2026-01-02", "to": "2026-01-01"}}, "this holds no time"),
+    ],
+)
+def test_a_wrong_question_fails_its_run_with_a_sentence(question: dict[str, Any], said: str, tmp_path: Path) -> None:
+    made = shop(tmp_path, tills(300, ahead), TIMED + WINDOWS)
+    settings = from_environment(tmp_path, warehouse=place_of(made.folder / "warehouse"))
+    job = build_definitions(settings, [made.file]).resolve_job_def("shop_ask")
+    config = {"ops": {"shop__ask": {"config": question}}}
+    with DagsterInstance.ephemeral() as instance:
+        done = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
+    [failed] = [event for event in done.all_events if event.is_step_failure]
+    assert failed.step_failure_data.error is not None
+    assert said in failed.step_failure_data.error.message
 
 
 def test_runs_by_hand_of_other_assets_of_the_project_stay(home: Path) -> None:

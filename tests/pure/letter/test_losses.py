@@ -1,19 +1,30 @@
 """Losses of a day, who pulled the watermark, and the line of the spec that helps: of tables without Spark."""
 
+import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from dagster import AssetKey, validate_run_config
+from markupsafe import escape
 
+import tidemark as tm
 from tests.pure.report.shop import SPEC, WINDOWS, Shop, at, event, letter
 from tidemark.assets.alerts import DEAD_LETTER_RATE, check_alert
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.losses import lost_lately
+from tidemark.assets.display import metadata as show
+from tidemark.assets.display.evaluations import evaluation_of
+from tidemark.assets.losses import losses_of, lost_lately
+from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.report.page import page_of
 from tidemark.pipelines.status import status_of
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import Plan
 from tidemark.resources.quality.checks import Checked
+from tidemark.resources.settings import from_environment
 from tidemark.timeops.durations import format_duration, rounded_up
 
 TOLERANCE_S = 10  # as SPEC has it
@@ -53,6 +64,7 @@ def shop(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, window:
     made.add(tables.ORDERED_EVENTS, events)
     made.add(tables.DEAD_LETTERS, letters)
     counts = {"records": len(rows), "accepted": len(events), "released": len(events)}
+    counts |= Counter(f"refused.{one['reason']}" for one in letters if not one.get("window_name"))
     made.add(
         tables.WATERMARKS, [{"_batch_id": 1, "clock": at(clock), "final": False, "released": 0, "counts": counts}]
     )
@@ -61,9 +73,13 @@ def shop(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, window:
 
 
 def checked(made: Shop) -> Checked:
+    return check_alert(BatchWriter(made.workspace, last_plan(made)), DEAD_LETTER_RATE)
+
+
+def last_plan(made: Shop) -> Plan:
     last = made.workspace.batches.last_commit()
     assert last is not None
-    return check_alert(BatchWriter(made.workspace, last.plan), DEAD_LETTER_RATE)
+    return last.plan
 
 
 def tills(records: int, come: Callable[[int, str], tuple[int, int]]) -> list[Arrived]:
@@ -83,10 +99,13 @@ def offline(second: int, till: str) -> tuple[int, int]:
 
 
 def test_the_device_whose_clock_is_ahead_is_named_with_its_share_and_the_lines_to_change(tmp_path: Path) -> None:
-    found = checked(shop(tmp_path, tills(1_000, ahead)))
+    made = shop(tmp_path, tills(1_000, ahead))
+    found = checked(made)
     assert not found.passed
     assert not found.is_error
     assert not found.expectation.blocking
+    shown = evaluation_of(BatchWriter(made.workspace, last_plan(made)), AssetKey("letters"), found, blocks=False)
+    assert "explain: {seq: 999}" in str(shown.metadata["ask"].value)
     assert (
         "79.7 % of the records that arrived on 2026-01-01 were lost (797 of 1,000: 797 out_of_order)" in found.message
     )
@@ -203,7 +222,15 @@ def test_a_later_day_is_not_hidden_by_many_good_ones_nor_held_against_later_ones
 
 
 def test_the_report_says_what_was_lost_and_what_to_do(tmp_path: Path) -> None:
-    page = page_of(shop(tmp_path, tills(1_000, ahead)).workspace)
+    made = shop(tmp_path, tills(1_000, ahead), TIMED + WINDOWS)
+    page = page_of(made.workspace)
+    story = tm.explain(made.folder / "shop.yaml", seq=999, warehouse=made.folder / "warehouse").text
+    assert "per_minute   2026-01-01 00:16:00 to 00:17:00   missed: it had closed" in story
+    assert f"<pre>{escape(story)}</pre>" in page
+    (made.folder / "shop.yaml").write_text(TIMED + WINDOWS.replace("1 minute,", "1 minute, where: amount > 0,"))
+    without_spark = page_of(made.workspace)
+    assert f"<pre>{escape(story[: story.index('Its windows')])}" in without_spark
+    assert "It also shows the windows, whose <code>where</code> Spark computes." in without_spark
     assert "79.7 % of the records that arrived on 2026-01-01 were lost (797 of 1,000: 797 out_of_order)." in page
     assert "To do: records with <code>till</code> = <code>t3</code> set the watermark for 797 of 797" in page
 
@@ -231,5 +258,15 @@ def test_the_status_says_in_two_lines_what_was_lost(tmp_path: Path) -> None:
         "2.0 % of the records that arrived on 2026-01-01 were lost (20 of 1,000",
         "20 out_of_order, most of them with `till` = `t2`",
     ]
+    batch = BatchWriter(made.workspace, last_plan(made))
+    assert losses_of(batch) is losses_of(batch), "the check takes what the metadata has read"
+    shown = show.losses(batch)
+    assert [shown["lost"].value, shown["to_do"].value] == [lost[0].replace("on 2026-01-01", "in batch 1"), lost[1]]
+    job = build_definitions(from_environment(tmp_path), [made.file]).resolve_job_def("shop_ask")
+    asked = [yaml.safe_load(text) for text in re.findall("```yaml\n(.*?)```", shown["ask"].value, re.DOTALL)]
+    assert [[*config["ops"]["shop__ask"]["config"]] for config in asked] == [["explain"], ["advise"], ["simulate"]]
+    assert asked[0]["ops"]["shop__ask"]["config"] == {"explain": {"seq": 957}}, "the newest"
+    assert asked[2]["ops"]["shop__ask"]["config"] == {"simulate": {"set": ["time.out_of_orderness=20 seconds"]}}
+    assert all(validate_run_config(job, config) for config in asked)
     (tmp_path / "other").mkdir()
     assert lost_lately(shop(tmp_path / "other", tills(60, lambda second, _: (second + 1, second))).workspace) == ()

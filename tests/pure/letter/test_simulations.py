@@ -102,9 +102,12 @@ def test_wrong_words_are_refused_before_anything_is_read(words: list[str], said:
 
 def test_a_program_gives_a_list_of_settings_and_instants(tmp_path: Path) -> None:
     made = processed(tmp_path)
-    all_wrong: tuple[Any, ...] = ("time.unit=second", ["time.unit=second"], [], [[]])
-    for wrong in all_wrong:
-        with pytest.raises(SpecError, match="`settings` is "):
+    all_wrong: dict[str, tuple[Any, ...]] = {
+        "`settings` is ": ("time.unit=second", ["time.unit=second"]),
+        "A setting without a key": ([], [[]]),
+    }
+    for said, wrong in ((said, one) for said, each in all_wrong.items() for one in each):
+        with pytest.raises(SpecError, match=said):
             tm.simulate(made.folder / "shop.yaml", wrong)
     noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert stretch_of("2026-01-01T12:00:00", None) == stretch_of(noon, None) == Stretch(1_767_268_800_000_000, None)

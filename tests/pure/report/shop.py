@@ -50,7 +50,7 @@ _SCHEMAS: Mapping[str, pa.Schema] = {
                 ("_arrival_seq", pa.int64()),
                 ("_arrival_time", _INSTANT),
                 ("_clock", _INSTANT),
-                ("_source", pa.string()),
+                *[("_source", pa.string()), ("_split", pa.string())],
             ],
         ]
     ),

@@ -88,6 +88,7 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
         [warned] = [said for said in alerts if said.startswith("check far_ahead: ")]
         [run] = instance.get_runs()
         metadata = materializations(instance, AssetKey(["shown", "ordered_events"]))[0]
+        letters = materializations(instance, AssetKey(["shown", "dead_letters"]))[0]
         found = instance.event_log_storage.get_latest_asset_check_execution_by_key([CONSERVATION])[CONSERVATION].event
         assert found is not None
         assert found.dagster_event is not None
@@ -101,6 +102,9 @@ def test_a_run_shows_lateness_pictures_and_what_can_delay_the_watermark(spark: S
     far_ahead = f"record {number} has the event time 2099-01-01 00:00:00 UTC, 26661 days 12 hours ahead of the clock"
     assert far_ahead in warned
     assert re.fullmatch(r"\d+ days( \d+ hours?)? ahead of the wall clock", str(metadata["watermark_delay"].value))
+    assert re.fullmatch(r".* % of the records that arrived in batch 1 were lost \(.*\)", str(letters["lost"].value))
+    assert letters["to_do"].value
+    assert "Launch the job `shown_ask`" in str(letters["ask"].value)
     columns = metadata["dagster/column_schema"].value.columns
     assert {one.name for one in columns if one.description is None} == {"id", "at", "got", "k", "v"}
     assert {one.type for one in columns if one.name == "_adjusted_by"} == {"array<string>"}
