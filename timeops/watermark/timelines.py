@@ -107,7 +107,9 @@ class JudgedLog:
         return pa.table({SEQ: seq, "watermark": found["watermark"], "set_by": _nulled(found["set_by"])})
 
 
-def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) -> JudgedLog:
+def judge(
+    items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace, *, measures: bool = False
+) -> JudgedLog:
     """Judge a segment of one log.
 
     Args:
@@ -116,6 +118,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         before: STATE before the segment.
         rules: The rules of time.
         place: Where the segment is in the log.
+        measures: Whether the loop finds how far each item is behind.
 
     Raises:
         InputError: A timeline has too many splits.
@@ -140,7 +143,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
-    found = f.fold(arrays, state)
+    found = f.fold(arrays, state, measures=measures)
     by_split = pa.table({"source": splits.sources, "split": splits.values})
     return JudgedLog(Rises(arrays, start, found), names, by_split, _state(state, names, splits, before, rules))
 
@@ -226,8 +229,7 @@ _NO_ITEMS = pa.schema(
 def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
     """Return a column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
-    numbers = np.asarray(filled.to_numpy(), np.int64)
-    return numbers if numbers.flags.writeable else numbers.copy()  # the compiled loop takes one kind of arrays
+    return np.asarray(filled.to_numpy(), np.int64)
 
 
 def _nulled(numbers: f.Array) -> pa.Array:
