@@ -193,13 +193,19 @@ class LogTimes:
             ROLE: pa.array(roles),
         }
         if rules.time.over:
-            columns[TIMELINE] = pa.array(self.timelines, pa.string()).take(pa.array(self.timeline))
+            columns[TIMELINE] = _coded(self.timeline, self.timelines)
         if rules.uses_splits:
-            columns[SOURCE] = pa.array(self.sources, pa.string()).take(pa.array(self.source))
-            columns[SPLIT] = pa.array(self.splits, pa.string()).take(pa.array(self.split))
+            columns |= {SOURCE: _coded(self.source, self.sources), SPLIT: _coded(self.split, self.splits)}
         for number, window in enumerate(rules.windows_to_close):
             columns[f"{CLOSE}{number}"] = pa.array(_closes(t, window, rules))
         return columns
+
+
+def _coded(places: Array, texts: Sequence[str | None]) -> pa.Array:
+    """Return the text at each of some places."""
+    nulls = np.array([text is None for text in texts])
+    codes = pa.array(places, mask=nulls[places] if nulls.any() else None)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([text or "" for text in texts], pa.string()))
 
 
 def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:

@@ -6,6 +6,7 @@ are lost, in words (losses.py), what is printed (advice_text.py).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from tidemark.timeops.advice import (
 from tidemark.timeops.durations import round_lengths
 from tidemark.timeops.errors import SpecError, TidemarkError
 from tidemark.timeops.log_times import JudgedTimes, LogTimes
-from tidemark.timeops.losses import LETTERS, Habit, Integers, Loss, habit_of, trait_of
+from tidemark.timeops.losses import EVENT, LETTERS, Habit, Integers, Loss, habit_of, trait_of
 from tidemark.timeops.reasons import REASONS, Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.pipeline import has_event_time
@@ -197,7 +198,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
     one_us = same_us.pop() if len(same_us) == 1 else None
     list_us = grid or tried(needs, [] if one_us is None else [one_us], spec.time.unit_us)
     records = LogTables(workspace, workspace.base_of, end_seq)
-    around = around_of(records, letters) if len(letters) else None
+    around = around_of(records, letters, partial(_accepted, judged)) if len(letters) else None
     cause = None if around is None else cause_of(records, letters, around)
     every_delay = tuple(_delays(needs, seen, spec))
     losers = [_as_loser(one) for one in every_delay if one.by not in ("", "hour") and one.lost]
@@ -218,6 +219,14 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
         delays=every_delay,
         leaps=tuple(_leaps(seen, letters)),
     )
+
+
+def _accepted(judged: JudgedTimes, first_seq: int, end_seq: int) -> pa.Table:
+    """Return `_arrival_seq` and EVENT of the records of a stretch that rules 0 to 2 let pass."""
+    times = judged.times
+    rows = slice(*np.searchsorted(times.seq, (first_seq, end_seq)))
+    passed = judged.why[rows] == 0
+    return pa.table({c.SEQ: times.seq[rows][passed], EVENT: times.event_us[rows][passed]})
 
 
 def _check(workspace: Workspace) -> None:

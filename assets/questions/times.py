@@ -198,14 +198,13 @@ def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
 
 def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> _Rows:
     """Return what the log says of each record: its arrival, its clock, and with splits its source and split."""
-    rows = _Rows(end_seq)
-    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if workspace.rules.uses_splits else [])]
+    rows, uses_splits, names = _Rows(end_seq), workspace.rules.uses_splits, workspace.source_names
+    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if uses_splits else [])]
     for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], [(c.SEQ, "<", end_seq)]):
         seq = piece[c.SEQ].to_numpy()
         rows.put("arrival_us", seq, piece[c.ARRIVAL])
         rows.put("clock_us", seq, piece[c.CLOCK])
-        if workspace.rules.uses_splits:
-            names = workspace.source_names
+        if uses_splits:
             sources = piece[c.SOURCE].cast(pa.string())
             rows.put("source", seq, pa.array([names.get(x, x) for x in sources.to_pylist()]) if names else sources)
             rows.put("split", seq, piece[c.SPLIT])

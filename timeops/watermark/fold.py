@@ -195,9 +195,11 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
         _take_over(state, plain)
     else:
         n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences, behind)
-    order = np.argsort(rises["item"][:n_rises], kind="stable")  # the rises of a silence are found at its end
-    of_rises = silences[:n_rises][order] if len(silences) else silences
-    return Findings(out_of_order[:n_late], rises[:n_rises][order], of_rises, behind)
+    rises, silences = rises[:n_rises], silences[:n_rises]
+    if (rises["item"][1:] < rises["item"][:-1]).any():  # the rises of a silence are found at its end
+        order = np.argsort(rises["item"], kind="stable")
+        rises, silences = rises[order], silences[order] if len(silences) else silences
+    return Findings(out_of_order[:n_late], rises, silences, behind)
 
 
 def _to_read(rows: Array) -> Array:
