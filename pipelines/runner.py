@@ -524,11 +524,9 @@ def rebuild_pipeline(
         chosen_windows(file.spec, asked.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
     jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
-    names = {RebuildSettings: "rebuild", RejudgeSettings: "rejudge", ReplaySettings: "replay"}
-    what = names[type(asked)]
-    [job] = [job for job in jobs if job.name == f"{file.spec.name}_{what}"]
+    [job] = [job for job in jobs if job.name == f"{file.spec.name}_{asked.job}"]
     given = {name: value for name, value in asked.model_dump().items() if value}
-    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": given})
+    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{asked.job}": given})
     if not result.success:
         raise failure_of(result, None)
     return rebuilt[0] if rebuilt else None

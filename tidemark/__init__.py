@@ -14,11 +14,22 @@ if TYPE_CHECKING:
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
+    from tidemark.pipelines.deciding import Rejudged, Replayed
     from tidemark.pipelines.definitions import definitions
-    from tidemark.pipelines.library import backfill, capture, explain, is_complete, plan, rebuild, replay, run, test
+    from tidemark.pipelines.library import (
+        backfill,
+        capture,
+        explain,
+        is_complete,
+        plan,
+        rebuild,
+        rejudge,
+        replay,
+        run,
+        test,
+    )
     from tidemark.pipelines.questions import advise, simulate
     from tidemark.pipelines.rebuilding import Rebuilt
-    from tidemark.pipelines.replaying import Replayed
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -40,6 +51,7 @@ __all__ = [
     "LakeError",
     "MachineError",
     "Rebuilt",
+    "Rejudged",
     "Replayed",
     "RunReport",
     "Simulation",
@@ -65,6 +77,7 @@ __all__ = [
     "plan",
     "read",
     "rebuild",
+    "rejudge",
     "replay",
     "run",
     "simulate",
@@ -79,6 +92,7 @@ __all__ = [
 _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
+    "tidemark.pipelines.deciding": ["Rejudged", "Replayed"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.assets.questions.advice": ["Advice"],
     "tidemark.assets.questions.simulation": ["Simulation"],
@@ -91,13 +105,13 @@ _MODULES = {
         "is_complete",
         "plan",
         "rebuild",
+        "rejudge",
         "replay",
         "run",
         "test",
     ],
     "tidemark.pipelines.questions": ["advise", "simulate"],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
-    "tidemark.pipelines.replaying": ["Replayed"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],
