@@ -222,7 +222,7 @@ def test_days_are_told_no_more_often_than_asked_for_and_at_last_by_a_look(tmp_pa
 
 @pytest.mark.usefixtures("spark")
 def test_a_day_whose_session_a_late_event_joins_to_that_of_the_day_before_is_told(tmp_path: Path) -> None:
-    late = "allowed_lateness: 9 days, emit: on_time, aggregates: {n: count(*)}"
+    late = "allowed_lateness: 9 days, emit: on_time, revise_every: 0 s, aggregates: {n: count(*)}"
     rest = "time: {timestamp_by: at, out_of_order: keep}\n"
     rest += f"windows:\n  - {{name: visits, kind: session, gap: 10 minutes, {late}}}\n"
     (tmp_path / "in").mkdir()
