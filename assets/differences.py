@@ -35,7 +35,7 @@ NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""
 OF_REVISION = ("_revision", "_is_final", c.WATERMARK, c.BATCH)
 """Columns that say how a result came about; readers of results do not compute with them."""
-OLD, NEW = "__tm_old", "__tm_new"
+OLD, NEW, _HERE = "__tm_old", "__tm_new", "__tm_here"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -
 
     The log is judged in memory, and what comes of it is compared with the tables: with records that are let in or
     refused again, taken out of the log or back into it, by control items that are not in `log_control` yet; and with
-    the corrections that are there and that no table has taken into account.
+    the corrections of the log that no table has taken into account yet.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns.
@@ -141,26 +141,39 @@ def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any
 def differing(before: DataFrame, after: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the windows and groups whose results differ: the key columns, and each row in OLD and NEW, or null.
 
-    `after` has the key columns of the window. A result that is final on one side alone differs. So does each row if
-    `before` has other groups.
+    A result that is final on one side alone differs.
     """
-    old, new = (rows.withColumn("__tm_here", F.lit(1)) for rows in (before, after))
-    is_keyed = {*window.key_columns} <= {*before.columns}
-    same = c.same_in("b", "a", window.key_columns) if is_keyed else F.lit(False)
-    both = old.alias("b").join(new.alias("a"), same, "full_outer")
-    there, would = F.col("b.__tm_here").isNotNull(), F.col("a.__tm_here").isNotNull()
+    both, there, would = side_by_side(before, after, window)
     alike = are_alike(before, after, values_of(before, after, window))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
-    sides = [("b", before), ("a", after)]
-    keys = [
-        F.coalesce(*[F.col(f"{side}.{quoted(name)}") for side, frame in sides if name in frame.columns]).alias(name)
-        for name in window.key_columns
-    ]
     rows = [
         F.when(is_there, F.struct(*[f"{side}.{quoted(name)}" for name in frame.columns])).alias(into)
         for side, frame, is_there, into in (("b", before, there, OLD), ("a", after, would, NEW))
     ]
-    return both.where(~(there & would & alike & same_state)).select(*keys, *rows)
+    return both.where(~(there & would & alike & same_state)).select(*keys_of(before, after, window), *rows)
+
+
+def side_by_side(before: DataFrame, after: DataFrame, window: WindowSpec) -> tuple[DataFrame, Column, Column]:
+    """Join the rows aliased `b` and `a` by window and group.
+
+    Returns:
+        All rows, and whether `b` and `a` have one: BOOLEAN, never null. If `before` has other groups than the window
+        has now, no row has a partner.
+    """
+    old, new = (rows.withColumn(_HERE, F.lit(1)) for rows in (before, after))
+    has_groups = {*window.key_columns} <= {*before.columns}
+    same = c.same_in("b", "a", window.key_columns) if has_groups else F.lit(False)
+    both = old.alias("b").join(new.alias("a"), same, "full_outer")
+    return both, F.col(f"b.{_HERE}").isNotNull(), F.col(f"a.{_HERE}").isNotNull()
+
+
+def keys_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[Column]:
+    """Return the columns that name a row of both side by side, from the side that has it."""
+    sides = [("b", before), ("a", after)]
+    return [
+        F.coalesce(*[F.col(f"{side}.{quoted(name)}") for side, frame in sides if name in frame.columns]).alias(name)
+        for name in window.key_columns
+    ]
 
 
 def values_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[str]:

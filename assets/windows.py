@@ -131,7 +131,7 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
 
 
 def _days_lost(workspace: Workspace, window: WindowSpec, before: Commit) -> Iterable[str]:
-    """Return the days that have fewer results than as of a commit; none if VACUUM has deleted what was there then."""
+    """Return the days that have fewer results than as of a commit; none if VACUUM has deleted its files."""
     table = tables.window_table(window.name)
     version = before.table_versions.get(table)
     if version is None or not workspace.lake.opened.seen(table, version).has_files:

@@ -223,7 +223,7 @@ def decide(
 def _looked_up(
     workspace: Workspace, asked: ReplaySettings | RejudgeSettings
 ) -> tuple[Replayed | Rejudged, RebuildPlan]:
-    """Return which records a decision is about, and what is to be done."""
+    """Return which records a decision is about, and the work."""
     name = workspace.spec.name
     if isinstance(asked, RejudgeSettings):
         plan = asked.plan(workspace)

@@ -243,7 +243,7 @@ def rebuild_jobs(
 def _about(
     context: dg.OpExecutionContext, file: SpecFile, plan: RebuildPlan, differs: Sequence[Difference]
 ) -> Metadata:
-    return {**of_decision(plan, differs), **to_compute_again(context, file, differs)}
+    return {**to_compute_again(context, file, differs), **of_decision(plan, differs)}  # the page cuts what is long
 
 
 def _job_for(

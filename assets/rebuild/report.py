@@ -34,7 +34,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import WindowSpec
 
-_MOST_SHOWN = 20  # results of a window in a table
+_MOST_SHOWN = 20  # results, or days, of a window in a table
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
     if not plan.items and not differs:
         return {}
     what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
-    counts = [{"window": one.window, **one.counts, "days": ", ".join(one.days)} for one in differs]
+    counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]
     shown = [
         {"window": one.window, **row.key, "before": row.before, "after": row.after}
         for one in differs
@@ -137,6 +137,11 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
         **({"results": show.rows_as_table(shown)} if shown else {}),
         "days": dg.MetadataValue.json({one.window: [*one.days] for one in differs}),
     }
+
+
+def _in_words(days: Sequence[str]) -> str:
+    more = f" and {len(days) - _MOST_SHOWN:,} more" if len(days) > _MOST_SHOWN else ""
+    return ", ".join(days[:_MOST_SHOWN]) + more
 
 
 def _written(shadow: Shadow) -> list[str]:
