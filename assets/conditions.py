@@ -96,7 +96,8 @@ def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
     if changes := workspace.changes_by_others:
         yield Condition("changes", "error", str(foreign_error(workspace.lake, changes)))
     for correction in due(workspace).sentences:
-        remedy = "the tables are not rebuilt for it yet. To do: `tidemark run` does so."
+        remedy = "the tables are not rebuilt for it yet. To do: `tidemark run` does so. "
+        remedy += "`tidemark plan` shows what will differ."
         yield Condition("corrections", "warn", f"{correction}: {remedy}")
     if left is not None:
         yield from _of_left_over(workspace, left)

@@ -15,7 +15,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 
 from dagster import (
@@ -173,7 +173,7 @@ def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace
             has_reported = has_reported or bool(days or news)
         note = Told(last.batch_id, now if has_reported else told.at, complete, overdue)
         if note != noted:
-            instance.daemon_cursor_storage.set_cursor_values({_note_of(workspace.spec): json.dumps(asdict(note))})
+            _write_note(instance, workspace.spec, note)
         return False
 
 
@@ -206,6 +206,23 @@ def told_of(instance: DagsterInstance, spec: Spec) -> Told | None:
     name = _note_of(spec)
     note = instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
     return Told(**json.loads(note)) if note else None
+
+
+def untold_days(instance: DagsterInstance, workspace: Workspace) -> Mapping[str, Mapping[str, int]]:
+    """Return the days that live batches wrote since the last report, by window, each with its rows."""
+    noted = told_of(instance, workspace.spec)
+    return {} if noted is None else days_of_batches(workspace, after=noted.batch)
+
+
+def note_told(instance: DagsterInstance, spec: Spec, batch: int) -> None:
+    """Note that all that a batch and earlier ones wrote was reported, if the instance has a note."""
+    noted = told_of(instance, spec)
+    if noted is not None and noted.batch < batch:
+        _write_note(instance, spec, replace(noted, batch=batch))
+
+
+def _write_note(instance: DagsterInstance, spec: Spec, note: Told) -> None:
+    instance.daemon_cursor_storage.set_cursor_values({_note_of(spec): json.dumps(asdict(note))})
 
 
 def _note_of(spec: Spec) -> str:

@@ -100,6 +100,19 @@ def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> M
     }
 
 
+def stale_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> set[str]:
+    """Return the days that have rows of another code version than the window has now."""
+    by_fingerprint = _recorded(workspace, window)
+    if len({*by_fingerprint.values()}) == 1:
+        return set()
+    found = _rows_of(workspace, tables.window_table(window.name), sorted({*filter(is_plain_day, days)}))
+    now, codes = (
+        versions_of(workspace.spec).windows[window.name],
+        _codes(workspace, window, by_fingerprint, found.values()),
+    )
+    return {day for day, rows in found.items() if codes.get(rows.oldest, now) != now}
+
+
 def _inputs(versions: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     """Return what a day was made of. A run reports each day that it changed, so no day waits for news of these."""
     tags = dict[str, str]()

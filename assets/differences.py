@@ -1,43 +1,179 @@
-"""Rows of a window's table next to the rows that it would have: which differ.
+"""Differences in the tables of windows: results, and the days that a consumer has to compute again.
 
-Here: the comparison, by window and group. Not here: what is compared (preview.py, rebuild/).
+Here: the comparison of rows by window and group, and the differences that a decision on records makes: before it is
+carried out, from the log judged in memory, and after it, between two versions of the tables. Not here: the decisions
+(rebuild/, corrections.py), what a changed spec would make of the log (preview.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
+from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
+from tidemark.assets.replay import replay_all
+from tidemark.assets.spec_changes import renamed
+from tidemark.assets.windows import counts_by_day
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import python_rows
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.materialize import computed
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.results import last_revisions, passing
 
+MOST_SHOWN = 1_000
+"""Results of a window that a difference shows."""
 NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""
 OF_REVISION = ("_revision", "_is_final", c.WATERMARK, c.BATCH)
 """Columns that say how a result came about; readers of results do not compute with them."""
-OLD, NEW = "__tm_old", "__tm_new"
+OLD, NEW, _HERE = "__tm_old", "__tm_new", "__tm_here"
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A result that differs: a window and group.
+
+    Attributes:
+        key: Start, end and group, by the name of their column.
+        before: The values that the table has; None if it has no such row.
+        after: The values that it would have; None if it would have no such row.
+    """
+
+    key: Mapping[str, Any]
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The rows of a window's table that differ, or would.
+
+    Attributes:
+        window: Its name.
+        changed: Rows with other values, or final on one side alone.
+        new: Windows and groups that get a row.
+        gone: Windows and groups whose row goes: they are open still, or part of another session.
+        days: The days of `partitions.time_zone` on which such windows start.
+        rows: The rows, in the order of their windows, at most MOST_SHOWN.
+    """
+
+    window: str
+    changed: int
+    new: int
+    gone: int
+    days: tuple[str, ...]
+    rows: tuple[Changed, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many rows differ, by how they do."""
+        return {"changed": self.changed, "new": self.new, "gone": self.gone}
+
+
+def differences(workspace: Workspace, items: Sequence[Mapping[str, Any]] = ()) -> tuple[Difference, ...]:
+    """Return what would differ in the tables if decisions on records were carried out; nothing is written.
+
+    The log is judged in memory, and what comes of it is compared with the tables: with records that are let in or
+    refused again, taken out of the log or back into it, by control items that are not in `log_control` yet; and with
+    the corrections of the log that no table has taken into account yet.
+
+    Raises:
+        SpecError: An expression of the spec does not fit the columns.
+    """
+    decided = replace(workspace, decided=tuple(items))
+    if items_of(decided, *CHANGES_LOG):
+        decided = replace(decided, clocks=log_clocks(decided))
+    results: dict[str, list[DataFrame]] = {window.name: [] for window in workspace.spec.windows}
+    for outcome in replay_all(decided):
+        for window in workspace.spec.windows:
+            results[window.name].append(computed(outcome.results(window)))
+    found, former = [], renamed(workspace)
+    for window in workspace.spec.windows:
+        after = passing(last_revisions(reduce(DataFrame.unionByName, results[window.name]), window))
+        table = tables.window_table(former.get(window.name, window.name))
+        before = workspace.read_base(table) if workspace.lake.exists(table) else after.limit(0)
+        found.append(_difference(workspace, window, before, after))
+    return tuple(found)
+
+
+def differences_since(workspace: Workspace, before: Mapping[str, int]) -> tuple[Difference, ...]:
+    """Return what differs in the tables from earlier versions of them; a table without one had no rows."""
+    found = []
+    for window in workspace.spec.windows:
+        table = tables.window_table(window.name)
+        new = workspace.read_base(table)
+        old = workspace.lake.read(table, before[table]) if table in before else new.limit(0)
+        found.append(_difference(workspace, window, old, new))
+    return tuple(found)
+
+
+def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
+    changed = computed(differing(before, after, window))
+    sums = changed.agg(
+        F.count_if(F.col(OLD).isNotNull() & F.col(NEW).isNotNull()).alias("changed"),
+        F.count_if(F.col(OLD).isNull()).alias("new"),
+        F.count_if(F.col(NEW).isNull()).alias("gone"),
+    ).collect()[0]
+    starts = changed.select(c.to_us("window_start").alias("us")).distinct().toArrow()["us"]
+    days = sorted(counts_by_day(integers(starts), workspace.spec.partitions.time_zone))
+    keys = [*window.key_columns]
+    shown = changed.orderBy(*map(quoted, keys[:2])).limit(MOST_SHOWN).toArrow()
+    rows = []
+    for row in python_rows(shown, maps="lossy"):
+        key = {name: row[name] for name in keys}
+        rows.append(Changed(key, *(_values(row[side], keys) for side in (OLD, NEW))))
+    return Difference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
+
+
+def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any] | None:
+    return None if row is None else {n: v for n, v in row.items() if n not in (*keys, *OF_REVISION)}
 
 
 def differing(before: DataFrame, after: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the windows and groups whose results differ: the key columns, and each row in OLD and NEW, or null.
 
-    Both have the key columns of the window. A result that is final on one side alone differs.
+    A result that is final on one side alone differs.
     """
-    old, new = (rows.withColumn("__tm_here", F.lit(1)) for rows in (before, after))
-    both = old.alias("b").join(new.alias("a"), c.same_in("b", "a", window.key_columns), "full_outer")
-    there, would = F.col("b.__tm_here").isNotNull(), F.col("a.__tm_here").isNotNull()
+    both, there, would = side_by_side(before, after, window)
     alike = are_alike(before, after, values_of(before, after, window))
     same_state = F.col("b._is_final").eqNullSafe(F.col("a._is_final"))
-    keys = [F.coalesce(f"b.{quoted(name)}", f"a.{quoted(name)}").alias(name) for name in window.key_columns]
     rows = [
         F.when(is_there, F.struct(*[f"{side}.{quoted(name)}" for name in frame.columns])).alias(into)
         for side, frame, is_there, into in (("b", before, there, OLD), ("a", after, would, NEW))
     ]
-    return both.where(~(there & would & alike & same_state)).select(*keys, *rows)
+    return both.where(~(there & would & alike & same_state)).select(*keys_of(before, after, window), *rows)
+
+
+def side_by_side(before: DataFrame, after: DataFrame, window: WindowSpec) -> tuple[DataFrame, Column, Column]:
+    """Join the rows aliased `b` and `a` by window and group.
+
+    Returns:
+        All rows, and whether `b` and `a` have one: BOOLEAN, never null. If `before` has other groups than the window
+        has now, no row has a partner.
+    """
+    old, new = (rows.withColumn(_HERE, F.lit(1)) for rows in (before, after))
+    has_groups = {*window.key_columns} <= {*before.columns}
+    same = c.same_in("b", "a", window.key_columns) if has_groups else F.lit(False)
+    both = old.alias("b").join(new.alias("a"), same, "full_outer")
+    return both, F.col(f"b.{_HERE}").isNotNull(), F.col(f"a.{_HERE}").isNotNull()
+
+
+def keys_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[Column]:
+    """Return the columns that name a row of both side by side, from the side that has it."""
+    sides = [("b", before), ("a", after)]
+    return [
+        F.coalesce(*[F.col(f"{side}.{quoted(name)}") for side, frame in sides if name in frame.columns]).alias(name)
+        for name in window.key_columns
+    ]
 
 
 def values_of(before: DataFrame, after: DataFrame, window: WindowSpec) -> list[str]:

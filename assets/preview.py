@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, NumericType
 
 from tidemark.assets.admissions import REPLAYED_AT, with_instants
-from tidemark.assets.differences import are_alike, values_of
+from tidemark.assets.differences import are_alike, keys_of, side_by_side, values_of
 from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import payload_of, table_schemas
 from tidemark.assets.spec_changes import renamed
@@ -177,14 +177,7 @@ def _compared(
     before = after.limit(0) if found is None else found
     if set(window.key_columns) - {*before.columns}:  # it has other groups: no row can be in the table already
         before = before.select("window_start", "window_end")
-        same = F.lit(False)
-    else:
-        same = c.same_in("b", "a", window.key_columns)
-    before_here, after_here = (
-        frame.withColumn("here", F.lit(1)) for frame in (_opened(workspace, window, before, last), after)
-    )
-    both = before_here.alias("b").join(after_here.alias("a"), same, "full_outer")
-    there, would = F.col("b.here").isNotNull(), F.col("a.here").isNotNull()
+    both, there, would = side_by_side(_opened(workspace, window, before, last), after, window)
     values = values_of(before, after, window)
     alike = are_alike(before, after, values)
     numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
@@ -195,8 +188,9 @@ def _compared(
         (there & would & ~alike).alias("other"),
         (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
         _difference(numbers[0] if numbers else None).alias("by"),
-        F.to_json(F.struct(_keys(window.key_columns, before, after))).alias("key"),
-        *[_as_json(side, frame, values).alias(side) for side, frame in (("b", before), ("a", after))],
+        F.to_json(F.struct(keys_of(before, after, window))).alias("key"),
+        F.when(there, _as_json("b", before, values)).alias("b"),
+        F.when(would, _as_json("a", after, values)).alias("a"),
     )
     differs = F.col("there") != F.col("would")
     is_changed = differs | F.col("other")
@@ -244,21 +238,10 @@ def _difference(name: str | None) -> Column:
     return F.abs(b - a)
 
 
-def _keys(names: Sequence[str], before: DataFrame, after: DataFrame) -> list[Column]:
-    """Return the columns that name a row, from the side that has it."""
-    found = []
-    for name in names:
-        sides = [
-            F.col(f"{side}.{quoted(name)}") for side, frame in (("b", before), ("a", after)) if name in frame.columns
-        ]
-        found.append(F.coalesce(*sides).alias(name))
-    return found
-
-
 def _as_json(side: str, frame: DataFrame, values: Sequence[str]) -> Column:
-    """Return the aggregates of a side as JSON; null where it has no row."""
+    """Return the aggregates of a side as JSON."""
     own = [F.col(f"{side}.{quoted(name)}").alias(name) for name in values if name in frame.columns]
-    return F.when(F.col(f"{side}.here").isNotNull(), F.to_json(F.struct(*own)) if own else F.lit("{}"))
+    return F.to_json(F.struct(*own)) if own else F.lit("{}")
 
 
 def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Outcome) -> DataFrame:

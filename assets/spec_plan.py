@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from tidemark.assets.corrections import due
+from tidemark.assets.differences import Difference, differences
 from tidemark.assets.preview import Preview, preview
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_to_spec
 from tidemark.assets.spec_changes import changes_of_spec, ensure_one_file, way_on
@@ -38,6 +40,8 @@ class SpecPlan:
         differs: The differences if the whole log had been judged by the spec; None if no change of time or windows
             requires them.
         never_taken: A sentence for each source that has columns which `schema` does not name.
+        corrections: A sentence for each correction of records that no table has taken into account yet.
+        corrected: The results and days that differ when a run does; empty where the spec asks for the past as well.
     """
 
     file: SpecFile
@@ -51,6 +55,8 @@ class SpecPlan:
     rebuild: RebuildPlan | None
     differs: Preview | None
     never_taken: tuple[str, ...]
+    corrections: tuple[str, ...] = ()
+    corrected: tuple[Difference, ...] = ()
 
     @property
     def name(self) -> str:
@@ -89,6 +95,8 @@ class SpecPlan:
             "rebuild": _rebuild_as_dict(self.rebuild),
             "would_differ": None if self.differs is None else _preview_as_dict(self.differs),
             "not_taken": list(self.never_taken),
+            "corrections": list(self.corrections),
+            "corrected": [{"window": one.window, **one.counts, "days": list(one.days)} for one in self.corrected],
         }
 
     def _change_as_dict(self, change: Change) -> dict[str, Any]:
@@ -165,6 +173,7 @@ def plan_of(workspace: Workspace) -> SpecPlan:
     past = Scope.together(change.past for change in changes) if has_past else Scope.NOTHING
     refused = any(change.meaning is Meaning.REFUSED for change in changes)
     rebuild = plan_to_spec(workspace) if has_past and not refused else None
+    corrections = due(workspace).sentences
     return SpecPlan(
         file=workspace.file,
         folder=workspace.folder,
@@ -177,4 +186,6 @@ def plan_of(workspace: Workspace) -> SpecPlan:
         rebuild=rebuild,
         differs=preview(workspace, past) if past and not refused else None,
         never_taken=tuple(never_taken(workspace)),
+        corrections=corrections,
+        corrected=differences(workspace) if corrections and not past and not refused else (),
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tidemark.assets.batch import Batch, BatchWriter
 from tidemark.assets.state.windows import write_window_state
 from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
@@ -113,8 +114,30 @@ def days_of_batch(batch: BatchWriter) -> Mapping[str, Mapping[str, int]]:
 
 
 def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping[str, int]]:
-    """Do the same with the rows that all live batches after one have left; backfills report their days themselves."""
-    return _days_written(workspace, [commit.batch_id for commit in workspace.batches.history("process", after=after)])
+    """Do the same with the rows that all live batches after one have left; backfills report their days themselves.
+
+    A day that has lost results and got none has 0: a late event can join a session to that of the day before.
+    """
+    batches = [commit.batch_id for commit in workspace.batches.history("process", after=after)]
+    found = {**_days_written(workspace, batches)}
+    before = workspace.batches.commit_of(after) if batches else None
+    if before is None:
+        return found
+    for window in (one for one in workspace.spec.windows if one.revises):
+        written = found.get(window.name, {})
+        if lost := {day: 0 for day in _days_lost(workspace, window, before) if day not in written}:
+            found[window.name] = dict(sorted({**written, **lost}.items()))
+    return found
+
+
+def _days_lost(workspace: Workspace, window: WindowSpec, before: Commit) -> Iterable[str]:
+    """Return the days that have fewer results than as of a commit; none if VACUUM has deleted its files."""
+    table = tables.window_table(window.name)
+    version = before.table_versions.get(table)
+    if version is None or not workspace.lake.opened.seen(table, version).has_files:
+        return ()
+    now, old = rows_by_day(workspace, table), rows_by_day(workspace, table, version=version)
+    return [day for day, n in old.items() if now[day] < n]
 
 
 def _days_written(workspace: Workspace, batches: Sequence[int]) -> Mapping[str, Mapping[str, int]]:

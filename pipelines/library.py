@@ -5,7 +5,7 @@ Not here: what commands and these functions share (runner.py, instance.py), `tm.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import date, datetime
 from os import PathLike
@@ -24,10 +24,10 @@ from tidemark.pipelines.case_tests.capture import Captured
 from tidemark.pipelines.case_tests.capture import capture as captured
 from tidemark.pipelines.case_tests.suite import CasesReport, judge, read_cases
 from tidemark.pipelines.command_line import SPECS, pipeline_of
+from tidemark.pipelines.deciding import Rejudged, Replayed, corrected_lines, decide
 from tidemark.pipelines.instance import dagster_instance
 from tidemark.pipelines.questions import settings_with, stretch_of
-from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, ReplaySettings, chosen_windows
-from tidemark.pipelines.replaying import Replayed, corrected_lines, replay_letters
+from tidemark.pipelines.rebuilding import RebuildSettings, Rebuilt, RejudgeSettings, ReplaySettings, chosen_windows
 from tidemark.pipelines.runner import (
     BackfillReport,
     RunOptions,
@@ -42,7 +42,7 @@ from tidemark.pipelines.spec_files import as_shown, read_spec
 from tidemark.resources.machine import listening
 from tidemark.resources.settings import Clock, Settings, ensure_dagster_home, from_environment
 from tidemark.resources.spark.choice import choose_spark, open_session, spark_as_found
-from tidemark.resources.workspace import Workspace
+from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.printable import printable
 
@@ -277,20 +277,59 @@ def replay(
     for name, text in (("where", where), ("reason", reason)):
         if not text.strip():
             raise SpecError(f"`{name}` is empty", expected="a condition in SQL" if name == "where" else "a sentence")
-    file = read_spec(Path(spec), overrides)
-    settings, tell = _settings(warehouse, spark), _telling(file.spec.name)
     corrected = [] if fixes is None else corrected_lines(Path(fixes))
-    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason)
-    shown = as_shown(file, settings.dagster_home)
-    with as_guest(), ExitStack() as stack:
-        return replay_letters(
-            shown,
-            settings,
-            asked,
-            instance=lambda: stack.enter_context(_instance(instance, settings, file.spec.name)),
-            dry_run=dry_run,
-            tell=tell,
-        )
+    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=reason, dry_run=dry_run)
+    done = _decide(read_spec(Path(spec), overrides), asked, _settings(warehouse, spark), instance)
+    assert isinstance(done, Replayed)
+    return done
+
+
+def rejudge(
+    spec: Named,
+    reason: str,
+    *,
+    exclude: Collection[int] = (),
+    where: str | None = None,
+    include: Collection[int] = (),
+    dry_run: bool = False,
+    warehouse: Named | None = None,
+    overrides: Sequence[str] = (),
+    spark: str | None = None,
+    instance: DagsterInstance | None = None,
+) -> Rejudged:
+    """Judge the log again without some records, or with them again, as `tidemark rejudge` does.
+
+    The rest is as of `run`.
+
+    Args:
+        spec: The path of a spec file.
+        reason: Why; kept in `log_control` and `batches`.
+        exclude: Records to take out of the log, by their `_arrival_seq`.
+        where: In place of it a condition in SQL over `raw_events`: records to take out.
+        include: In place of it records to take back.
+        dry_run: Only return what would be different.
+        warehouse: As of `run`.
+        overrides: As of `run`.
+        spark: As of `run`.
+        instance: As of `run`.
+
+    Returns:
+        How many records, the batch, and which results and days differ, or would.
+
+    Raises:
+        SpecError: The spec or an argument is wrong, there are no such records, or it is decided already.
+        LakeError: The log is lost or damaged, or nothing of it was processed.
+        TidemarkError: Anything else prevents it, as of `run`.
+        KeyboardInterrupt: The process was asked to stop.
+    """
+    if not reason.strip():
+        raise SpecError("`reason` is empty", expected="a sentence")
+    if sum(map(bool, (exclude, where, include))) != 1:
+        raise SpecError("None or several of `exclude`, `where` and `include` are there", expected="one of them")
+    asked = RejudgeSettings(exclude=[*exclude], where=where, include=[*include], reason=reason, dry_run=dry_run)
+    done = _decide(read_spec(Path(spec), overrides), asked, _settings(warehouse, spark), instance)
+    assert isinstance(done, Rejudged)
+    return done
 
 
 def is_complete(spec: Named, window: str, day: date | str, *, warehouse: Named | None = None) -> bool:
@@ -444,6 +483,20 @@ def capture(
     file, settings = read_spec(Path(spec)), _settings(warehouse, spark)
     with as_guest():
         return captured(pipeline_of(file, settings, _telling(file.spec.name)), first, last, redact)
+
+
+def _decide(
+    file: SpecFile, asked: ReplaySettings | RejudgeSettings, settings: Settings, instance: DagsterInstance | None
+) -> Replayed | Rejudged:
+    shown, name = as_shown(file, settings.dagster_home), file.spec.name
+    with as_guest(), ExitStack() as stack:
+        return decide(
+            shown,
+            settings,
+            asked,
+            instance=lambda: stack.enter_context(_instance(instance, settings, name)),
+            tell=_telling(name),
+        )
 
 
 def _check(options: RunOptions) -> None:

@@ -1,4 +1,4 @@
-"""Rebuilds of a pipeline: its derived tables made anew from the log, by jobs.
+"""Rebuilds of a pipeline: its derived tables computed again from the log, by jobs.
 
 Here: the jobs, and the Spark that they need. Not here: the rebuild itself and what Dagster is told of it
 (assets/rebuild/), running a job for a person who waits (runner.py), the command's words (commands/operating.py).
@@ -8,18 +8,21 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
 
+from tidemark.assets.differences import Difference, differences
+from tidemark.assets.display.metadata import Metadata
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
 from tidemark.assets.rebuild.rejudging import plan_rejudging
-from tidemark.assets.rebuild.replaying import ReplayPlan, decides_on_letters, plan_replay
-from tidemark.assets.rebuild.report import Telling
+from tidemark.assets.rebuild.replaying import ReplayPlan, plan_replay
+from tidemark.assets.rebuild.report import Telling, of_decision
 from tidemark.assets.rebuild.switch import rebuild
 from tidemark.assets.runs import RETRIES, job_of, say_who_runs, told_to_dagster, under_run
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
+from tidemark.pipelines.downstream import to_compute_again
 from tidemark.pipelines.lineage_watch import lineage_watch
 from tidemark.resources.batches.plans import Commit
 from tidemark.resources.settings import Settings
@@ -41,11 +44,13 @@ class Rebuilt:
         plan: What was carried out.
         commit: The batch that switched the tables.
         rows: Rows that each table has now.
+        differs: What differs in the tables of windows after a decision on records; empty after other rebuilds.
     """
 
     plan: RebuildPlan
     commit: Commit
     rows: Mapping[str, int]
+    differs: tuple[Difference, ...] = ()
 
 
 def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
@@ -65,8 +70,10 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
 
 
 class RebuildSettings(dg.Config):
-    """Run config of the job."""
+    """Run config of the job that computes tables again."""
 
+    job: ClassVar[str] = "rebuild"
+    does: ClassVar[str] = "Computes the derived tables of {name} again from its log, under the spec as it is now."
     reason: str | None = Field(default=None, description="Why; kept in `batches` and `log_control`.")
     windows: list[str] = Field(
         default=[], description="These windows alone, and those over them; by default all tables."
@@ -90,15 +97,25 @@ class RebuildSettings(dg.Config):
         return plan
 
 
-class RejudgeSettings(dg.Config):
+class DecisionSettings(dg.Config):
+    """Run config of a job that carries out a decision on records."""
+
+    reason: str = Field(description="Why; kept in `log_control` and `batches`.")
+    dry_run: bool = Field(default=False, description="Only show which results and days would differ; write nothing.")
+
+
+class RejudgeSettings(DecisionSettings):
     """Run config of the job that takes records out of the log, or back into it: one of three."""
 
+    job: ClassVar[str] = "rejudge"
+    does: ClassVar[str] = (
+        "Judges the log of {name} again without some records: `exclude`, `where` or `include`, and why."
+    )
     exclude: list[int] = Field(default=[], description="Take out the records with these `_arrival_seq`.")
     where: str | None = Field(
         default=None, description="Take out the records that meet a condition, as of `tidemark show`."
     )
     include: list[int] = Field(default=[], description="Take records back that were taken out.")
-    reason: str = Field(description="Why; kept in `log_control` and `batches`.")
 
     def plan(self, workspace: Workspace) -> RebuildPlan:
         """Return the plan that is asked for.
@@ -118,15 +135,18 @@ class RejudgeSettings(dg.Config):
         )
 
 
-class ReplaySettings(dg.Config):
+class ReplaySettings(DecisionSettings):
     """Run config of the job that lets records in that are dead letters, or refuses them again."""
 
+    job: ClassVar[str] = "replay"
+    does: ClassVar[str] = (
+        "Lets chosen records of {name} in that rules refused, as if they had come in time, or takes that back."
+    )
     where: str = Field(description="The dead letters that meet a condition, as of `tidemark show SPEC dead_letters`.")
     undo: bool = Field(default=False, description="Refuse again what was let in.")
     corrected: list[str] = Field(
         default=[], description="Records as they should have been: JSON objects with `_arrival_seq` and the payload."
     )
-    reason: str = Field(description="Why; kept in `log_control` and `batches`.")
 
     def plan(self, workspace: Workspace) -> RebuildPlan:
         """Return the plan that is asked for.
@@ -171,6 +191,9 @@ def _object(line: str, number: int) -> dict[str, Any]:
     return found
 
 
+Asked = RebuildSettings | RejudgeSettings | ReplaySettings
+
+
 def rebuild_jobs(
     file: SpecFile,
     settings: Settings,
@@ -181,7 +204,7 @@ def rebuild_jobs(
 ) -> list[dg.JobDefinition]:
     """Build the jobs that judge the log of a pipeline again: as it is, without some records, or with refused ones.
 
-    They are in no pool, as live runs go on beside them.
+    They are in no pool, as live runs continue meanwhile.
 
     Args:
         file: The spec.
@@ -190,68 +213,53 @@ def rebuild_jobs(
         tell: Reports the current work; by default to the log of the run.
         keep: Is given what was rebuilt.
     """
-    name = file.spec.name
 
-    def stage(
-        context: dg.OpExecutionContext, config: RebuildSettings | RejudgeSettings | ReplaySettings
-    ) -> Iterator[dg.Output[None]]:
+    def carry_out(context: dg.OpExecutionContext, asked: Asked) -> Iterator[dg.Output[None]]:
         say_who_runs(context)
         session = partial(open_session, choice, tell or context.log.info)
         watch = alert_watch(lineage_watch(lambda: context.job_name))
         workspace = Workspace(file, settings.warehouse, session, tell=tell or context.log.info, watch=watch)
-        telling = Telling(context.instance, under_run(context))
-        plan = config.plan(workspace)
-        commit = rebuild(workspace, context.run_id, plan, telling=telling) if plan.scope else None
-        alert_look(workspace)  # the checks of what it made come after its commit
-        if commit is None:
+        plan = asked.plan(workspace)
+        if not plan.scope:
             context.log.info("nothing to do")
             yield dg.Output(None)
-            return
-        counts = {table: workspace.lake.row_count(table, commit.table_versions[table]) for table in plan.tables}
-        keep(Rebuilt(plan, commit, counts))
-        rows = {f"rows of {table}": n for table, n in counts.items()}
-        what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
-        taken = {what: plan.records} if plan.records else {}
-        about = {"batch": commit.batch_id, "records": commit.plan.end_seq or 0}
-        yield dg.Output(None, metadata={**about, **taken, **rows})
+        elif isinstance(asked, DecisionSettings) and asked.dry_run:
+            differs = differences(workspace, plan.items)
+            yield dg.Output(None, metadata={"dry_run": True, **_about(context, file, plan, differs)})
+        else:
+            telling = Telling(context.instance, under_run(context))
+            done = rebuild(workspace, context.run_id, plan, telling=telling)
+            alert_look(workspace)  # the checks of what it made come after its commit
+            versions = done.commit.table_versions
+            counts = {table: workspace.lake.row_count(table, versions[table]) for table in plan.tables}
+            keep(Rebuilt(plan, done.commit, counts, done.differs))
+            about = {"batch": done.commit.batch_id, "records": done.commit.plan.end_seq or 0}
+            rows = {f"rows of {table}": n for table, n in counts.items()}
+            yield dg.Output(None, metadata={**about, **_about(context, file, plan, done.differs), **rows})
+
+    return [_job_for(each, file.spec.name, carry_out) for each in (RebuildSettings, RejudgeSettings, ReplaySettings)]
+
+
+def _about(
+    context: dg.OpExecutionContext, file: SpecFile, plan: RebuildPlan, differs: Sequence[Difference]
+) -> Metadata:
+    return {**to_compute_again(context, file, differs), **of_decision(plan, differs)}  # the page cuts what is long
+
+
+def _job_for(
+    settings: type[Asked], name: str, carry_out: Callable[[dg.OpExecutionContext, Asked], Iterator[dg.Output[None]]]
+) -> dg.JobDefinition:
+    does = settings.does.format(name=name)
 
     @dg.op(
-        name=f"{name}__rebuild",
-        description="Makes the derived tables anew from the log.",
+        name=f"{name}__{settings.job}",
+        description=does,
+        config_schema=settings.to_fields_dict(),
         out=dg.Out(dg.Nothing),
         retry_policy=RETRIES,
     )
     @told_to_dagster
-    def make_anew(context: dg.OpExecutionContext, config: RebuildSettings) -> Iterator[dg.Output[None]]:
-        yield from stage(context, config)
+    def step(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
+        yield from carry_out(context, settings(**context.op_config))
 
-    @dg.op(
-        name=f"{name}__rejudge",
-        description="Judges the log anew without some records.",
-        out=dg.Out(dg.Nothing),
-        retry_policy=RETRIES,
-    )
-    @told_to_dagster
-    def judge_anew(context: dg.OpExecutionContext, config: RejudgeSettings) -> Iterator[dg.Output[None]]:
-        yield from stage(context, config)
-
-    @dg.op(
-        name=f"{name}__replay",
-        description="Lets records in that are dead letters.",
-        out=dg.Out(dg.Nothing),
-        retry_policy=RETRIES,
-    )
-    @told_to_dagster
-    def let_in(context: dg.OpExecutionContext, config: ReplaySettings) -> Iterator[dg.Output[None]]:
-        yield from stage(context, config)
-
-    rebuilt = f"Makes the derived tables of {name} anew from its log, under the spec as it is now."
-    rejudged = f"Judges the log of {name} anew without some records: `exclude`, `where` or `include`, and why."
-    replayed = (
-        f"Lets chosen records of {name} in that rules refused, as if they had come in time, or takes that back."
-    )
-    return [
-        job_of(make_anew, f"{name}_rebuild", rebuilt),
-        job_of(judge_anew, f"{name}_rejudge", rejudged),
-        job_of(let_in, f"{name}_replay", replayed),
-    ]
+    return job_of(step, f"{name}_{settings.job}", does)

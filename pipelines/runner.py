@@ -533,8 +533,7 @@ def rebuild_pipeline(
         chosen_windows(file.spec, rebuild_settings.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
     jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
-    names = {RebuildSettings: "rebuild", RejudgeSettings: "rejudge", ReplaySettings: "replay"}
-    what = names[type(rebuild_settings)]
+    what = rebuild_settings.job
     [job] = [job for job in jobs if job.name == f"{file.spec.name}_{what}"]
     config = {name: value for name, value in rebuild_settings.model_dump().items() if value}
     result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": config})

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tidemark.assets.spec_plan import SpecPlan
     from tidemark.pipelines.case_tests.suite import CasesReport
     from tidemark.pipelines.component import TidemarkPipelines
+    from tidemark.pipelines.deciding import Rejudged, Replayed
     from tidemark.pipelines.definitions import definitions
     from tidemark.pipelines.library import (
         advise,
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
         is_complete,
         plan,
         rebuild,
+        rejudge,
         replay,
         run,
         simulate,
         test,
     )
     from tidemark.pipelines.rebuilding import Rebuilt
-    from tidemark.pipelines.replaying import Replayed
     from tidemark.pipelines.resource import TidemarkResource
     from tidemark.pipelines.runner import BackfillReport, RunReport
     from tidemark.pipelines.spec_files import spec
@@ -51,6 +52,7 @@ __all__ = [
     "LakeError",
     "MachineError",
     "Rebuilt",
+    "Rejudged",
     "Replayed",
     "RunReport",
     "Simulation",
@@ -76,6 +78,7 @@ __all__ = [
     "plan",
     "read",
     "rebuild",
+    "rejudge",
     "replay",
     "run",
     "simulate",
@@ -90,6 +93,7 @@ __all__ = [
 _MODULES = {
     "tidemark.assets.asset_specs": ["asset_key"],
     "tidemark.pipelines.component": ["TidemarkPipelines"],
+    "tidemark.pipelines.deciding": ["Rejudged", "Replayed"],
     "tidemark.pipelines.definitions": ["definitions"],
     "tidemark.assets.questions.advice": ["Advice"],
     "tidemark.assets.questions.simulation": ["Simulation"],
@@ -103,13 +107,13 @@ _MODULES = {
         "is_complete",
         "plan",
         "rebuild",
+        "rejudge",
         "replay",
         "run",
         "simulate",
         "test",
     ],
     "tidemark.pipelines.rebuilding": ["Rebuilt"],
-    "tidemark.pipelines.replaying": ["Replayed"],
     "tidemark.pipelines.resource": ["TidemarkResource"],
     "tidemark.pipelines.runner": ["BackfillReport", "RunReport"],
     "tidemark.pipelines.spec_files": ["spec"],

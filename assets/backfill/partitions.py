@@ -123,7 +123,7 @@ def _compute(
 
         telling = Telling(context.instance, report_others)
         planned = plan_rebuild(workspace, needed, "all days in Dagster")
-        plan = rebuild(workspace, run_id, planned, telling=telling).plan
+        plan = rebuild(workspace, run_id, planned, telling=telling).commit.plan
         rows = rows_by_day(workspace, tables.window_table(window.name))
         return plan, {window.name: {day: n for day, n in rows.items() if day in days}}
     plan = rebuild_days(workspace, window, *chosen, run_id).plan

@@ -1,7 +1,7 @@
 """Dead letters that an operator lets in, or refuses again: the decision, and what the switch writes.
 
-Here: which letters can be let in, what that would change, and the rows of tables that it touches. Not here: what it
-means for a record (../admissions.py), judging the log (shadow.py), the commit (switch.py).
+Here: which letters can be let in, and the rows of tables that it touches. Not here: what it means for a record
+(../admissions.py), which results it changes (../differences.py), judging the log (shadow.py), the commit (switch.py).
 
 Windows are computed again from the log, as in any rebuild of windows. But their tables get only the rows that differ:
 a window that no record came into keeps its row, its revision and its batch.
@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,17 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import NOT_YET, REPLAYED_AT, admitted, events_let_in
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.differences import NEW, OF_REVISION, OLD, differing
+from tidemark.assets.differences import NEW, OLD, differing
 from tidemark.assets.exclusions import Numbers, ranges_of, records_of
 from tidemark.assets.log_control import ADMIT, REFUSE, control_item
 from tidemark.assets.rebuild.plan import RebuildPlan, ensure_can_begin, plan_to_spec
 from tidemark.assets.rebuild.shadow import Shadow
-from tidemark.assets.replay import replay_all
 from tidemark.assets.schemas import ordered_columns, payload_of
 from tidemark.assets.spec_changes import renamed
-from tidemark.assets.windows import counts_by_day
 from tidemark.assets.work import work_of_rebuild
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
-from tidemark.resources.delta.queries import python_rows, rows_where
+from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.delta.versions import Filters, sql_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -43,59 +40,20 @@ from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.materialize import computed
-from tidemark.timeops.narrow import integers, to_join
+from tidemark.timeops.narrow import to_join
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.reasons import UNTIMED, Reason, Stage
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
 from tidemark.timeops.utc import instant_of
-from tidemark.timeops.windows.results import last_revisions, passing
 
 MOST = 1_000_000
 """Records that one decision may name."""
-MOST_SHOWN = 1_000
-"""Results of a window that a difference shows."""
 MOST_FIXES = 1_000
 """Records that one decision may correct: their values are in `log_control`."""
 _FEW_STARTS = 500  # of windows, that a condition may name
 _OPEN_END = 2**62  # the place of a control item until the switch assigns one: input may come until then
 _NO_TIME = {*UNTIMED}
-
-
-@dataclass(frozen=True)
-class Changed:
-    """A result that differs: a window and group.
-
-    Attributes:
-        key: Start, end and group, by the name of their column.
-        before: The values that the table has; None if it has no such row.
-        after: The values that it would have; None if it would have no such row.
-    """
-
-    key: Mapping[str, Any]
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """The rows of a window's table that would differ.
-
-    Attributes:
-        window: Its name.
-        changed: Rows that would have other values.
-        new: Windows and groups that would get a row.
-        gone: Windows and groups whose row would go: they would be open still, or part of another session.
-        days: The days of `partitions.time_zone` on which such windows start.
-        rows: The rows, in the order of their windows, at most MOST_SHOWN.
-    """
-
-    window: str
-    changed: int
-    new: int
-    gone: int
-    days: tuple[str, ...]
-    rows: tuple[Changed, ...]
 
 
 @dataclass(frozen=True)
@@ -293,61 +251,6 @@ def _scope_of(workspace: Workspace, letters: pa.Table, *, undo: bool) -> Scope:
 def _tables_of(workspace: Workspace) -> tuple[str, ...]:
     ordered = [tables.ORDERED_EVENTS] if workspace.spec.outputs.ordered_events else []
     return (*ordered, tables.DEAD_LETTERS, *workspace.result_tables)
-
-
-def differences_since(workspace: Workspace, before: Mapping[str, int]) -> tuple[Difference, ...]:
-    """Return what differs in the tables of windows from earlier versions of them."""
-    found = []
-    for window in workspace.spec.windows:
-        table = tables.window_table(window.name)
-        old, new = (workspace.lake.read(table, version) for version in (before[table], workspace.base_of(table)))
-        found.append(_difference(workspace, window, old, new))
-    return tuple(found)
-
-
-def differences(workspace: Workspace, plan: RebuildPlan) -> tuple[Difference, ...]:
-    """Return what a decision on records would change in the tables of windows; nothing is written.
-
-    The log is judged in memory with the decision: records that are let in or refused again, taken out of the log or
-    back into it, or corrected. What comes of it is compared with the tables.
-
-    Raises:
-        SpecError: An expression of the spec does not fit the columns.
-    """
-    if not plan.items:
-        return ()
-    decided = replace(workspace, decided=plan.items)
-    results: dict[str, list[DataFrame]] = {window.name: [] for window in workspace.spec.windows}
-    for outcome in replay_all(decided):
-        for window in workspace.spec.windows:
-            results[window.name].append(computed(outcome.results(window)))
-    found = []
-    for window in workspace.spec.windows:
-        after = passing(last_revisions(reduce(DataFrame.unionByName, results[window.name]), window))
-        found.append(_difference(workspace, window, workspace.read_base(tables.window_table(window.name)), after))
-    return tuple(found)
-
-
-def _difference(workspace: Workspace, window: WindowSpec, before: DataFrame, after: DataFrame) -> Difference:
-    changed = computed(differing(before, after, window))
-    sums = changed.agg(
-        F.count_if(F.col(OLD).isNotNull() & F.col(NEW).isNotNull()).alias("changed"),
-        F.count_if(F.col(OLD).isNull()).alias("new"),
-        F.count_if(F.col(NEW).isNull()).alias("gone"),
-    ).collect()[0]
-    starts = changed.select(c.to_us("window_start").alias("us")).distinct().toArrow()["us"]
-    days = sorted(counts_by_day(integers(starts), workspace.spec.partitions.time_zone))
-    keys = [*window.key_columns]
-    shown = changed.orderBy(*map(quoted, keys[:2])).limit(MOST_SHOWN).toArrow()
-    rows = []
-    for row in python_rows(shown, maps="lossy"):
-        key = {name: row[name] for name in keys}
-        rows.append(Changed(key, *(_values(row[side], keys) for side in (OLD, NEW))))
-    return Difference(window.name, sums["changed"], sums["new"], sums["gone"], tuple(days), tuple(rows))
-
-
-def _values(row: Mapping[str, Any] | None, keys: Sequence[str]) -> dict[str, Any] | None:
-    return None if row is None else {n: v for n, v in row.items() if n not in (*keys, *OF_REVISION)}
 
 
 def decides_on_letters(plan: RebuildPlan) -> bool:

@@ -1,11 +1,11 @@
-"""The report of a rebuild to Dagster: the tables and the days that it wrote, and the checks of what it wrote.
+"""The report of a rebuild to Dagster: the tables and the days that it wrote, the checks of them, and what differs.
 
 Not here: a live run and a backfill (../live.py, ../backfill/partitions.py), the results of checks as Dagster shows
 them (../display/evaluations.py).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import dagster as dg
@@ -14,11 +14,14 @@ import pyarrow.compute as pc
 from tidemark.assets.alerts import check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import CHECKS, expectations
+from tidemark.assets.corrections import due
 from tidemark.assets.day_checks import view_of
-from tidemark.assets.day_partitions import show_days_held, tell_days
-from tidemark.assets.day_versions import data_version, stage_version
+from tidemark.assets.day_partitions import note_told, show_days_held, tell_days, untold_days
+from tidemark.assets.day_versions import data_version, stage_version, stale_days
+from tidemark.assets.differences import Difference, differences_since
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of, note_failures
+from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
 from tidemark.assets.runs import Report, key
@@ -30,6 +33,8 @@ from tidemark.resources.quality.checks import Checked
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import WindowSpec
+
+_MOST_SHOWN = 20  # results, or days, of a window in a table
 
 
 @dataclass(frozen=True)
@@ -45,22 +50,69 @@ class Telling:
     report: Report
 
 
-def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mapping[str, int]) -> None:
-    """Report a rebuild as a live run that wrote the same; `before` has the versions of windows' tables before it."""
+@dataclass(frozen=True)
+class Before:
+    """The tables of windows before a rebuild, and the days that are reported whatever differs.
+
+    Attributes:
+        versions: The versions of the tables; of a table that is new or broken there is none.
+        days: The rows of each day, by window.
+        due: By window, days with rows of an earlier code version, and days that no batch has reported yet. None: all
+            days are reported.
+    """
+
+    versions: Mapping[str, int]
+    days: Mapping[str, Counter[str]]
+    due: Mapping[str, set[str]] | None
+
+
+def before_switch(telling: Telling, shadow: Shadow, broken: Collection[str]) -> Before:
+    """Return what Dagster needs to know after a rebuild of what was before it.
+
+    A rebuild for a person or a changed spec reports all days. A decision on records, or a correction, reports the
+    days that differ, as assets downstream are computed again for each day that is reported.
+    """
+    workspace = shadow.workspace
+    last = workspace.batches.last_commit()
+    had = {table for table in workspace.window_tables.values() if last and table in last.table_versions}
+    versions = {table: workspace.base_of(table) for table in had.difference(broken)}
+    days = {
+        window.name: rows_by_day(workspace, table, version=versions[table]) if table in versions else Counter[str]()
+        for window, table in ((window, tables.window_table(window.name)) for window in shadow.chosen)
+    }
+    if not (shadow.plan.items or due(workspace).sentences):
+        return Before(versions, days, None)
+    untold = untold_days(telling.instance, workspace)
+    return Before(
+        versions,
+        days,
+        {
+            window.name: stale_days(workspace, window, days[window.name]).union(untold.get(window.name, {}))
+            for window in shadow.chosen
+            if tables.window_table(window.name) in versions
+        },
+    )
+
+
+def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Before) -> tuple[Difference, ...]:
+    """Report a rebuild as a live run that wrote the same; return what differs, if it is told by what differs."""
     workspace = shadow.workspace
     about = {"batch": show.number_of(commit.plan)}
     last = workspace.batches.last_commit("process")
     assert last is not None  # there is nothing to rebuild otherwise
     judged = BatchWriter(workspace, last.plan)
-    days_before = {
-        window.name: rows_by_day(workspace, table, version=before[table]) if table in before else Counter[str]()
-        for window, table in ((window, tables.window_table(window.name)) for window in shadow.chosen)
-    }
-    show_days_held(telling.instance, workspace, days_before)
+    differs = differences_since(workspace, before.versions) if before.due is not None else ()
+    differing = {one.window: one.days for one in differs}
+    show_days_held(telling.instance, workspace, before.days)
     for window in shadow.chosen:
-        differs = window.change_feed or decides_on_letters(shadow.plan)
-        days = _written_days(workspace, window, before, days_before[window.name], differs=differs)
-        tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
+        days = _written_days(workspace, window, before)
+        if before.due is not None and window.name in before.due:
+            of_these = before.due[window.name].union(differing[window.name])
+            days = {day: n for day, n in days.items() if day in of_these}
+        if days:
+            tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
+    if shadow.plan.scope.of_all:
+        note_told(telling.instance, workspace.spec, commit.batch_id)
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
@@ -69,6 +121,31 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Mappi
         telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}, tags=tags))
         if name != tables.BATCHES:
             _tell_checks(telling, shadow, name, judged)
+    return differs
+
+
+def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metadata:
+    """Show what a decision on records changes, or would, by window: how many results, which, and the days."""
+    if not plan.items and not differs:
+        return {}
+    what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
+    counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]
+    shown = [
+        {"window": one.window, **row.key, "before": row.before, "after": row.after}
+        for one in differs
+        for row in one.rows[:_MOST_SHOWN]
+    ]
+    return {
+        **({what: plan.records} if plan.records else {}),
+        "differences": show.rows_as_table(counts),
+        **({"results": show.rows_as_table(shown)} if shown else {}),
+        "days": dg.MetadataValue.json({one.window: [*one.days] for one in differs}),
+    }
+
+
+def _in_words(days: Sequence[str]) -> str:
+    more = f" and {len(days) - _MOST_SHOWN:,} more" if len(days) > _MOST_SHOWN else ""
+    return ", ".join(days[:_MOST_SHOWN]) + more
 
 
 def _written(shadow: Shadow) -> list[str]:
@@ -78,19 +155,14 @@ def _written(shadow: Shadow) -> list[str]:
     return [*ordered, *results, tables.DEAD_LETTERS, tables.BATCHES]
 
 
-def _written_days(
-    workspace: Workspace, window: WindowSpec, before: Mapping[str, int], old: Counter[str], *, differs: bool
-) -> Mapping[str, int]:
-    """Count the rows that the rebuild wrote by day: all of them, or only the ones that differ.
-
-    `old` has the rows of days before it. A day that has lost all its results has 0.
-    """
-    table, now = tables.window_table(window.name), rows_by_day(workspace, tables.window_table(window.name))
-    if not differs or table not in before:
-        return {day: now[day] for day in now.keys() | old}
-    batches = _batches(workspace, table, workspace.base_of(table)) - _batches(workspace, table, before[table])
-    written = rows_by_day(workspace, table, [(c.BATCH, "in", sorted(batches))]) if batches else {}
-    return {day: written.get(day, 0) for day in now.keys() | old if day in written or now[day] != old[day]}
+def _written_days(workspace: Workspace, window: WindowSpec, before: Before) -> Mapping[str, int]:
+    """Count the rows that the rebuild wrote by day. A day that has lost results and got none has 0."""
+    table, old = tables.window_table(window.name), before.days[window.name]
+    now, batches = rows_by_day(workspace, table), _batches(workspace, table, workspace.base_of(table))
+    if table in before.versions:
+        batches -= _batches(workspace, table, before.versions[table])
+    written = rows_by_day(workspace, table, [(c.BATCH, "in", sorted(batches))]) if batches else Counter[str]()
+    return {day: written[day] for day in now.keys() | old if day in written or now[day] != old[day]}
 
 
 def _batches(workspace: Workspace, table: str, version: int) -> set[int]:

@@ -15,6 +15,7 @@ and columns of the old ones, as in a rebuild. One commit names them. The old one
 import json
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -24,6 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.differences import Difference
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.log_control import ADMIT, REBUILD, REFUSE, SPEC, control_item, recorded, write_items
 from tidemark.assets.planning import at_work, begin
@@ -37,7 +39,7 @@ from tidemark.assets.rebuild.replaying import (
     revised_rows,
     write_events,
 )
-from tidemark.assets.rebuild.report import Telling, tell_rebuilt
+from tidemark.assets.rebuild.report import Telling, before_switch, tell_rebuilt
 from tidemark.assets.rebuild.shadow import Shadow, begin_without_records, when_free
 from tidemark.assets.rebuild.windows import (
     corrections,
@@ -64,7 +66,21 @@ from tidemark.timeops.spec.pipeline import canonical, digest
 from tidemark.timeops.utc import us_of
 
 
-def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Commit:
+@dataclass(frozen=True)
+class Switched:
+    """The result of a rebuild.
+
+    Attributes:
+        commit: The batch that switched the tables.
+        differs: What differs in the tables of windows, by window; empty where neither a decision on records nor a
+            correction asked for it.
+    """
+
+    commit: Commit
+    differs: tuple[Difference, ...]
+
+
+def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Switched:
     """Carry out a plan: compute tables again from the log under the spec as it is, and switch to them in one commit.
 
     Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
@@ -88,16 +104,14 @@ def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Te
         shadow.keep_numbers()
         taken_on = when_free(workspace, partial(_take_on, shadow, shadow.fill_rest()))
     batch, broken = taken_on
-    last = workspace.batches.last_commit()
-    had = {table for table in workspace.window_tables.values() if last and table in last.table_versions}
-    before = {table: workspace.base_of(table) for table in had.difference(broken)}
     with at_work(workspace, batch):
+        before = before_switch(telling, shadow, broken)
         shadow.catch_up(is_last=True)
         committed = (_switch if plan.scope.of_all else _switch_windows)(shadow, batch, broken)
     keep_names(workspace)
-    tell_rebuilt(telling, shadow, committed, before)
+    differs = tell_rebuilt(telling, shadow, committed, before)
     shadow.discard()
-    return committed
+    return Switched(committed, differs)
 
 
 def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, LakeError]] | None:

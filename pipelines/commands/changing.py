@@ -78,10 +78,13 @@ def _show(file: "SpecFile", found: "SpecPlan") -> None:
         _show_changes(file, found.changes)
     lines = [(what, said, "") for what, said in _work_lines(file, found)]
     lines += [("" if number else "not taken", said, "") for number, said in enumerate(found.never_taken)]
+    lines += [("" if number else "corrected", said, "") for number, said in enumerate(found.corrections)]
     if lines:
         print_block("", lines)
     if found.differs is not None:
         _show_differences(found)
+    if found.corrected:
+        _show_corrected(found)
     for said in _what_to_do(file, found):
         put(said)
 
@@ -184,6 +187,15 @@ def _show_differences(found: "SpecPlan") -> None:
         if one.reopened:
             were = "was published and would be" if one.reopened == 1 else "were published and would be"
             put(f"  {one.name}: {plural(one.reopened, 'row')} {were} taken back until the window closes")
+
+
+def _show_corrected(found: "SpecPlan") -> None:
+    from tidemark.pipelines.deciding import difference_in_words
+
+    put("\nThe next run computes the tables again from the corrected records:")
+    for window in found.corrected:
+        for line in difference_in_words(window, would=True):
+            put(line)
 
 
 def _most(one: "WindowRows") -> str:

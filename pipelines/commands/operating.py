@@ -40,7 +40,6 @@ from tidemark.timeops.errors import SpecError, TidemarkError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidemark.pipelines.rebuilding import Rebuilt
     from tidemark.pipelines.upkeep import Upkeep
     from tidemark.resources.places.place import Place
     from tidemark.resources.workspace import SpecFile
@@ -232,11 +231,8 @@ def rebuild(
             f"{name}: nothing needs the past, so nothing was rebuilt. `tidemark run` continues with the spec as it is"
         )
         return
-    _show_rebuilt(f"{name}: rebuilt from the {done.commit.plan.end_seq or 0:,} records of the log", done)
-
-
-def _show_rebuilt(said: str, done: "Rebuilt") -> None:
-    put(f"{said}, as batch {done.commit.batch_id}")
+    records = f"{done.commit.plan.end_seq or 0:,} records"
+    put(f"{name}: rebuilt from the {records} of the log, as batch {done.commit.batch_id}")
     _show_rows(done.rows)
 
 
@@ -244,64 +240,6 @@ def _show_rows(rows: "Mapping[str, int]") -> None:
     width = max(len(table) for table in rows)
     for table, n in rows.items():
         put(f"  {table:<{width}}  {n:>12,} rows")
-
-
-@click.command()
-@spec_path
-@click.option(
-    "--exclude", metavar="SEQ", multiple=True, help="Take out records by `_arrival_seq`: 12, or 12,15; repeatable."
-)
-@click.option("--where", metavar="SQL", help="Take out the records that meet a condition, as in `tidemark show`.")
-@click.option("--include", metavar="SEQ", multiple=True, help="Take back records that were taken out.")
-@click.option("--reason", metavar="TEXT", required=True, help="Why; recorded in `log_control` and `batches`.")
-@warehouse_option
-@overrides_option
-@spark_ui_option
-@says_errors
-def rejudge(
-    *,
-    spec: Path,
-    exclude: tuple[str, ...],
-    where: str | None,
-    include: tuple[str, ...],
-    reason: str,
-    warehouse: "Place | None",
-    overrides: tuple[str, ...],
-    spark_ui: bool,
-) -> None:
-    """Judge the log of SPEC again without some records.
-
-    For example records with a wrong clock, or from a test device. They stay in `raw_events`, but are no longer part
-    of the log: no table holds them, no watermark and no clock follows them. All derived tables are rebuilt, as by
-    `tidemark rebuild`. --include takes records back.
-
-    Exit status: 0 done; 2 bad spec, record, condition or usage; 1 a failure, or a failed blocking check.
-    """
-    why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
-    if sum(map(bool, (out, where, back))) != 1:
-        raise click.UsageError("Use exactly one of --exclude, --where and --include.")
-    from tidemark.pipelines.instance import dagster_instance
-    from tidemark.pipelines.rebuilding import RejudgeSettings
-    from tidemark.pipelines.runner import rebuild_pipeline
-    from tidemark.pipelines.terminal import plural, telling
-
-    [file] = read_specs([spec], overrides)
-    settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
-    asked = RejudgeSettings(exclude=out, where=where, include=back, reason=why)
-    with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
-        done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
-    assert done is not None  # a decision is about all tables
-    what = f"{plural(done.plan.records, 'record')} {'taken back' if back else 'taken out'}"
-    _show_rebuilt(f"{name}: {what}, all tables rebuilt", done)
-
-
-def _numbers(given: tuple[str, ...], option: str) -> list[int]:
-    """Return the numbers of records that an option names."""
-    texts = [text.strip() for one in given for text in one.split(",")]
-    wrong = [text for text in texts if not text.isdecimal()]
-    if wrong:
-        raise click.BadParameter(f"found {wrong[0]!r}; values of `_arrival_seq` are expected", param_hint=option)
-    return [int(text) for text in texts]
 
 
 @click.command()
@@ -507,4 +445,4 @@ def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
         raise
 
 
-COMMANDS = (init, backfill, rebuild, rejudge, changes, maintain, register, serve)
+COMMANDS = (init, backfill, rebuild, changes, maintain, register, serve)

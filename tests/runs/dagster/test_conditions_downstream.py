@@ -1,7 +1,7 @@
 """The conditions of the page on reading consistently, for assets downstream, in a real instance of Dagster.
 
-Here: what is requested when days of a window change. Not here: what runs and rebuilds report of days
-(test_days_in_dagster.py).
+Here: what is requested when days of a window change, and what a person can launch. Not here: what runs and rebuilds
+report of days (test_days_in_dagster.py).
 """
 
 import re
@@ -17,10 +17,18 @@ import pytest
 from dagster._core.definitions.asset_daemon_cursor import AssetDaemonCursor
 
 from tests import ROOT
+from tidemark.assets.differences import Difference
+from tidemark.pipelines.downstream import links, partitions_downstream
+from tidemark.pipelines.spec_files import read_spec
 
 WINDOW = dg.AssetKey(["quakes", "windows", "by_hour"])
 LIST = "/".join(WINDOW.path)
 DAY, REPORT = dg.AssetKey("strongest_of_the_day"), dg.AssetKey("strongest_of_all_days")
+SPEC = """
+name: quakes
+sources: [{name: s, kind: files, path: in/*.csv, format: csv, schema: "at STRING"}]
+windows: [{name: by_hour, kind: tumbling, size: 1 hour, aggregates: {n: count(*)}}]
+"""
 DAYS = [(date(2026, 1, 1) + timedelta(days=number)).isoformat() for number in range(120)]
 """More than 100, above which Dagster goes by other times."""
 
@@ -132,3 +140,43 @@ def test_a_change_while_the_run_of_its_day_is_at_work_is_requested_when_that_run
             assert project.requested()[0] == []
     assert project.requested()[0] == [DAYS[1]]
     assert project.requested()[0] == []
+
+
+@pytest.mark.filterwarnings("ignore::dagster.BetaWarning", "ignore:Function `AssetSelection.keys`")
+def test_the_days_of_a_batch_are_launched_as_one_backfill_by_the_sensor_that_a_project_has(project: Project) -> None:
+    [given] = project.definitions.get_repository_def().sensor_defs
+    assert isinstance(given, dg.AutomationConditionSensorDefinition)
+    assert given.emit_backfills
+    only_days = dg.AssetSelection.assets(DAY)
+    sensor = dg.AutomationConditionSensorDefinition("mine", target=only_days, use_user_code_server=True)
+    repository = dg.Definitions.merge(project.definitions, dg.Definitions(sensors=[sensor])).get_repository_def()
+
+    def launched(cursor: str | None) -> tuple[str | None, list[Any]]:
+        with dg.build_sensor_context(project.instance, cursor=cursor, repository_def=repository) as context:
+            tick = sensor.evaluate_tick(context)
+        return tick.cursor, [*(tick.run_requests or ())]
+
+    project.instance.add_dynamic_partitions(LIST, DAYS)
+    cursor, first = launched(None)
+    project.tell(DAYS[3], DAYS[7], DAYS[110])
+    cursor, [backfill] = launched(cursor)
+    assert (first, backfill.requires_backfill_daemon()) == ([], True)
+    days = backfill.asset_graph_subset.partitions_subsets_by_asset_key[DAY].get_partition_keys()
+    assert sorted(days) == [DAYS[3], DAYS[7], DAYS[110]]
+    assert launched(cursor)[1] == []
+
+
+def test_a_decision_on_records_names_the_partitions_downstream_of_its_days_with_a_link_that_has_them_chosen(
+    project: Project, tmp_path: Path
+) -> None:
+    (tmp_path / "quakes.yaml").write_text(SPEC)
+    differs = [Difference("by_hour", 2, 1, 0, (DAYS[3], DAYS[7]), ()), Difference("by_day", 0, 0, 0, (), ())]
+    project.instance.add_dynamic_partitions(LIST, DAYS)
+    repository = project.definitions.get_repository_def()
+    with dg.partition_loading_context(dynamic_partitions_store=project.instance):
+        found = partitions_downstream(repository, read_spec(tmp_path / "quakes.yaml"), differs)
+    assert found == {DAY: [DAYS[3], DAYS[7]]}, "not the report over all days"
+    assert links({dg.AssetKey(["my reports", "a/b"]): ["2026-01-04", "2026-01-08"]}) == (
+        "- [my reports/a/b](/assets/my%20reports/a%2Fb?view=partitions&default_range=2026-01-04,2026-01-08): "
+        "2026-01-04, 2026-01-08"
+    )

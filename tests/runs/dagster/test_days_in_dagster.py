@@ -220,6 +220,25 @@ def test_days_are_told_no_more_often_than_asked_for_and_at_last_by_a_look(tmp_pa
         assert len(instance.fetch_materializations(HOURLY, limit=100).records) == events == 2
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_day_whose_session_a_late_event_joins_to_that_of_the_day_before_is_told(tmp_path: Path) -> None:
+    late = "allowed_lateness: 9 days, emit: on_time, revise_every: 0 s, aggregates: {n: count(*)}"
+    rest = "time: {timestamp_by: at, out_of_order: keep}\n"
+    rest += f"windows:\n  - {{name: visits, kind: session, gap: 10 minutes, {late}}}\n"
+    (tmp_path / "in").mkdir()
+    land(tmp_path, "a", "2026-01-03T23:50:00Z", "2026-01-04T00:05:00Z", "2026-01-05T10:00:00Z")
+    made = written(tmp_path, "gaps", SPEC[: SPEC.index("time:")] + rest)
+    of_visits = AssetKey(["gaps", "windows", "visits"])
+    with DagsterInstance.ephemeral() as instance:
+        go(made, instance)
+        first = instance.get_runs(limit=1)[0].run_id
+        assert told(instance, of_visits) == {"2026-01-03": (first, 1), "2026-01-04": (first, 1)}
+        land(tmp_path, "b", "2026-01-03T23:57:00Z")
+        go(made, instance)
+        second = instance.get_runs(limit=1)[0].run_id
+        assert told(instance, of_visits) == {"2026-01-03": (second, 1), "2026-01-04": (second, 0)}
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
 def test_only_days_that_hold_results_are_shown_in_order_and_each_is_filled(tmp_path: Path) -> None:

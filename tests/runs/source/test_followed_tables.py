@@ -256,6 +256,11 @@ def test_rows_that_any_table_updates_or_deletes_are_no_part_of_the_log(spark: Sp
     assert log_of(tmp_path, "at_once") == log_of(tmp_path, "as_it_came")
 
 
+def totals(base: Path) -> dict[tuple[Any, ...], Any]:
+    rows = rows_of(base, "killed", "windows/per_minute")
+    return {(row["window_start"], row["k"]): (row["n"], row["total"], row["_is_final"]) for row in rows}
+
+
 @pytest.mark.long
 def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     spark: SparkSession, tmp_path: Path
@@ -276,7 +281,16 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     assert "corrected, and not recomputed: orders: version 1 takes away" in look(workspace).sentence
     status = command(tmp_path, "killed", "status")
     assert "the tables are not rebuilt for it yet. To do: `tidemark run` does so." in " ".join(status.output.split())
+    plan = command(tmp_path, "killed", "plan", "--json")
+    [announced] = json.loads(plan.output.splitlines()[-1])["corrected"]
+    assert announced["days"], plan.output
+    assert "The next run computes the tables again" in command(tmp_path, "killed", "plan").output
+    before = totals(tmp_path)
     assert "what another rebuild has left, which did not end, is thrown away" in run(tmp_path, "killed").output
+    after = totals(tmp_path)
+    differ = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+    assert len(differ) == sum(announced[how] for how in ("changed", "new", "gone"))
+    assert {key[0].date().isoformat() for key in differ} == {*announced["days"]}
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert len([one for one in workspace.batches.every_commit() if one.plan.input.get("numbers")]) == 1
     assert not look(Workspace(file, settings.warehouse)).is_there

@@ -1,15 +1,19 @@
 """Records that are taken out of the log: all is as if they had never come, and they can be taken back."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
+import dagster as dg
 import pytest
 from click.testing import Result
 from dagster import DagsterInstance
 from pyspark.sql import SparkSession
 
-from tests.runs.landing import LINES, assert_tables_equal_the_oracle, land, table
+import tidemark as tm
+from tests.runs.landing import LINES, START, assert_tables_equal_the_oracle, land, table
 from tests.runs.running import Made, asked, backfill, go, rebuild, workspace_of, written
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.runner import RunOptions
@@ -40,6 +44,12 @@ PLAIN = (
 
 def rejudge(made: Made, *words: str, reason: str = "the clock lied") -> Result:
     return asked(made, "rejudge", "--reason", reason, *words)
+
+
+def in_json(done: Result) -> dict[str, Any]:
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.output.splitlines()[-1])
+    return found
 
 
 def lie(folder: Path, name: str, *, at: str, got: str) -> None:
@@ -105,8 +115,10 @@ def test_a_record_that_has_moved_the_clock_is_taken_out_of_it_for_what_is_there_
         seq = number_of_lie(made)
         land(tmp_path / "in", 40, seed=4, prefix="b", start=after)
         go(made, instance, RunOptions(max_events_per_batch=15))
-        done = rejudge(made, "--where", "id = 'lie'")
-        assert done.exit_code == 0, done.output
+        looked = in_json(rejudge(made, "--where", "id = 'lie'", "--dry-run", "--json"))
+        done = in_json(rejudge(made, "--where", "id = 'lie'", "--json"))
+        assert {**looked, "dry_run": False, "batch": done["batch"], "committed_at": done["committed_at"]} == done
+        assert any(window["days"] for window in done["windows"]), "other clocks release and close otherwise"
         assert_tables_equal_the_oracle(warehouse, spec, without=[seq])
         land(tmp_path / "in", 40, seed=5, prefix="c", start=newest_arrival(made))
         go(made, instance, RunOptions(max_events_per_batch=25))
@@ -145,20 +157,60 @@ def test_what_cannot_be_taken_out_is_refused(spark: SparkSession, tmp_path: Path
         assert (done.exit_code, said in done.output) == (2, True), (words, done.output)
 
 
+MINUTES = dg.AssetKey(["shop", "windows", "minutes"])
+
+
+def rejudged_by(
+    job: dg.JobDefinition, instance: dg.DagsterInstance, config: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str]:
+    """Run the job; return the metadata of the run, and its id."""
+    done = job.execute_in_process(instance=instance, run_config={"ops": {"shop__rejudge": {"config": config}}})
+    assert done.success
+    [output] = [event for event in done.all_events if event.is_successful_output]
+    return output.step_output_data.metadata, done.run_id
+
+
+def days_told(instance: dg.DagsterInstance, run_id: str) -> list[str]:
+    """Return the days of a window that a run has reported, in order."""
+    found = instance.fetch_materializations(MINUTES, limit=1_000).records
+    return sorted(record.partition_key or "" for record in found if record.run_id == run_id)
+
+
 @pytest.mark.long
 @pytest.mark.usefixtures("spark")
-def test_the_job_in_dagster_takes_records_out_and_says_what_it_lacks(tmp_path: Path) -> None:
+def test_the_job_in_dagster_shows_what_differs_first_and_reports_just_these_days_when_records_are_taken_out(
+    tmp_path: Path,
+) -> None:
     made = written(tmp_path, "shop", PLAIN)
-    land(tmp_path / "in", 30, seed=3)
-    with DagsterInstance.ephemeral() as instance:
+    given: dict[str, Any] = {"warehouse": str(made[1].warehouse)}
+    for number in range(3):
+        land(tmp_path / "in", 30, number, prefix=f"a{number}", start=START + timedelta(days=2 * number))
+    with dg.DagsterInstance.ephemeral() as instance:
         go(made, instance)
         job = build_definitions(made[1], [made[0]]).resolve_job_def("shop_rejudge")
-        for given, said in (({}, "expected: one of the three"), ({"exclude": [99]}, "There is no record 99")):
-            config = {"ops": {"shop__rejudge": {"config": {**given, "reason": "a test device"}}}}
+        for asked_for, said in (({}, "expected: one of the three"), ({"exclude": [99]}, "There is no record 99")):
+            config = {"ops": {"shop__rejudge": {"config": {**asked_for, "reason": "a test device"}}}}
             failed = job.execute_in_process(instance=instance, run_config=config, raise_on_error=False)
             [step] = [one for one in failed.all_events if one.is_step_failure]
             assert said.lower() in str(step.step_failure_data.error).lower()
-        config = {"ops": {"shop__rejudge": {"config": {"exclude": [3, 5], "reason": "a test device"}}}}
-        assert job.execute_in_process(instance=instance, run_config=config).success
+        decision: dict[str, Any] = {"exclude": [33, 35], "reason": "a test device"}
+        looked, run_id = rejudged_by(job, instance, {**decision, "dry_run": True})
+        assert (looked["dry_run"].value, days_told(instance, run_id)) == (True, []), "nothing was written"
+        same = tm.rejudge(made[0].path, dry_run=True, **decision, **given)
+        [days] = [window.days for window in same.windows if window.window == "minutes"]
+        assert days == ("2026-01-03",)
+        done, run_id = rejudged_by(job, instance, decision)
+        for name in ("records taken out or back", "differences", "results", "days"):
+            assert done[name] == looked[name], name
+        assert done["days"].value == {window.window: [*window.days] for window in same.windows}
+        assert days_told(instance, run_id) == ["2026-01-03"], "and no other day"
+        land(tmp_path / "in", 30, 7, prefix="b", start=START + timedelta(days=8))
+        go(made, instance)
+        assert "2026-01-03" not in days_told(instance, instance.get_runs(limit=1)[0].run_id), "not once more"
+        back = tm.rejudge(made[0].path, "it was right", include=[33, 35], **given, instance=instance)
+        assert str(back).splitlines()[0] == f"shop: 2 records taken back, all tables rebuilt, as batch {back.batch}"
+        assert [window.days for window in back.windows if window.window == "minutes"] == [days]
+        with pytest.raises(tm.SpecError, match="None or several of"):
+            tm.rejudge(made[0].path, "both", include=[1], exclude=[2], **given)
     status = asked(made, "status")
-    assert "2 records, which `tidemark rejudge` took out of the log" in " ".join(status.output.split())
+    assert "took out of the log" not in " ".join(status.output.split())

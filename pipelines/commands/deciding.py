@@ -1,0 +1,169 @@
+"""The commands that decide on records: `tidemark replay` and `tidemark rejudge`.
+
+Here: what a person types and reads. Not here: what is done (../deciding.py).
+"""
+# ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from tidemark.pipelines.command_line import (
+    overrides_option,
+    put,
+    read_specs,
+    says_errors,
+    sentence,
+    settings_of,
+    spark_ui_option,
+    spec_path,
+    warehouse_option,
+)
+from tidemark.timeops.printable import json_line
+
+if TYPE_CHECKING:
+    from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
+    from tidemark.resources.places.place import Place
+    from tidemark.resources.settings import Settings
+
+_dry_run_option = click.option("--dry-run", is_flag=True, help="Only show which results would differ.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="A JSON object on its own line.")
+_reason_option = click.option(
+    "--reason", metavar="TEXT", required=True, help="Why; recorded in `log_control` and `batches`."
+)
+
+
+@click.command()
+@spec_path
+@click.option(
+    "--where", metavar="SQL", required=True, help="The dead letters that meet a condition, as in `tidemark show`."
+)
+@click.option(
+    "--with",
+    "fixes",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Records as they should have been: JSON objects, one a line, with `_arrival_seq`.",
+)
+@_reason_option
+@_dry_run_option
+@click.option("--undo", is_flag=True, help="Refuse again what was let in.")
+@_json_option
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@says_errors
+def replay(
+    *,
+    spec: Path,
+    where: str,
+    fixes: Path | None,
+    reason: str,
+    dry_run: bool,
+    undo: bool,
+    as_json: bool,
+    warehouse: "Place | None",
+    overrides: tuple[str, ...],
+    spark_ui: bool,
+) -> None:
+    """Let dead letters of SPEC in again.
+
+    Their events are in their windows as if they had come in time. Only results of these windows change, in new
+    revisions; watermarks and all other verdicts stay. It lasts: later rebuilds and backfills know of it. --undo
+    takes it back.
+
+    Exit status: 0 done, or nothing to do; 2 bad spec, condition or usage; 1 a failure, or a failed blocking check.
+    """
+    why = sentence(reason, "--reason")
+    from tidemark.pipelines.deciding import corrected_lines
+    from tidemark.pipelines.rebuilding import ReplaySettings
+
+    corrected = [] if fixes is None else corrected_lines(fixes)
+    asked = ReplaySettings(where=where, undo=undo, corrected=corrected, reason=why, dry_run=dry_run)
+    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
+
+
+@click.command()
+@spec_path
+@click.option(
+    "--exclude", metavar="SEQ", multiple=True, help="Take out records by `_arrival_seq`: 12, or 12,15; repeatable."
+)
+@click.option("--where", metavar="SQL", help="Take out the records that meet a condition, as in `tidemark show`.")
+@click.option("--include", metavar="SEQ", multiple=True, help="Take back records that were taken out.")
+@_reason_option
+@_dry_run_option
+@_json_option
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@says_errors
+def rejudge(
+    *,
+    spec: Path,
+    exclude: tuple[str, ...],
+    where: str | None,
+    include: tuple[str, ...],
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+    warehouse: "Place | None",
+    overrides: tuple[str, ...],
+    spark_ui: bool,
+) -> None:
+    """Judge the log of SPEC again without some records.
+
+    For example records with a wrong clock, or from a test device. They stay in `raw_events`, but are no longer part
+    of the log: no table holds them, no watermark and no clock follows them. All derived tables are rebuilt, as by
+    `tidemark rebuild`. --include takes records back.
+
+    Exit status: 0 done; 2 bad spec, record, condition or usage; 1 a failure, or a failed blocking check.
+    """
+    why, out, back = sentence(reason, "--reason"), _numbers(exclude, "--exclude"), _numbers(include, "--include")
+    if sum(map(bool, (out, where, back))) != 1:
+        raise click.UsageError("Use exactly one of --exclude, --where and --include.")
+    from tidemark.pipelines.rebuilding import RejudgeSettings
+
+    asked = RejudgeSettings(exclude=out, where=where, include=back, reason=why, dry_run=dry_run)
+    _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
+
+
+def _numbers(given: tuple[str, ...], option: str) -> list[int]:
+    """Return the numbers of records that an option names."""
+    texts = [text.strip() for one in given for text in one.split(",")]
+    wrong = [text for text in texts if not text.isdecimal()]
+    if wrong:
+        raise click.BadParameter(f"found {wrong[0]!r}; values of `_arrival_seq` are expected", param_hint=option)
+    return [int(text) for text in texts]
+
+
+def _decide(
+    spec: Path,
+    overrides: tuple[str, ...],
+    settings: "Settings",
+    asked: "ReplaySettings | RejudgeSettings",
+    *,
+    as_json: bool,
+) -> None:
+    from tidemark.pipelines.deciding import decide
+    from tidemark.pipelines.instance import dagster_instance
+    from tidemark.pipelines.terminal import telling
+
+    [file] = read_specs([spec], overrides)
+    name = file.spec.name
+    with ExitStack() as stack, telling(name) as tell:
+        done = decide(
+            file,
+            settings,
+            asked,
+            instance=lambda: stack.enter_context(dagster_instance(settings, name, tell=tell)),
+            tell=tell,
+        )
+    if as_json:
+        click.echo(json_line(done.to_dict()))
+    else:
+        put(str(done))
+
+
+COMMANDS = (rejudge, replay)

@@ -1,0 +1,59 @@
+"""Assets of a project downstream of windows: the partitions to compute again after a decision on records.
+
+Here: which they are, and links by which a person launches exactly these as a backfill. Not here: the days of windows
+(assets/differences.py), conditions by which Dagster launches them itself (docs/how-to/see-lineage-and-versions.md).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote
+
+import dagster as dg
+
+from tidemark.assets.differences import Difference
+from tidemark.assets.display.metadata import Metadata
+from tidemark.assets.runs import key
+from tidemark.resources.tables import window_table
+from tidemark.resources.workspace import SpecFile
+
+_MOST_IN_LINK = 100  # partitions
+
+
+def to_compute_again(context: dg.OpExecutionContext, file: SpecFile, differs: Sequence[Difference]) -> Metadata:
+    """Show the partitions downstream of a run's differences, with links; nothing where there are none.
+
+    Assets of other code locations are not known here, nor is any in a run of a command.
+    """
+    try:
+        repository = context.repository_def
+    except Exception:
+        return {}
+    with dg.partition_loading_context(dynamic_partitions_store=context.instance):
+        found = partitions_downstream(repository, file, differs)
+    return {"to_compute_again": dg.MetadataValue.md(links(found))} if found else {}
+
+
+def partitions_downstream(
+    repository: dg.RepositoryDefinition, file: SpecFile, differs: Sequence[Difference]
+) -> Mapping[dg.AssetKey, Sequence[str]]:
+    """Return the partitions of the assets next downstream that days of windows go into, in order."""
+    graph, found = repository.asset_graph, defaultdict[dg.AssetKey, set[str]](set)
+    days = {key(file, window_table(one.window)): one.days for one in differs}
+    for asset, of_window in days.items():
+        for day in of_window if graph.has(asset) else ():
+            for each in graph.get_children_partitions(asset, day):
+                if each.partition_key is not None and each.asset_key not in days:
+                    found[each.asset_key].add(each.partition_key)
+    return {asset: sorted(partitions) for asset, partitions in sorted(found.items())}
+
+
+def links(partitions: Mapping[dg.AssetKey, Sequence[str]]) -> str:
+    """Return a list in Markdown: each asset leads to its page, where Materialize has these partitions chosen."""
+    lines = []
+    for asset, keys in partitions.items():
+        some, rest = ",".join(keys[:_MOST_IN_LINK]), len(keys) - _MOST_IN_LINK
+        path = "/".join(quote(part, safe="") for part in asset.path)
+        page = f"/assets/{path}?view=partitions&default_range={quote(some, safe=',')}"
+        more = f" and {rest} more" if rest > 0 else ""
+        lines.append(f"- [{asset.to_user_string()}]({page}): {some.replace(',', ', ')}{more}")
+    return "\n".join(lines)
