@@ -58,15 +58,15 @@ class Admitted:
 
     def after(self, item: Mapping[str, Any]) -> "Admitted":
         """Return what is let in after one more item."""
-        said = json.loads(item["argument"])
-        these = numbers_in(said["records"])
+        argument = json.loads(item["argument"])
+        these = numbers_in(argument["records"])
         stays = ~np.isin(self.seqs, these)
         fixes = {seq: fix for seq, fix in self.fixes.items() if not (these == seq).any()}
         seqs, at_us = self.seqs[stays], self.at_us[stays]
         if item["kind"] == ADMIT:
             at = NOT_YET if item["clock"] is None else us_of(item["clock"])
             seqs, at_us = np.concatenate([seqs, these]), np.concatenate([at_us, np.full(len(these), at)])
-            fixes |= {int(seq): json.dumps(values) for seq, values in said.get("with", {}).items()}
+            fixes |= {int(seq): json.dumps(values) for seq, values in argument.get("with", {}).items()}
         order = np.argsort(seqs, kind="stable")
         return Admitted(seqs[order], at_us[order], fixes)
 
@@ -98,8 +98,8 @@ def events_let_in(workspace: Workspace, seqs: Numbers | None = None) -> DataFram
     Raises:
         SpecError: An expression of the spec does not fit the columns.
     """
-    found = admitted(workspace)
-    seqs = found.seqs if seqs is None else seqs
+    let_in = admitted(workspace)
+    seqs = let_in.seqs if seqs is None else seqs
     if not len(seqs):
         return None
     first, end = int(seqs[0]), int(seqs[-1]) + 1
@@ -107,7 +107,7 @@ def events_let_in(workspace: Workspace, seqs: Numbers | None = None) -> DataFram
     if records is None:
         these = to_join(workspace.spark, pa.table({c.SEQ: seqs}))
         records = records_between(workspace, first, end).join(these, c.SEQ, "left_semi")
-    fixes = {seq: found.fixes[seq] for seq in np.intersect1d(seqs, np.array([*found.fixes], np.int64)).tolist()}
+    fixes = {seq: let_in.fixes[seq] for seq in np.intersect1d(seqs, np.array([*let_in.fixes], np.int64)).tolist()}
     return computed(admitted_events(corrected(workspace, records, fixes) if fixes else records, workspace.rules))
 
 
@@ -124,22 +124,22 @@ def corrected(workspace: Workspace, records: DataFrame, fixes: Mapping[int, str]
     values = read.frame.select(c.SEQ, read.malformed.alias(_MISFIT), *[v.alias(n) for n, v in read.columns.items()])
     others = records.join(values.select(c.SEQ), c.SEQ, "left_anti")
     places = records.drop(*payload.names).join(values, c.SEQ)
-    own = places.withColumns(
+    fixed = places.withColumns(
         {c.MALFORMED: F.col(_MISFIT), c.ARRIVAL: F.coalesce(F.col(c.ARRIVAL), F.col(c.CLOCK))}
     ).drop(_MISFIT)
-    return others.unionByName(own.select(*map(quoted, records.columns)))
+    return others.unionByName(fixed.select(*map(quoted, records.columns)))
 
 
 def with_instants(workspace: Workspace, letters: DataFrame) -> DataFrame:
     """Add `replayed_at` to dead letters: the instant of the commit that let the record in, or null."""
-    found = admitted(workspace)
-    if not len(found.seqs):
+    let_in = admitted(workspace)
+    if not len(let_in.seqs):
         return letters.withColumn(REPLAYED_AT, F.lit(None).cast("timestamp"))
-    at = pa.table({c.SEQ: found.seqs, REPLAYED_AT: pa.array(found.at_us).cast(pa.timestamp("us", "UTC"))})
-    told = letters.join(to_join(workspace.spark, at), c.SEQ, "left")
+    at = pa.table({c.SEQ: let_in.seqs, REPLAYED_AT: pa.array(let_in.at_us).cast(pa.timestamp("us", "UTC"))})
+    joined = letters.join(to_join(workspace.spark, at), c.SEQ, "left")
     # A window whose aggregate fails on an event refuses it, let in or not.
     is_let_in = ~((F.col("reason") == Reason.BAD_EXPRESSION) & (F.col("stage") == Stage.WINDOW))
-    return told.withColumn(REPLAYED_AT, F.when(is_let_in, F.col(REPLAYED_AT)))
+    return joined.withColumn(REPLAYED_AT, F.when(is_let_in, F.col(REPLAYED_AT)))
 
 
 def letters_let_in(workspace: Workspace) -> DataFrame | None:
@@ -156,6 +156,6 @@ def letters_let_in(workspace: Workspace) -> DataFrame | None:
         letters = log.read_base(tables.DEAD_LETTERS, filters=closed)
     except LakeError:
         return None
-    own = letters.join(to_join(workspace.spark, pa.table({c.SEQ: seqs})), c.SEQ, "left_semi")
-    found = computed(with_instants(workspace, own.drop(REPLAYED_AT, c.BATCH)))
-    return None if found.isEmpty() else found
+    letters = letters.join(to_join(workspace.spark, pa.table({c.SEQ: seqs})), c.SEQ, "left_semi")
+    dated = computed(with_instants(workspace, letters.drop(REPLAYED_AT, c.BATCH)))
+    return None if dated.isEmpty() else dated

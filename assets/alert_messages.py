@@ -99,15 +99,15 @@ def notify(workspace: Workspace, deliver: Deliver) -> list[str]:
 
 def send_test(spec: Spec, folder: Place, deliver: Deliver) -> dict[str, str]:
     """Send a message to each channel that says nothing is wrong; return why it was not taken, by its variable."""
-    found = {}
+    reasons = {}
     for channel in spec.alerts.notify:
         levels = "warnings and errors" if channel.level == "warn" else "errors"
         text = (
             f"Messages about the pipeline {spec.name} arrive here: {levels}, and when they are resolved.\n"
             f"Nothing is wrong: this is a test of `alerts.notify`.\nTables: {folder}"
         )
-        found[channel.to] = _sent(channel, Message(f"{spec.name}: test", text, _OK), deliver)
-    return found
+        reasons[channel.to] = _sent(channel, Message(f"{spec.name}: test", text, _OK), deliver)
+    return reasons
 
 
 def say_once(workspace: Workspace, failed: list[str]) -> None:
@@ -115,7 +115,7 @@ def say_once(workspace: Workspace, failed: list[str]) -> None:
     for sentence in failed:
         if sentence not in _said:
             _LOG.error("%s: %s", workspace.spec.name, sentence)
-    _said.difference_update([said for said in _said if said not in failed])
+    _said.difference_update([sentence for sentence in _said if sentence not in failed])
     _said.update(failed)
 
 
@@ -124,32 +124,32 @@ _said: set[str] = set()
 
 def _worst(conditions: tuple[Condition, ...]) -> dict[str, _State]:
     """Return the conditions by their names: of several the worst level, and some of the sentences."""
-    found: dict[str, _State] = {}
+    states: dict[str, _State] = {}
     for name in dict.fromkeys(condition.name for condition in conditions):
-        found_so = [condition for condition in conditions if condition.name == name]
+        of_name = [condition for condition in conditions if condition.name == name]
         # A look knows more than the check of the last batch: how old results are now.
-        same = [condition for condition in found_so if not condition.is_checked] or found_so
+        same = [condition for condition in of_name if not condition.is_checked] or of_name
         level = max((condition.level for condition in same), key=lambda level: _RANK[level])
         some = [condition.sentence for condition in same if condition.level == level]
         more = [f"And {len(some) - _MOST_SENTENCES} more."] if len(some) > _MOST_SENTENCES else []
-        found[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *more]))
-    return found
+        states[name] = _State(level, 0, "\n".join([*some[:_MOST_SENTENCES], *more]))
+    return states
 
 
 def _after(before: Mapping[str, _State], now: Mapping[str, _State], *, is_at_work: bool) -> dict[str, _State]:
     """Return the states after a look; a batch that is at work may be one that failed, and is not well yet."""
-    found = {}
+    states = {}
     for name in dict.fromkeys([*before, *now]):
         old, new = before.get(name, _State()), now.get(name)
         if new is None:
             is_open = is_at_work and name not in OF_NO_BATCH
             is_as_before = old.level == _OK or is_open
-            found[name] = old if is_as_before else replace(old, level=_OK, changes=old.changes + 1)
+            states[name] = old if is_as_before else replace(old, level=_OK, changes=old.changes + 1)
         elif new.level == old.level:
-            found[name] = old  # the message that is due says how it began
+            states[name] = old  # the message that is due says how it began
         else:
-            found[name] = replace(new, changes=old.changes + 1, delivered=old.delivered)
-    return found
+            states[name] = replace(new, changes=old.changes + 1, delivered=old.delivered)
+    return states
 
 
 def _deliver_to(channel: Channel, workspace: Workspace, states: dict[str, _State], deliver: Deliver) -> Iterator[str]:

@@ -47,7 +47,7 @@ FAR_AHEAD = Expectation(
 )
 CLOCK_AHEAD = Expectation(
     name="clock_far_ahead",
-    holds="the clock of arrivals is no further ahead of this machine's clock than `alerts.far_ahead` says, a day by "
+    holds="the clock of arrivals is ahead of this machine's clock by at most what `alerts.far_ahead` says, a day by "
     "default",
     remedy="see whether the arrival time of that record is right: the clock never goes back, and idle rules and "
     "ticks follow it. Correct the clock of the machine that sets it, or write an `arrival_time` that is null for "
@@ -72,7 +72,7 @@ MOST_FAILING = 0.2
 """The share of a batch's records on which expressions may fail."""
 FRESHNESS = Expectation(
     name="freshness",
-    holds="the watermark is no further behind the clock than `alerts.freshness` says",
+    holds="the watermark is behind the clock by at most what `alerts.freshness` says",
     remedy="see what delays it in the metadata of ordered_events: a source that is silent or late, or too few runs",
 )
 

@@ -18,14 +18,14 @@ from tidemark.timeops.printable import printable
 
 def live_checks(file: SpecFile, run: LiveRun) -> list[dg.AssetChecksDefinition]:
     """Return the checks of a pipeline's live assets."""
-    asked = [(name, all_of) for name, all_of in expectations(file.spec).items() if all_of]
-    return [_checks_of(file, run, name, all_of) for name, all_of in asked]
+    return [_checks_of(file, run, name, all_of) for name, all_of in expectations(file.spec).items() if all_of]
 
 
 def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expectation]) -> dg.AssetChecksDefinition:
     spec, asset = file.spec, key(file, name)
     specs = [
-        dg.AssetCheckSpec(one.name, asset=asset, description=one.sentence, blocking=one.blocking) for one in all_of
+        dg.AssetCheckSpec(check.name, asset=asset, description=check.sentence, blocking=check.blocking)
+        for check in all_of
     ]
 
     @dg.multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
@@ -36,31 +36,31 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
         batch = run.batch(context, tidemark_spark)
         if batch is None:
             idle = "This run had no batch to check."
-            for one in all_of:
-                yield dg.AssetCheckResult(asset_key=asset, check_name=one.name, passed=True, description=idle)
+            for check in all_of:
+                yield dg.AssetCheckResult(asset_key=asset, check_name=check.name, passed=True, description=idle)
             return
         workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
             done = run_checks(batch, name)
         note_failures(batch, name, done)
-        stopping = [one for one in done if one.expectation.blocking and not one.passed]
+        stopping = [checked for checked in done if checked.expectation.blocking and not checked.passed]
         # No stage of this run commits it: programs that watch batches see its end now.
         if stopping and batch.accepted_because is None:
-            why = "\n".join(f"check {one.expectation.name} failed. {one.message}" for one in stopping)
+            why = "\n".join(f"check {checked.expectation.name} failed. {checked.message}" for checked in stopping)
             workspace.batches.give_up(plan, workspace.clock.now(), why)
         for checked in done:
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
             blocks = checked.expectation.blocking and batch.accepted_because is None
-            found = evaluation_of(batch, asset, checked, blocks=blocks)
+            evaluation = evaluation_of(batch, asset, checked, blocks=blocks)
             yield dg.AssetCheckResult(
                 asset_key=asset,
-                check_name=found.check_name,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-                metadata=found.metadata,
+                check_name=evaluation.check_name,
+                passed=evaluation.passed,
+                severity=evaluation.severity,
+                description=evaluation.description,
+                metadata=evaluation.metadata,
             )
 
     return checks

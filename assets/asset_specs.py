@@ -63,10 +63,10 @@ def asset_key(pipeline: str, table: str, *, key_prefix: str | Sequence[str] = ()
     """
     if table not in _ABOUT and not table.startswith(tables.window_table("")):
         near = did_you_mean(table, [*_ABOUT])
-        known = f"{', '.join(_ABOUT)} or windows/<name>"
-        raise SpecError(f"No pipeline shows a table `{table}`", expected=f"one of {known}", remedy=near)
-    found = dg.AssetKey([pipeline, *table.split("/")])
-    return found.with_prefix(key_prefix) if key_prefix else found
+        choices = f"{', '.join(_ABOUT)} or windows/<name>"
+        raise SpecError(f"No pipeline shows a table `{table}`", expected=f"one of {choices}", remedy=near)
+    plain_key = dg.AssetKey([pipeline, *table.split("/")])
+    return plain_key.with_prefix(key_prefix) if key_prefix else plain_key
 
 
 _LINEAGE = "dagster/column_lineage"
@@ -127,7 +127,7 @@ def asset_specs(files: Sequence[SpecFile], warehouse: Place, translate: Translat
         return Shown(each, places)
     shown = [(file, specs, {name: translate(spec) for name, spec in specs.items()}) for file, specs in each]
     keys = {plain[name].key: spec.key for _, plain, specs in shown for name, spec in specs.items()}
-    return Shown([_translated(*one, keys) for one in shown], places)
+    return Shown([_translated(*pipeline, keys) for pipeline in shown], places)
 
 
 def _translated(
@@ -136,7 +136,7 @@ def _translated(
     specs: Mapping[str, dg.AssetSpec],
     keys: Mapping[dg.AssetKey, dg.AssetKey],
 ) -> tuple[SpecFile, Mapping[str, dg.AssetSpec]]:
-    """Return a pipeline under the keys of a translation; `keys` has those of all pipelines."""
+    """Return a pipeline under the keys of a translation; `keys` has the keys of all pipelines."""
     others = {name: tuple(spec.key.path) for name, spec in specs.items() if spec.key != plain[name].key}
     return replace(file, asset_keys=others), {
         name: _fit_to_run(f"{file.spec.name}: {name}", plain[name], spec, keys) for name, spec in specs.items()
@@ -174,7 +174,10 @@ def _fit_to_run(
 def _with_keys(lineage: dg.TableColumnLineage, keys: Mapping[dg.AssetKey, dg.AssetKey]) -> dg.TableColumnLineage:
     return dg.TableColumnLineage(
         {
-            column: [dg.TableColumnDep(keys.get(one.asset_key, one.asset_key), one.column_name) for one in origins]
+            column: [
+                dg.TableColumnDep(keys.get(origin.asset_key, origin.asset_key), origin.column_name)
+                for origin in origins
+            ]
             for column, origins in lineage.deps_by_column.items()
         }
     )
@@ -195,14 +198,14 @@ def _asset_specs(
     stages = {name: _stage(file, name, of) for name, of in inputs.items()}
     # A record of the log may come from any day of what is upstream.
     of_all_days = [
-        dg.AssetDep(one, partition_mapping=dg.AllPartitionMapping())
-        for one in dict.fromkeys(asset for assets in upstream.values() for asset in assets)
+        dg.AssetDep(asset, partition_mapping=dg.AllPartitionMapping())
+        for asset in dict.fromkeys(asset for assets in upstream.values() for asset in assets)
     ]
     stages[tables.RAW_EVENTS] = stages[tables.RAW_EVENTS].replace_attributes(deps=of_all_days)
     windows = {tables.window_table(window.name): _window(file, window) for window in spec.windows}
     columns = columns_of_tables(spec)
     return {
-        name: one.replace_attributes(
+        name: asset.replace_attributes(
             code_version=_code_version(spec, name),
             metadata={
                 **_about_table(file, name, warehouse),
@@ -210,7 +213,7 @@ def _asset_specs(
                 **_code(file, name),
             },
         )
-        for name, one in (stages | windows).items()
+        for name, asset in (stages | windows).items()
     }
 
 
@@ -237,16 +240,16 @@ def _about_table(file: SpecFile, name: str, warehouse: Place) -> dict[str, Any]:
 def _about_columns(
     file: SpecFile, table: str, columns: Iterable[Column], upstream: Mapping[str, tuple[dg.AssetKey, ...]]
 ) -> dict[str, Any]:
-    """Return the columns of a table, and the columns upstream that each is made of: of the log those of sources."""
+    """Return the columns of a table, and the columns upstream that each is made of: of the log a source's."""
     is_log = table == tables.RAW_EVENTS
     schema, lineage = list[dg.TableColumn](), dict[str, list[dg.TableColumnDep]]()
-    for one in columns:
-        schema.append(dg.TableColumn(one.name, one.kind, description=one.about))
+    for column in columns:
+        schema.append(dg.TableColumn(column.name, column.kind, description=column.about))
         origins = dict.fromkeys(  # two sources may read one place
-            (asset, name) for of, name in one.origins for asset in (upstream[of] if is_log else (key(file, of),))
+            (asset, name) for of, name in column.origins for asset in (upstream[of] if is_log else (key(file, of),))
         )
         if origins:
-            lineage[one.name] = [dg.TableColumnDep(asset, name) for asset, name in origins]
+            lineage[column.name] = [dg.TableColumnDep(asset, name) for asset, name in origins]
     if not schema:
         return {}
     return {"dagster/column_schema": dg.TableSchema(columns=schema), _LINEAGE: dg.TableColumnLineage(lineage)}
@@ -264,11 +267,11 @@ def _code(file: SpecFile, name: str) -> dict[str, Any]:
         places = {"time": ("time",)} if file.line_of(("time",)) else {spec.name: ()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.BetaWarning)  # of code references, which are used on purpose
-        found = [
+        references = [
             dg.LocalFileCodeReference(file_path=str(file.path), line_number=file.line_of(at), label=label)
             for label, at in places.items()
         ]
-        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=found)}
+        return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=references)}
 
 
 def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:

@@ -46,7 +46,7 @@ the several queries that would share the work takes longer."""
 MATERIALIZED_RECORDS = 1_000_000
 """The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
 kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
-its rows aside. Looking for duplicates is more than a scan, so then every batch is kept."""
+its rows aside. Looking for duplicates is more than a scan, so then every batch keeps them."""
 
 
 def keeps_records(spec: Spec, count: int) -> bool:
@@ -83,7 +83,7 @@ class BatchWriter:
 
     @property
     def base_is_due(self) -> bool:
-        """Return whether the batch writes anew the state that is kept as a base and changes: every few batches."""
+        """Return whether the batch rewrites the state that is stored as a base and changes: every few batches."""
         last = self.workspace.batches.last_commit("process")
         before = last.batch_id if last else -1
         return self.plan.batch_id // BASE_EVERY != before // BASE_EVERY
@@ -238,7 +238,7 @@ class Batch(BatchWriter):
         """Return a BOOLEAN, never null: false only for records of the segment with an event time before an instant.
 
         These are the records before the first one that comes to the instant: a large batch, which judges its records
-        anew for each who asks, need not read them.
+        again for each stage, need not read them.
         """
         before_us, workspace = self.before.max_t_us, self.workspace
         # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.

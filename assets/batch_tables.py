@@ -1,7 +1,7 @@
 """The tables that a batch writes, by its plan: for programs that are told about batches.
 
 Here: which tables these are for each kind of batch, and their columns. Not here: what is sent about them
-(run_events.py). Tables of state are no one else's, so they are left out.
+(run_events.py). Tables of state are for no other reader, so they are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ class BatchTables:
 
 def tables_of(workspace: Workspace, plan: Plan) -> BatchTables | None:
     """Return the tables of a batch; None of one that only reserves numbers for a rebuild."""
-    given = RebuildInput.of(plan)
-    if given.reserves:
+    batch_input = RebuildInput.of(plan)
+    if batch_input.reserves:
         return None
     names = [name for name in _written(workspace.spec, plan) if workspace.lake.exists(name)]
     columns = {name: workspace.lake.columns(name) for name in names}
-    dropped = [tables.window_table(name) for name in given.dropped]
+    dropped = [tables.window_table(name) for name in batch_input.dropped]
     return BatchTables(workspace.file, workspace.folder, columns, dropped)
 
 
@@ -52,10 +52,10 @@ def _written(spec: Spec, plan: Plan) -> Sequence[str]:
         case "change":
             return list(dict.fromkeys(change["table"] for change in plan.input["changes"]))
         case _:
-            given = RebuildInput.of(plan) if plan.kind == "rebuild" else RebuildInput()
-            if given.dropped:
+            batch_input = RebuildInput.of(plan) if plan.kind == "rebuild" else RebuildInput()
+            if batch_input.dropped:
                 return []
-            some = set(given.windows)
+            some = set(batch_input.windows)
             windows = [window for window in spec.windows if not some or window.name in some]
             results = [tables.window_table(window.name) for window in windows]
             results += [tables.history_table(window.name) for window in windows if window.history]

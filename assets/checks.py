@@ -31,9 +31,18 @@ from tidemark.assets.schemas import RELEASED
 from tidemark.assets.state.timelines import one_timeline
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
-from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.queries import Order, grouped_rows, pieces, python_rows, select
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, Rows, some_of, validated
+from tidemark.resources.quality.checks import (
+    SAMPLE_ROWS,
+    Checked,
+    Counted,
+    Expectation,
+    Measured,
+    Rows,
+    some_of,
+    validated,
+)
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import FLUSH_HAD_CLOSED
 from tidemark.timeops.materialize import from_driver
@@ -91,23 +100,23 @@ _CONTRADICTS = f"""detail IS NULL
     OR ({_BY_ARRIVAL} OR {_BY_WATERMARK} AND {{by_events}}) <> (lateness_us IS NOT NULL)
     OR lateness_us <= 0
     OR ({_BY_WATERMARK}) <> (_watermark IS NOT NULL)"""
-_BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(endswith(detail, '{FLUSH_HAD_CLOSED}'), false))"
+_BY_FLUSH = f"(reason = '{Reason.WINDOW_CLOSED}' AND coalesce(detail LIKE '%{FLUSH_HAD_CLOSED}', false))"
 # The watermark did not decide it: there may be none, and such a dead letter has no lateness.
 _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONTRADICTS} END"
 
 
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
-    """Return the checks of each asset of a pipeline: the checks whose tables it has, and those of its alerts."""
+    """Return the checks of each asset of a pipeline: the checks whose tables it has, and its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
-    found = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
+    by_asset = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
     alerts = alerts_of(spec)
-    return {asset: (*always, *alerts.get(asset, ())) for asset, always in found.items()}
+    return {asset: (*always, *alerts.get(asset, ())) for asset, always in by_asset.items()}
 
 
 def run_checks(batch: Batch, asset: str) -> list[Checked]:
     """Run the checks of an asset (a key of CHECKS) on what a batch wrote."""
-    asked = expectations(batch.workspace.spec)[asset]
-    alerts = [count_alert(batch, one) for one in asked if one not in CHECKS[asset]]
+    checks = expectations(batch.workspace.spec)[asset]
+    alerts = [count_alert(batch, check) for check in checks if check not in CHECKS[asset]]
     return validated([*_count_rows(batch, asset), *alerts])
 
 
@@ -131,14 +140,14 @@ def _count_releases(batch: Batch) -> list[Counted]:
             Counted(BEHIND_WATERMARK, [some_of(0, 0, _RELEASED, are=_ABOVE_WATERMARK)]),
         ]
     looked, names = _releases(batch), ("broken", "above_watermark")
-    [found] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
+    [counts] = looked.agg(F.count("*").alias("all"), *[F.count_if(name).alias(name) for name in names]).collect()
 
     def rows(name: str) -> Rows:
         shown = ("_timeline", c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)
         return some_rows([looked.where(name).orderBy(c.RELEASE_SEQ).select(*shown)])
 
-    order = some_of(found["all"], found["broken"], _RELEASED, are=_OUT_OF_ORDER)
-    above = some_of(found["all"], found["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
+    order = some_of(counts["all"], counts["broken"], _RELEASED, are=_OUT_OF_ORDER)
+    above = some_of(counts["all"], counts["above_watermark"], _RELEASED, are=_ABOVE_WATERMARK)
     return [
         Counted(ORDER, [order], lambda: rows("broken")),
         Counted(BEHIND_WATERMARK, [above], lambda: rows("above_watermark")),
@@ -199,13 +208,14 @@ FROM joined LEFT JOIN {{before}} USING (_timeline) LEFT JOIN {{after}} USING (_t
 
 
 def _count_dead_letters(batch: Batch) -> list[Counted]:
-    workspace, dead_letters = batch.workspace, batch.written(tables.DEAD_LETTERS)
+    workspace, lake, letters = batch.workspace, batch.workspace.lake, tables.DEAD_LETTERS
     # No tolerance accepts an event that the clock has passed, so such a dead letter has no lateness.
     clock_moves = workspace.spec.time.idle is not None
     wrong = _INCONSISTENT.format(by_events="watermark_set_by IS NOT NULL" if clock_moves else "true")
-    is_out = F.col("replayed_at").isNull().alias("is_out")  # the others are accepted
-    each = dead_letters.groupBy("stage", "window_name", "reason", is_out)
-    counted = each.agg(F.count("*").alias("n"), F.count_if(F.expr(wrong)).alias("inconsistent")).collect()
+    of_batch = f"{c.BATCH} = {batch.plan.batch_id}"
+    by = ("stage", "window_name", "reason")
+    values = {"is_out": "replayed_at IS NULL", "n": "count(*)", "inconsistent": f"count(*) FILTER ({wrong})"}
+    counted = grouped_rows(lake, letters, of_batch, by, values)  # what is not out is accepted
     by_reason, of_windows, refused_in_all = Counter[str](), Counter[str](), 0
     for row in counted:
         if row["stage"] == Stage.WINDOW:
@@ -214,16 +224,21 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
             by_reason[row["reason"]] += row["n"]
             refused_in_all += row["n"] if row["is_out"] else 0
     inconsistent = sum(row["inconsistent"] for row in counted)
-    shown = (c.SEQ, "reason", "lateness_us", "detail")
+
+    def contradictions() -> Rows:
+        where, order = f"{of_batch} AND ({wrong})", [Order(c.SEQ)]
+        rows = select(lake, letters, None, where=where, order=order, most=SAMPLE_ROWS).rows
+        return python_rows(rows.select([c.SEQ, "reason", "lateness_us", "detail"]))
+
     consistent = Counted(
         CONSISTENT_DEAD_LETTERS,
         [some_of(sum(row["n"] for row in counted), inconsistent, "dead letters", are="contradict themselves")],
-        lambda: some_rows([dead_letters.where(wrong).orderBy(c.SEQ).select(*shown)]),
+        contradictions,
     )
     if workspace.windows_alone:  # the records were recounted when the pipeline judged them
         refused = sum(workspace.progress.counts_of(batch.plan.batch_id).refused.values())
         return [Counted(CONSERVATION, _window_accounts(batch, refused, of_windows)), consistent]
-    fresh, refused = recount_of_batch(batch, dead_letters), refused_in_all
+    fresh, refused = recount_of_batch(batch), refused_in_all
     in_log, records = fresh["records"], _records_of(batch)
     of_log = f"{in_log:,} records in the log; expected {records:,}, as the batch was planned"
     accounts = [Measured("records of the log", records, in_log, of_log)]
@@ -238,15 +253,15 @@ def _window_accounts(batch: Batch, refused: int, of_windows: Mapping[str, int]) 
     counts = workspace.progress.counts_of(batch.plan.batch_id)
     for window in workspace.spec.event_windows:
         placed = sum(counts[f"{window.name}.{outcome}"] for outcome in ("in_windows", "in_gap", "filtered"))
-        found, accepted = placed + of_windows.get(window.name, 0), records - refused
-        said = f"{found:,} events in windows of `{window.name}`, in gaps, filtered or refused by it"
-        said += f"; expected {accepted:,}, all that were accepted"
-        accounts.append(Measured(f"accepted for {window.name}", accepted, found, said))
+        accounted, accepted = placed + of_windows.get(window.name, 0), records - refused
+        sentence = f"{accounted:,} events in windows of `{window.name}`, in gaps, filtered or refused by it"
+        sentence += f"; expected {accepted:,}, all that were accepted"
+        accounts.append(Measured(f"accepted for {window.name}", accepted, accounted, sentence))
     return accounts
 
 
 def _records_of(batch: Batch) -> int:
-    """Count the records that the batch has to account for: those in its range, without excluded ones."""
+    """Count the records that the batch has to account for: all in its range, without excluded ones."""
     plan = batch.plan
     return records_in(plan) - len(excluded(batch.workspace).between(plan.first_seq, plan_end(plan)))
 
@@ -257,13 +272,15 @@ def _released_accounts(batch: Batch, refused: int) -> list[Measured]:
     of_batch: Filters = [(c.BATCH, "=", plan.batch_id)]
     new = old = new_held = 0
     for piece in pieces(lake, tables.ORDERED_EVENTS, lake.version(tables.ORDERED_EVENTS), [c.SEQ], of_batch):
-        own = pc.sum(pc.greater_equal(piece[c.SEQ], plan.first_seq)).as_py() or 0
-        new, old = new + own, old + piece.num_rows - own
+        fresh = pc.sum(pc.greater_equal(piece[c.SEQ], plan.first_seq)).as_py() or 0
+        new, old = new + fresh, old + piece.num_rows - fresh
     for piece in pieces(lake, held, lake.version(held), [c.SEQ], [(c.SEQ, ">=", plan.first_seq)]):
         new_held += piece.num_rows
     held_before, held_now = lake.row_count(held, batch.workspace.base_of(held)), lake.row_count(held)
-    records, kept, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
-    said = f"{kept:,} records ordered, held or refused; expected {records:,}, all of the batch"
-    account = Measured("records ordered, held or refused", records, kept, said)
-    said = f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
-    return [account, Measured("events held before, now ordered or held", held_before, stayed, said)]
+    records, accounted, stayed = _records_of(batch), new + new_held + refused, old + held_now - new_held
+    sentence = f"{accounted:,} records ordered, held or refused; expected {records:,}, all of the batch"
+    account = Measured("records ordered, held or refused", records, accounted, sentence)
+    sentence = (
+        f"{stayed:,} of the events that were held before ordered or held; expected {held_before:,}, all of them"
+    )
+    return [account, Measured("events held before, now ordered or held", held_before, stayed, sentence)]

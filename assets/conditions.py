@@ -1,7 +1,7 @@
 """The conditions of a pipeline that need a person: a wrong spec, a batch that is left, failed checks, held input.
 
 Here: the conditions as they are now, read from the tables, the sources and the results of the last checks, without
-Spark. Not here: what `tidemark status` shows besides (pipelines/status.py), who is told of them (alert_messages.py).
+Spark. Not here: what `tidemark status` shows besides (pipelines/status.py), who is notified (alert_messages.py).
 """
 
 from collections.abc import Iterator
@@ -77,11 +77,11 @@ def look_at(workspace: Workspace) -> Look:
 def _of_input(workspace: Workspace) -> tuple[Waiting, list[Condition]]:
     """Return what the sources have, and what is wrong with it."""
     try:
-        found = waiting_input(workspace)
+        waiting = waiting_input(workspace)
     except TidemarkError as error:
         return Waiting(), [Condition("sources", "error", str(error))]
-    held = [Condition(HELD_BACK, "error", str(error)) for error in found.errors]
-    return found, [*held, *(Condition("input", "warn", sentence) for sentence in found.warnings)]
+    held = [Condition(HELD_BACK, "error", str(error)) for error in waiting.errors]
+    return waiting, [*held, *(Condition("input", "warn", sentence) for sentence in waiting.warnings)]
 
 
 def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
@@ -96,7 +96,7 @@ def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
     if changes := workspace.changes_by_others:
         yield Condition("changes", "error", str(foreign_error(workspace.lake, changes)))
     for correction in due(workspace).sentences:
-        remedy = "the tables are not made anew for it yet. To do: `tidemark run` does so."
+        remedy = "the tables are not rebuilt for it yet. To do: `tidemark run` does so."
         yield Condition("corrections", "warn", f"{correction}: {remedy}")
     if left is not None:
         yield from _of_left_over(workspace, left)
@@ -105,27 +105,27 @@ def _of_batches(workspace: Workspace, left: Plan | None) -> Iterator[Condition]:
     if last is not None and last.reason is None:
         for failed in failed_results(workspace.folder, last.batch_id, since=last.plan.planned_at):
             how = "warns" if failed.level == "warn" else "fails"
-            said = f"batch {last.batch_id} is committed, and a check of it {how}: check {failed.sentence}"
-            yield Condition(failed.name, failed.level, said, is_checked=True)
+            sentence = f"batch {last.batch_id} is committed, and a check of it {how}: check {failed.sentence}"
+            yield Condition(failed.name, failed.level, sentence, is_checked=True)
 
 
 def _of_left_over(workspace: Workspace, left: Plan) -> Iterator[Condition]:
     batch = f"batch {left.batch_id} ({left.kind}) is not committed"
     failed = failed_results(workspace.folder, left.batch_id, since=left.planned_at)
-    for one in failed:
-        yield Condition(one.name, "error", f"{batch}: check {one.sentence}", is_checked=True)
+    for check in failed:
+        yield Condition(check.name, "error", f"{batch}: check {check.sentence}", is_checked=True)
     if failed:
         again = f"`tidemark run` retries batch {left.batch_id}"
         accept = f"`tidemark accept SPEC {left.batch_id} --reason …` takes it as it is."
         yield Condition("batch", "error", f"{again}; {accept}")
         return
-    given = RebuildInput.of(left)
-    if left.kind == "rebuild" and not given.renamed and not given.renamed_sources:
-        why = "it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` goes on with it."
+    batch_input = RebuildInput.of(left)
+    if left.kind == "rebuild" and not batch_input.renamed and not batch_input.renamed_sources:
+        why = "it was stopped. The tables are as they were. To do: `tidemark rebuild SPEC` continues it."
         yield Condition("batch", "error", f"{batch}: {why}")
         return
     why = "its run failed" if left.released else f"{left.owner} has ended without a message"
-    begun = f"It was begun at {_second(left.planned_at)} UTC. To do: `tidemark run` goes on with it."
+    begun = f"It was begun at {_second(left.planned_at)} UTC. To do: `tidemark run` continues it."
     yield Condition("batch", "error", f"{batch}: {why}. {begun}")
 
 
@@ -137,8 +137,8 @@ def _of_age(workspace: Workspace, delay: timedelta | None) -> Iterator[Condition
     levels: tuple[tuple[Level, timedelta | None], ...] = (("error", allowed.error), ("warn", allowed.warn))
     for level, oldest in levels:
         if oldest is not None and delay > oldest:
-            said = f"the watermark is {roughly(delay)} behind the clock, and `alerts.freshness` allows "
-            yield Condition("freshness", level, f"{said}{format_duration(oldest)}")
+            sentence = f"the watermark is {roughly(delay)} behind the clock, and `alerts.freshness` allows "
+            yield Condition("freshness", level, f"{sentence}{format_duration(oldest)}")
             return
 
 

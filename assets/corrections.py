@@ -1,7 +1,7 @@
 """Rows that another table has changed since they were read, and the records of the log that this corrects.
 
-Here: comparing the table before and after, finding the records, the control item, whether tables are to be made anew
-for it. Not here: reading the table (resources/sources/), the log with corrections (exclusions.py), making tables anew
+Here: comparing the table before and after, finding the records, the control item, whether tables have to be rebuilt
+for it. Not here: reading the table (resources/sources/), the log with corrections (exclusions.py), rebuilding tables
 (rebuild/).
 
 The upstream pipeline decides which columns identify a row: window and groups for a result. A row that has changed
@@ -225,7 +225,7 @@ def sentence_of(correction: Correction) -> str:
 
 @dataclass(frozen=True)
 class Due:
-    """Corrections of records that batches had processed, from which nothing is computed anew yet.
+    """Corrections of records that batches had processed, from which nothing has been recomputed yet.
 
     Attributes:
         sentences: One for each.
@@ -237,7 +237,7 @@ class Due:
 
 
 def due(workspace: Workspace) -> Due:
-    """Return the corrections for which tables are to be made anew."""
+    """Return the corrections for which tables have to be rebuilt."""
     if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
         return Due()
     rebuilt = workspace.batches.last_rebuild()

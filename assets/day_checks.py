@@ -90,9 +90,9 @@ def day_check_specs(file: SpecFile, asset: dg.AssetSpec) -> list[dg.AssetCheckSp
         warnings.simplefilter("ignore", dg.PreviewWarning)  # of partitions of checks, which are used on purpose
         by_day = [
             dg.AssetCheckSpec(
-                one.name, asset=asset.key, description=one.sentence, partitions_def=asset.partitions_def
+                check.name, asset=asset.key, description=check.sentence, partitions_def=asset.partitions_def
             )
-            for one in (COMPLETE, COUNTS)
+            for check in (COMPLETE, COUNTS)
         ]
     if file.spec.alerts.freshness is None:
         return by_day
@@ -104,8 +104,8 @@ def check_complete(view: DayView, day: str, counts: DayCounts, *, was_complete: 
     if not view.is_complete(day):
         return _open(view, day, was_complete=was_complete) if was_complete or view.is_overdue(day) else None
     not_final = counts.rows - counts.final
-    said = f"{not_final:,} rows of {day} of `{view.window.name}` are not final, and all its windows are closed"
-    broken = (Measured("rows that are not final", 0, not_final, said),) if not_final else ()
+    sentence = f"{not_final:,} rows of {day} of `{view.window.name}` are not final, and all its windows are closed"
+    broken = (Measured("rows that are not final", 0, not_final, sentence),) if not_final else ()
     numbers = {"seconds_left": 0.0, "not_final": not_final, **_numbers_of(counts)}
     remedy = _in_words(_NOT_FINAL if broken else COMPLETE.remedy, view, day)
     return Checked(
@@ -142,12 +142,12 @@ def check_counts(view: DayView, day: str, counts: DayCounts) -> Checked:
     """Check whether a day has one row of each window and group."""
     doubled = counts.doubled or 0
     of = f"{counts.rows:,} rows of {day} of `{view.window.name}`"
-    said = f"{doubled:,} of {of} have the window and group of another row"
-    broken = (Measured("rows that are there twice", 0, doubled, said),) if doubled else ()
+    sentence = f"{doubled:,} of {of} have the window and group of another row"
+    broken = (Measured("rows that the table has twice", 0, doubled, sentence),) if doubled else ()
     compared = "" if counts.doubled is not None else "; not compared, as a group is a struct or an array"
     note = f"{day} has {counts.rows:,} rows, {counts.final:,} of them final{compared}"
-    asked = replace(COUNTS, remedy=_in_words(COUNTS.remedy, view, day))
-    return Checked(asked, broken, is_error=True, note=note, numbers={**_numbers_of(counts), "doubled": doubled})
+    check = replace(COUNTS, remedy=_in_words(COUNTS.remedy, view, day))
+    return Checked(check, broken, is_error=True, note=note, numbers={**_numbers_of(counts), "doubled": doubled})
 
 
 def check_freshness(view: DayView, workspace: Workspace) -> Checked | None:
@@ -163,13 +163,13 @@ def freshness_of(view: DayView, levels: AgeLevels, newest_us: int) -> Checked:
     level = None if view.reached.final else _level(levels, age)
     numbers = {"seconds_behind": age.total_seconds()}
     ended = f"the newest final result of `{view.window.name}` ended at {Instant(newest_us)} UTC"
-    asked = replace(FRESHNESS, remedy=_in_words(FRESHNESS.remedy, view, ""))
+    check = replace(FRESHNESS, remedy=_in_words(FRESHNESS.remedy, view, ""))
     if level is None:
-        return Checked(asked, (), note=ended, numbers=numbers)
+        return Checked(check, (), note=ended, numbers=numbers)
     limit: timedelta = getattr(levels, level)
-    said = f"{ended}, {roughly(age)} ago; limit {format_duration(limit)}"
-    broken = Measured("seconds beyond the limit", 0, int((age - limit).total_seconds()), said)
-    return Checked(asked, (broken,), is_error=level == "error", numbers=numbers)
+    sentence = f"{ended}, {roughly(age)} ago; limit {format_duration(limit)}"
+    broken = Measured("seconds beyond the limit", 0, int((age - limit).total_seconds()), sentence)
+    return Checked(check, (broken,), is_error=level == "error", numbers=numbers)
 
 
 def _newest_end(workspace: Workspace, window: WindowSpec) -> int | None:
@@ -198,10 +198,10 @@ class Target:
 
 
 def evaluations(
-    asset: dg.AssetKey, found: Mapping[str | None, Iterable[Checked]], targets: Mapping[str, Target]
+    asset: dg.AssetKey, by_day: Mapping[str | None, Iterable[Checked]], targets: Mapping[str, Target]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Yield results as Dagster takes them, by day (None for the whole window); `targets` has materializations."""
-    for day, each in found.items():
+    for day, each in by_day.items():
         target = targets.get(day) if day is not None else None
         for checked in each:
             yield dg.AssetCheckEvaluation(
@@ -218,22 +218,22 @@ def evaluations(
 
 def targets_of(instance: dg.DagsterInstance, asset: dg.AssetKey, days: Iterable[str]) -> dict[str, Target]:
     """Return the newest materialization of each day that has one."""
-    kind, asked = dg.DagsterEventType.ASSET_MATERIALIZATION, {*days}
-    numbers = instance.get_latest_storage_id_by_partition(asset, kind, partitions=asked) if asked else {}
-    ids, found = sorted(numbers.values()), dict[str, Target]()
+    kind, wanted_days = dg.DagsterEventType.ASSET_MATERIALIZATION, {*days}
+    numbers = instance.get_latest_storage_id_by_partition(asset, kind, partitions=wanted_days) if wanted_days else {}
+    ids, targets = sorted(numbers.values()), dict[str, Target]()
     for at in range(0, len(ids), _AT_ONCE):
         some = dg.AssetRecordsFilter(asset, storage_ids=ids[at : at + _AT_ONCE])
         for record in instance.fetch_materializations(some, limit=_AT_ONCE).records:
             if record.partition_key is not None:
-                found[record.partition_key] = Target(record.storage_id, record.run_id, record.timestamp)
-    return found
+                targets[record.partition_key] = Target(record.storage_id, record.run_id, record.timestamp)
+    return targets
 
 
 def checked_days(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str]:
     """Return the days whose newest materialization was found complete, or later than allowed."""
     check = dg.AssetCheckKey(asset, COMPLETE.name)
-    found = instance.event_log_storage.get_asset_check_partition_info([check])
-    return {info.partition_key for info in found if info.partition_key is not None and info.is_current}
+    infos = instance.event_log_storage.get_asset_check_partition_info([check])
+    return {info.partition_key for info in infos if info.partition_key is not None and info.is_current}
 
 
 def _level(levels: AgeLevels, age: timedelta) -> str | None:

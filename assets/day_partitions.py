@@ -143,37 +143,38 @@ def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace
 
     An instance that has no note was told of all batches before `first`. Return whether something is left to report.
     """
-    last = workspace.batches.last_commit("process") if workspace.exists else None
-    if last is None:
+    with workspace.batches.as_of_now():
+        last = workspace.batches.last_commit("process") if workspace.exists else None
+        if last is None:
+            return False
+        noted, now = told_of(instance, workspace.spec), workspace.clock.now().timestamp()
+        told = noted or Told(first - 1)
+        events = workspace.spec.events
+        if events is not None and now - told.at < events.every.total_seconds():
+            return told.batch < last.batch_id
+        written = days_of_batches(workspace, after=told.batch)
+        complete, overdue, has_reported = dict[str, str](), dict[str, str](), False
+        about: show.Metadata = {"batch": show.number_of(last.plan)}
+        for window in workspace.spec.windows:
+            days = written.get(window.name, {})
+            show_days(instance, workspace.spec, window.name, days)
+            view = view_of(workspace, window)
+            if days:
+                tell_days(instance, report, workspace, view, days, about=about)
+            seen = instance.get_materialized_partitions(_asset(workspace, window))
+            shown = [day for day in shown_days(instance, workspace.spec, window.name) if day in seen and _is_day(day)]
+            known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
+            news = _passed(workspace, view, [day for day in shown if day not in known.union(days)], told)
+            if told.batch < last.batch_id:
+                fresh = day_checks.check_freshness(view, workspace)
+                news |= {None: [fresh]} if fresh is not None else {}
+            _report_checks(instance, report, view, news)
+            complete[window.name], overdue[window.name] = _reached_days(view, shown)
+            has_reported = has_reported or bool(days or news)
+        note = Told(last.batch_id, now if has_reported else told.at, complete, overdue)
+        if note != noted:
+            instance.daemon_cursor_storage.set_cursor_values({_note_of(workspace.spec): json.dumps(asdict(note))})
         return False
-    noted, now = told_of(instance, workspace.spec), workspace.clock.now().timestamp()
-    told = noted or Told(first - 1)
-    events = workspace.spec.events
-    if events is not None and now - told.at < events.every.total_seconds():
-        return told.batch < last.batch_id
-    written = days_of_batches(workspace, after=told.batch)
-    complete, overdue, has_reported = dict[str, str](), dict[str, str](), False
-    about: show.Metadata = {"batch": show.number_of(last.plan)}
-    for window in workspace.spec.windows:
-        days = written.get(window.name, {})
-        show_days(instance, workspace.spec, window.name, days)
-        view = view_of(workspace, window)
-        if days:
-            tell_days(instance, report, workspace, view, days, about=about)
-        seen = instance.get_materialized_partitions(_asset(workspace, window))
-        shown = [day for day in shown_days(instance, workspace.spec, window.name) if day in seen and _is_day(day)]
-        known = day_checks.checked_days(instance, _asset(workspace, window)) if noted is None else set[str]()
-        news = _passed(workspace, view, [day for day in shown if day not in known.union(days)], told)
-        if told.batch < last.batch_id:
-            fresh = day_checks.check_freshness(view, workspace)
-            news |= {None: [fresh]} if fresh is not None else {}
-        _report_checks(instance, report, view, news)
-        complete[window.name], overdue[window.name] = _reached_days(view, shown)
-        has_reported = has_reported or bool(days or news)
-    note = Told(last.batch_id, now if has_reported else told.at, complete, overdue)
-    if note != noted:
-        instance.daemon_cursor_storage.set_cursor_values({_note_of(workspace.spec): json.dumps(asdict(note))})
-    return False
 
 
 def without_run(instance: DagsterInstance, workspace: Workspace) -> Report:
@@ -264,25 +265,28 @@ def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
     materialized, conditions of assets downstream wait for it. Return whether some are left: of many days, those are
     reported that a run or look has time for, the newest first; and `events.every` may have it wait.
     """
-    end, report = time.monotonic() + _LONGEST_S, without_run(instance, workspace)
-    for window in workspace.spec.windows:
-        if not shown_days(instance, workspace.spec, window.name):
-            show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
-        seen = instance.get_materialized_partitions(_asset(workspace, window))
-        unseen = {
-            day for day in shown_days(instance, workspace.spec, window.name) if day not in seen and _is_day(day)
-        }
-        if not unseen:
-            continue
-        left, view = sorted(unseen, reverse=True), view_of(workspace, window)
-        for at in range(0, len(left), _FEW):
-            counts = counts_of_days(workspace, window, left[at : at + _FEW])
-            some = [day for day, of_day in counts.items() if of_day.rows]  # one that a person has added has none yet
-            if some and time.monotonic() > end:
-                return True
-            tell_days(instance, report, workspace, view, dict.fromkeys(some, 0), about={})
-    last = workspace.batches.last_commit("process") if workspace.exists else None
-    return last is not None and tell_changes(instance, report, workspace, first=last.batch_id + 1)
+    with workspace.batches.as_of_now():
+        end, report = time.monotonic() + _LONGEST_S, without_run(instance, workspace)
+        for window in workspace.spec.windows:
+            if not shown_days(instance, workspace.spec, window.name):
+                show_days(instance, workspace.spec, window.name, days_held(workspace, [window.name])[window.name])
+            seen = instance.get_materialized_partitions(_asset(workspace, window))
+            unseen = {
+                day for day in shown_days(instance, workspace.spec, window.name) if day not in seen and _is_day(day)
+            }
+            if not unseen:
+                continue
+            left, view = sorted(unseen, reverse=True), view_of(workspace, window)
+            for at in range(0, len(left), _FEW):
+                counts = counts_of_days(workspace, window, left[at : at + _FEW])
+                some = [
+                    day for day, of_day in counts.items() if of_day.rows
+                ]  # one that a person has added has none yet
+                if some and time.monotonic() > end:
+                    return True
+                tell_days(instance, report, workspace, view, dict.fromkeys(some, 0), about={})
+        last = workspace.batches.last_commit("process") if workspace.exists else None
+        return last is not None and tell_changes(instance, report, workspace, first=last.batch_id + 1)
 
 
 def ensure_day(key: str) -> None:

@@ -79,9 +79,9 @@ def data_version(version: str) -> Tags:
 
 
 def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> Mapping[str, Tags]:
-    """Return the tags of days of a window as of the last commit; none of a day that not every zone can name."""
+    """Return the tags of a window's days as of the last commit; none for a day that not every zone can name."""
     table = tables.window_table(window.name)
-    found = _rows_of(workspace, table, sorted({*filter(is_plain_day, days)}))
+    by_day = _rows_of(workspace, table, sorted({*filter(is_plain_day, days)}))
     by_fingerprint = _recorded(workspace, window)
     is_of_one = len({*by_fingerprint.values()}) == 1
     inputs = {key(workspace.file, "window_results"): versions_of(workspace.spec).time}
@@ -89,29 +89,29 @@ def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> M
         of_input = versions_of(workspace.spec).windows[window.input]
         inputs[key(workspace.file, tables.window_table(window.input))] = of_input
     now = versions_of(workspace.spec).windows[window.name]
-    codes = {} if is_of_one else _codes(workspace, window, by_fingerprint, found.values())
+    codes = {} if is_of_one else _codes(workspace, window, by_fingerprint, by_day.values())
     return {
         day: {
             CODE_VERSION: codes.get(rows.oldest, now),
             **data_version(rows.version),
             **_inputs(inputs),
         }
-        for day, rows in found.items()
+        for day, rows in by_day.items()
     }
 
 
 def _inputs(versions: Mapping[dg.AssetKey, str]) -> dict[str, str]:
     """Return what a day was made of. A run reports each day that it changed, so no day waits for news of these."""
-    found = dict[str, str]()
+    tags = dict[str, str]()
     for asset, version in versions.items():
-        found[f"dagster/input_data_version/{asset.to_user_string()}"] = version
-        found[f"dagster/input_event_pointer/{asset.to_user_string()}"] = "NULL"
-    return found
+        tags[f"dagster/input_data_version/{asset.to_user_string()}"] = version
+        tags[f"dagster/input_event_pointer/{asset.to_user_string()}"] = "NULL"
+    return tags
 
 
 def _rows_of(workspace: Workspace, table: str, days: Sequence[str]) -> Mapping[str, _Rows]:
     """Return what versions need to know of the rows of days, from one look at the days' files."""
-    found = {day: _Rows() for day in days}
+    by_day = {day: _Rows() for day in days}
     zone, version = workspace.spec.partitions.time_zone, workspace.base_of(table)
     names = [name for name in workspace.lake.dataset(table, version).schema.names if name != c.BATCH]
     for first, last in together([*map(date.fromisoformat, days)]) if days else ():
@@ -127,9 +127,9 @@ def _rows_of(workspace: Workspace, table: str, days: Sequence[str]) -> Mapping[s
             batches = np.asarray(piece[c.BATCH])
             for place in np.unique(places):
                 day, here = span[place].isoformat(), places == place
-                if day in found:
-                    _add(found[day], hashes[here], int(batches[here].min()))
-    return found
+                if day in by_day:
+                    _add(by_day[day], hashes[here], int(batches[here].min()))
+    return by_day
 
 
 def _add(rows: _Rows, hashes: np.ndarray[tuple[int], np.dtype[np.uint64]], oldest: int) -> None:
@@ -140,12 +140,12 @@ def _add(rows: _Rows, hashes: np.ndarray[tuple[int], np.dtype[np.uint64]], oldes
 
 def _recorded(workspace: Workspace, window: WindowSpec) -> Mapping[str, str]:
     """Return the code version of a window under each spec of the log, by the fingerprint of the spec."""
-    spec, found = workspace.spec, dict[str, str]()
+    spec, versions = workspace.spec, dict[str, str]()
     for text in (*workspace.spec_items, spec.canonical_json()):
         windows = _versions_of(text, spec.partitions.time_zone).windows
         name = window.name if window.name in windows else window.was or ""
-        found[Spec.model_validate(json.loads(text)).fingerprint()] = windows.get(name, _UNKNOWN)
-    return found
+        versions[Spec.model_validate(json.loads(text)).fingerprint()] = windows.get(name, _UNKNOWN)
+    return versions
 
 
 def _codes(
@@ -167,6 +167,6 @@ def _rebuilt(workspace: Workspace, window: WindowSpec) -> int:
     alone = [
         commit.batch_id
         for commit in workspace.batches.history("rebuild")
-        if window.name in (given := RebuildInput.of(commit.plan)).windows and not given.renamed
+        if window.name in (batch_input := RebuildInput.of(commit.plan)).windows and not batch_input.renamed
     ]
     return max([-1, *alone, *([whole.batch_id] if whole is not None else [])])

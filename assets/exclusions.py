@@ -75,7 +75,7 @@ class Excluded:
         corrected: The records that corrections bring, and the records that took a place: they are not part of the log
             at the place where they were read. In order.
         places: The places that hold another record now, in order.
-        records: The records that are there, by place.
+        records: The records in the log, by place.
         ahead: The places whose records arrived ahead of the machine's clock, and so at their ingestion. In order.
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
@@ -94,20 +94,20 @@ class Excluded:
 
     def after(self, item: Mapping[str, Any]) -> "Excluded":
         """Return what is changed after one more item."""
-        said = json.loads(item["argument"])
-        these, kind = numbers_in(said["records"]), item["kind"]
+        argument = json.loads(item["argument"])
+        these, kind = numbers_in(argument["records"]), item["kind"]
         if kind == FUTURE_ARRIVAL:
             return replace(self, ahead=np.union1d(self.ahead, these))
-        until = max(self.clock_until, int(item["_after_seq"]) + 1 if said["moved_clock"] else 0)
+        until = max(self.clock_until, int(item["_after_seq"]) + 1 if argument["moved_clock"] else 0)
         if kind != CORRECTION:
             by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, these)
             return replace(self, by_hand=by_hand, clock_until=until)
-        places, records = pairs_in(said["replaced"])
+        places, records = pairs_in(argument["replaced"])
         corrected = np.union1d(self.corrected, np.concatenate([these, records]))
-        kept = ~np.isin(self.places, np.concatenate([these, places]))
-        all_places = np.concatenate([self.places[kept], places])
+        stays = ~np.isin(self.places, np.concatenate([these, places]))
+        all_places = np.concatenate([self.places[stays], places])
         order = np.argsort(all_places, kind="stable")
-        all_records = np.concatenate([self.records[kept], records])
+        all_records = np.concatenate([self.records[stays], records])
         return Excluded(self.by_hand, corrected, all_places[order], all_records[order], self.ahead, until)
 
     def is_taken(self, first_seq: int, end_seq: int) -> bool:
@@ -248,17 +248,17 @@ def some_records(workspace: Workspace, first_seq: int, end_seq: int, seqs: Numbe
     lake, table, wanted = workspace.lake, tables.RAW_EVENTS, np.sort(seqs)
     version = workspace.base_of(table)
     schema: pa.Schema = lake.dataset(table, version).schema
-    found, size = list[pa.RecordBatch](), 0
+    rows, size = list[pa.RecordBatch](), 0
     for piece in pieces(lake, table, version, schema.names, _part(first_seq, end_seq)) if len(wanted) else ():
-        own = piece[c.SEQ].to_numpy()
-        begin, end = np.searchsorted(wanted, [own.min(), own.max() + 1]) if len(own) else (0, 0)
-        found.append(piece.filter(pa.array(np.isin(own, wanted[begin:end]))))
-        size += found[-1].nbytes
+        piece_seqs = piece[c.SEQ].to_numpy()
+        begin, end = np.searchsorted(wanted, [piece_seqs.min(), piece_seqs.max() + 1]) if len(piece_seqs) else (0, 0)
+        rows.append(piece.filter(pa.array(np.isin(piece_seqs, wanted[begin:end]))))
+        size += rows[-1].nbytes
         if size > FEW_BYTES:
             return None
-    records = _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(found, schema)))
-    kept = without(workspace, records, out.between(first_seq, end_seq))
-    records = _with_clock(workspace, kept, out, first_seq, end_seq)
+    records = _as_of_now(workspace, lake.frame(table, pa.Table.from_batches(rows, schema)))
+    records = without(workspace, records, out.between(first_seq, end_seq))
+    records = _with_clock(workspace, records, out, first_seq, end_seq)
     return _with_marks(workspace, records, out.ahead_between(first_seq, end_seq))
 
 
@@ -299,8 +299,8 @@ def clocks_of(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded)
     seqs, arrivals = _that_count(arrivals_of(workspace, first_seq, end_seq), out)
     start = np.array([_NONE if before_us is None else before_us])
     clocks = np.maximum.accumulate(np.concatenate([start, arrivals]))[1:]
-    known = pa.array(clocks, mask=clocks == _NONE).cast(pa.timestamp("us", "UTC"))
-    return pa.table({c.SEQ: seqs, PRESENT_CLOCK: known})
+    present = pa.array(clocks, mask=clocks == _NONE).cast(pa.timestamp("us", "UTC"))
+    return pa.table({c.SEQ: seqs, PRESENT_CLOCK: present})
 
 
 def clock_before(workspace: Workspace, seq: int, out: Excluded) -> int | None:
@@ -321,8 +321,8 @@ def log_clocks(workspace: Workspace) -> dict[str, Any]:
     for piece in _pieces(workspace, 0, end, c.SOURCE):
         timed = piece.filter(pc.is_valid(piece[c.ARRIVAL]))
         for stored in pc.unique(timed[c.SOURCE]).to_pylist():
-            own, name = timed.filter(pc.equal(timed[c.SOURCE], stored)), names.get(stored, stored)
-            seqs, arrivals = _that_count(own, out)
+            records, name = timed.filter(pc.equal(timed[c.SOURCE], stored)), names.get(stored, stored)
+            seqs, arrivals = _that_count(records, out)
             if len(seqs):
                 begin, end_of = int(seqs.argmin()), int(seqs.argmax())
                 first = min(filter(None, (first, (int(seqs[begin]), int(arrivals[begin])))))
@@ -337,20 +337,20 @@ def log_clocks(workspace: Workspace) -> dict[str, Any]:
 def _that_count(records: pa.Table | pa.RecordBatch, out: Excluded) -> tuple[Numbers, Numbers]:
     """Return numbers and arrivals of the records that are not excluded."""
     seqs = np.asarray(records[c.SEQ])
-    kept = ~np.isin(seqs, out.seqs)
+    stays = ~np.isin(seqs, out.seqs)
     arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(_NONE))
-    return seqs[kept], arrivals[kept]
+    return seqs[stays], arrivals[stays]
 
 
 def moved_clock(workspace: Workspace, numbers: Numbers) -> bool:
     """Return whether one of some records has moved the clock of the log, as it is stored."""
-    found = arrivals_of(workspace, int(numbers[0]), int(numbers[-1]) + 1, c.CLOCK)
-    own = found.filter(pa.array(np.isin(found[c.SEQ].to_numpy(), numbers)))
-    return bool((own[c.ARRIVAL].cast(pa.int64()).to_numpy() == own[c.CLOCK].cast(pa.int64()).to_numpy()).any())
+    records = arrivals_of(workspace, int(numbers[0]), int(numbers[-1]) + 1, c.CLOCK)
+    chosen = records.filter(pa.array(np.isin(records[c.SEQ].to_numpy(), numbers)))
+    return bool((chosen[c.ARRIVAL].cast(pa.int64()).to_numpy() == chosen[c.CLOCK].cast(pa.int64()).to_numpy()).any())
 
 
 def arrivals_of(workspace: Workspace, first_seq: int, end_seq: int, *more: str) -> pa.Table:
-    """Return number and arrival of each record of a part of the log, and more columns, in order."""
+    """Return number and arrival of each record in a part of the log, and more columns, in order."""
     schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
     schema = pa.schema([schema.field(name) for name in (c.SEQ, c.ARRIVAL, *more)])
     return pa.Table.from_batches([*_pieces(workspace, first_seq, end_seq, *more)], schema).sort_by(c.SEQ)

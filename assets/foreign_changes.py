@@ -25,27 +25,27 @@ def decide_on_changes(
 ) -> list[Change]:
     """Keep the changes of others, or take them back, and note that in `batches`.
 
-    Also takes back what an unfinished batch has written; the next run does that batch anew. Unless `keep`, tables are
-    restored to the last commit. `batches` keeps the reason. Dagster is told of days that have another number of rows
+    Also takes back what an unfinished batch has written; the next run repeats that batch. Unless `keep`, tables are
+    restored to the last commit. `batches` keeps the reason. Days with another number of rows are reported to Dagster
     now. Return the changes that were decided on.
 
     Raises:
         LakeError: There is nothing to decide on, or a change cannot be kept as it is.
         BusyError: A run is at work.
     """
-    found = workspace.changes_by_others
-    if not found:
+    changes = workspace.changes_by_others
+    if not changes:
         raise LakeError(
             f"Only Tidemark has changed rows of {workspace.spec.name} since its last commit. Nothing was done.",
             expected="a change such as a DELETE",
             remedy="Make the change first, while no run is at work.",
         )
-    changed = {change.table for change in found} if keep else set()
+    changed = {change.table for change in changes} if keep else set()
     before = {name: rows_by_day(workspace, of) for name, of in workspace.window_tables.items() if of in changed}
     last, end = workspace.batches.last_commit(), workspace.progress.processed_end()
-    given = {"decision": "kept" if keep else "taken back", "changes": [*map(_as_json, found)]}
+    batch_input = {"decision": "kept" if keep else "taken back", "changes": [*map(_as_json, changes)]}
     fingerprint = last.plan.fingerprint if last else None
-    plan = begin(workspace, run_id, "change", given, after=last, seqs=(end, end), fingerprint=fingerprint)
+    plan = begin(workspace, run_id, "change", batch_input, after=last, seqs=(end, end), fingerprint=fingerprint)
     with at_work(workspace, plan):
         versions = {
             table: keep_foreign(workspace.lake, table, version, plan.attempt)
@@ -53,16 +53,16 @@ def decide_on_changes(
             else take_back(workspace.lake, table, version, plan.attempt, foreign=True)
             for table, version in workspace.base_of_existing.items()
         }
-        workspace.batches.commit(plan, {"changes": len(found)}, versions, workspace.clock.now(), reason=reason)
+        workspace.batches.commit(plan, {"changes": len(changes)}, versions, workspace.clock.now(), reason=reason)
     _tell(instance, workspace, plan, before)
-    return found
+    return changes
 
 
 def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: Mapping[str, Counter[str]]) -> None:
     """Report the days of windows that lost or gained rows to Dagster, without a run."""
     show_days_held(instance, workspace, before)
     report = without_run(instance, workspace)
-    for window in (one for one in workspace.spec.windows if one.name in before):
+    for window in (window for window in workspace.spec.windows if window.name in before):
         now, rows = rows_by_day(workspace, workspace.window_tables[window.name]), before[window.name]
         days = {day: max(now[day] - rows[day], 0) for day in now.keys() | rows if now[day] != rows[day]}
         about = {"batch": show.number_of(plan)}
@@ -71,5 +71,9 @@ def _tell(instance: DagsterInstance, workspace: Workspace, plan: Plan, before: M
 
 def _as_json(change: Change) -> dict[str, object]:
     entry = change.entry
-    said = {"version": entry.version, "operation": entry.operation, "rows_deleted": entry.deleted}
-    return {"table": change.table, **said}
+    return {
+        "table": change.table,
+        "version": entry.version,
+        "operation": entry.operation,
+        "rows_deleted": entry.deleted,
+    }

@@ -29,13 +29,13 @@ def held_back_check(file: SpecFile) -> dg.AssetCheckSpec:
 def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckResult:
     """Return its result in a run, from a sentence or two for each input that cannot be taken."""
     more = f" And {len(sentences) - 1:,} more." if len(sentences) > 1 else ""
-    said = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
+    sentence = f"{len(sentences):,} held back: {sentences[0]}{more} To do: {_REMEDY}." if sentences else f"{_HOLDS}."
     return dg.AssetCheckResult(
         asset_key=key(file, tables.RAW_EVENTS),
         check_name=HELD_BACK,
         passed=not sentences,
         severity=dg.AssetCheckSeverity.ERROR,
-        description=said,
+        description=sentence,
         metadata={
             "held_back": dg.MetadataValue.int(len(sentences)),
             **({"inputs": show.sentences(sentences, of="input")} if sentences else {}),
@@ -45,20 +45,20 @@ def held_back_result(file: SpecFile, sentences: Sequence[str]) -> dg.AssetCheckR
 
 def tell_dagster(instance: dg.DagsterInstance, file: SpecFile, sentences: Sequence[str]) -> None:
     """Report what a look has found, unless the last result of the check says the same."""
-    found = held_back_result(file, sentences)
+    result = held_back_result(file, sentences)
     check = dg.AssetCheckKey(key(file, tables.RAW_EVENTS), HELD_BACK)
     last = instance.event_log_storage.get_latest_asset_check_execution_by_key([check]).get(check)
     event = last.event.dagster_event if last is not None and last.event is not None else None
     done = event is not None and event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION  # not only planned
     before = event.asset_check_evaluation_data.description if event is not None and done else f"{_HOLDS}."
-    if before != found.description:
+    if before != result.description:
         instance.report_runless_asset_event(
             dg.AssetCheckEvaluation(
                 asset_key=check.asset_key,
                 check_name=HELD_BACK,
-                passed=found.passed,
-                severity=found.severity,
-                description=found.description,
-                metadata=found.metadata,
+                passed=result.passed,
+                severity=result.severity,
+                description=result.description,
+                metadata=result.metadata,
             )
         )

@@ -90,7 +90,7 @@ class Ingested:
 
     def then(self, more: "Ingested") -> "Ingested":
         """Return what both this one and one after it did."""
-        names = [one.name for one in fields(self) if one.name != "found"]
+        names = [field.name for field in fields(self) if field.name != "found"]
         both: dict[str, Any] = {name: getattr(self, name) + getattr(more, name) for name in names}
         return Ingested(more.found, **both)
 
@@ -102,51 +102,56 @@ def ingest(workspace: Workspace, run_id: str, *, reread: bool = False, end_of_in
         InputError: A source cannot be read as the spec says; nothing was written.
         BusyError: Another run is at work.
     """
-    found, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
-    while found.has_news or is_new:
-        try:
-            return _ingest(workspace, run_id, found)
-        except UnfitFilesError as error:
-            found, is_new = found.without_unfit(workspace.spec, error.errors), True  # to remember that they are bad
-            what = "files or versions" if workspace.spec.reads_tables else "files"
-            workspace.tell(f"{len(error.errors)} of the {what} cannot be read: going on without them")
-    return Ingested(found)
+    # The batch is begun on what the look saw: if another run has read the same input meanwhile, this one is refused.
+    with workspace.batches.as_of_now():
+        waiting, is_new = waiting_input(workspace, reread=reread, end_of_input=end_of_input), False
+        while waiting.has_news or is_new:
+            try:
+                return _ingest(workspace, run_id, waiting)
+            except UnfitFilesError as error:
+                waiting = waiting.without_unfit(workspace.spec, error.errors)
+                is_new = True  # to remember they are bad
+                what = "files or versions" if workspace.spec.reads_tables else "files"
+                workspace.tell(f"{len(error.errors)} of the {what} cannot be read: continuing without them")
+        return Ingested(waiting)
 
 
-def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
+def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
     """Read files into the log in one batch.
 
     Raises:
         UnfitFilesError: Some of the files, or versions, cannot be read; nothing was written.
     """
-    workspace.tell(f"reading {_what(found)}")
+    workspace.tell(f"reading {_what(waiting)}")
     last = workspace.batches.last_commit()
     seqs = (workspace.progress.log_end(), None)
-    plan = begin(workspace, run_id, "ingest", _input_of(workspace, found).to_json(), after=last, seqs=seqs)
-    is_small = found.size <= _FEW_BYTES
+    plan = begin(workspace, run_id, "ingest", _input_of(workspace, waiting).to_json(), after=last, seqs=seqs)
+    is_small = waiting.size <= _FEW_BYTES
     with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
         workspace.prepare(plan)
         fit_tables(workspace)
         payload = payload_of(workspace)
-        needs_place = any(one.needs_place for one in found.by_source.values())
+        needs_place = any(look.needs_place for look in waiting.by_source.values())
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
-        with _naming_bad_files(workspace, found), reading as place:
-            read = _read_sources(workspace, plan, found, payload, place)
+        with _naming_bad_files(workspace, waiting), reading as place:
+            read = _read_sources(workspace, plan, waiting, payload, place)
             records, before_start = _from_start(read.records, workspace.spec.time.read_from_us)
-            rows, clocks, placed = _write_log(workspace, plan, found, replace(read, records=records), payload)
+            rows, clocks, placed = _write_log(workspace, plan, waiting, replace(read, records=records), payload)
         write_states(workspace, plan, read.states)
-        items = [item_of(workspace, one, placed.taken, plan.first_seq + rows) for one in read.corrections]
+        items = [
+            item_of(workspace, correction, placed.taken, plan.first_seq + rows) for correction in read.corrections
+        ]
         items += _future_arrivals(placed.ahead, plan.first_seq + rows)
         if items:
             write_items(workspace, plan, items)
-        n = found.counts
+        n = waiting.counts
         others = {"versions": n["version"], "offsets": n["offset"], "taken": len(placed.taken)}
         some = {name: count for name, count in others.items() if count}
         counts = {"records": rows, "files": n["file"], **some, "before_start": before_start, **clocks}
         versions = workspace.outputs(plan)
         workspace.batches.commit(plan, counts, versions, workspace.clock.now(), end_seq=plan.first_seq + rows)
     return Ingested(
-        found,
+        waiting,
         rows,
         before_start,
         n["file"],
@@ -157,30 +162,30 @@ def _ingest(workspace: Workspace, run_id: str, found: Waiting) -> Ingested:
     )
 
 
-def _input_of(workspace: Workspace, found: Waiting) -> IngestInput:
-    noted: dict[str, Any] = {"files": {name: [] for name in found.by_source}}
+def _input_of(workspace: Workspace, waiting: Waiting) -> IngestInput:
+    noted: dict[str, Any] = {"files": {name: [] for name in waiting.by_source}}
     for source in workspace.spec.sources:
-        reader, own = reader_of(source, workspace.file.folder), found.by_source[source.name]
-        for key, value in reader.remember(own).items():
+        reader, look = reader_of(source, workspace.file.folder), waiting.by_source[source.name]
+        for key, value in reader.remember(look).items():
             noted.setdefault(key, {})[source.name] = value
-    known, fresh = met_by(workspace, found)
+    columns, fresh = met_by(workspace, waiting)
     return IngestInput(
         spec_file=note_of(workspace),
-        waits=waiters_to_json(found.waiters),
-        held_back=found.held_by_source,
-        unknown_columns=known,
+        waits=waiters_to_json(waiting.waiters),
+        held_back=waiting.held_by_source,
+        unknown_columns=columns,
         first_met=fresh,
         **noted,
     )
 
 
-def _what(found: Waiting) -> str:
-    said = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in found.counts.items() if n]
-    return " and ".join(said) or "nothing: what is there is to be remembered"
+def _what(waiting: Waiting) -> str:
+    parts = [f"{n:,} {what}{'' if n == 1 else 's'}" for what, n in waiting.counts.items() if n]
+    return " and ".join(parts) or "nothing new: only noting what the sources have"
 
 
 @contextmanager
-def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
+def _naming_bad_files(workspace: Workspace, waiting: Waiting) -> Iterator[None]:
     """Find the files that are to blame if reading fails at the content of a file.
 
     Raises:
@@ -195,13 +200,13 @@ def _naming_bad_files(workspace: Workspace, found: Waiting) -> Iterator[None]:
         errors: dict[str, InputError] = {}
         for source in workspace.spec.sources:
             reader = reader_of(source, workspace.file.folder)
-            errors |= reader.to_blame(workspace.spark, found.by_source[source.name])
+            errors |= reader.to_blame(workspace.spark, waiting.by_source[source.name])
         if errors:
             raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors) from error
-        if not found.tables:
+        if not waiting.tables:
             raise
         raise InputError(
-            f"A file of {' or '.join(found.tables)} cannot be read: {cause_of(error)}",
+            f"A file of {' or '.join(waiting.tables)} cannot be read: {cause_of(error)}",
             expected="files that are whole and undamaged; nothing was ingested",
             remedy="restore the file, or pass over its version with `start_version`",
         ) from error
@@ -226,23 +231,23 @@ class _Read:
     files: Mapping[str, Sequence[FileRange]]
 
 
-def _read_sources(workspace: Workspace, plan: Plan, found: Waiting, payload: StructType, place: Place) -> _Read:
+def _read_sources(workspace: Workspace, plan: Plan, waiting: Waiting, payload: StructType, place: Place) -> _Read:
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
     corrects, files = False, dict[str, Sequence[FileRange]]()
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
-        own = found.by_source[source.name]
-        read = reader_of(source, workspace.file.folder).read(workspace.spark, own, place, time.time_zone)
+        look = waiting.by_source[source.name]
+        read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
         if read.corrects is not None:
             version, before = read.corrects
             workspace.tell(f"comparing {version.path} with the log")
             corrected = correction_of(workspace, source, version, read.records, before)
             corrections += [] if corrected.is_none else [corrected]
             read, corrects = replace(read, records=corrected.of(read.records)), True
-        states += [(source.name, one) for one in read.states]
+        states += [(source.name, state) for state in read.states]
         files[source.name] = read.files
-        if own.is_ready or not frames:
+        if look.is_ready or not frames:
             timed = _with_arrival(read, source, time.time_zone, us_of(plan.planned_at))
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
     return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects, files)
@@ -294,7 +299,7 @@ def _future_arrivals(ahead: pa.Table, end_seq: int) -> list[dict[str, Any]]:
 
 
 def _write_log(
-    workspace: Workspace, plan: Plan, found: Waiting, read: _Read, payload: StructType
+    workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read, payload: StructType
 ) -> tuple[int, dict[str, int], _Placed]:
     """Write the records, numbered.
 
@@ -309,11 +314,11 @@ def _write_log(
     with _numbered(workspace, plan, read, stretches) as log:
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
-        _ensure_unchanged(found)  # by now every record has been counted, and none is stored yet
+        _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
         if log.rows:
             clock = F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival))
-            known = {c.ARRIVAL: c.to_instant(_A), c.CLOCK: clock, c.BATCH: BatchWriter(workspace, plan).stamp}
-            rows = log.frame.withColumns(known).selectExpr(*map(quoted, payload.names), *c.LOG_COLUMNS)
+            columns = {c.ARRIVAL: c.to_instant(_A), c.CLOCK: clock, c.BATCH: BatchWriter(workspace, plan).stamp}
+            rows = log.frame.withColumns(columns).selectExpr(*map(quoted, payload.names), *c.LOG_COLUMNS)
             if first_us is None:
                 lowest = F.min(c.to_us(c.CLOCK)).alias("lowest")
                 first_us = log.lowest if by_arrival else rows.agg(lowest).collect()[0]["lowest"]
@@ -322,7 +327,7 @@ def _write_log(
             if not pieces or not _is_copied(workspace, plan, pieces, expect):
                 few = log.rows <= FEW_RECORDS
                 workspace.lake.append(tables.RAW_EVENTS, rows, attempt=plan.attempt, expect=expect, are_few=few)
-            _ensure_unchanged(found)  # they were read once more
+            _ensure_unchanged(waiting)  # they were read once more
         new = replace(log, frame=log.frame.where(F.col(PLACE).isNull())) if read.corrects else log
         arrivals = _last_arrivals(workspace, plan, new, stretches, is_whole=not read.corrects)
         placed = _Placed(_NOT_ONE, _NOT_AHEAD)
@@ -363,10 +368,10 @@ def _is_copied(workspace: Workspace, plan: Plan, pieces: Sequence[Piece], expect
     return True
 
 
-def _ensure_unchanged(found: Waiting) -> None:
+def _ensure_unchanged(waiting: Waiting) -> None:
     """Check that the input is still as it was found; it may have been changed or removed since."""
-    for one in found.by_source.values():
-        one.ensure_unchanged()
+    for look in waiting.by_source.values():
+        look.ensure_unchanged()
 
 
 def order_of(spec: Spec) -> str:
@@ -387,12 +392,13 @@ def _stretches(workspace: Workspace, read: _Read, now_us: int) -> list[Stretch] 
     stretches = stretches_in_order(files, by_arrival=by_arrival, time_zone=spec.time.time_zone)
     from_us = spec.time.read_from_us
     bounds_us = {source.name: source.future_arrival_us for source in spec.sources}
-    ahead = [(one.last_us - now_us, bounds_us[one.source]) for one in stretches or ()]
+    ahead = [(stretch.last_us - now_us, bounds_us[stretch.source]) for stretch in stretches or ()]
     if any(most_us is not None and us > most_us for us, most_us in ahead):
         return None
     if stretches is None or from_us is None:
         return stretches
-    return stretches if all(one.first_us >= from_us for one in stretches) else None  # otherwise some are left out
+    is_whole = all(stretch.first_us >= from_us for stretch in stretches)  # otherwise some records are left out
+    return stretches if is_whole else None
 
 
 def _numbered(
@@ -420,9 +426,11 @@ def _numbered(
             measure=F.col(_A),
             is_costly=any(not file.read_as for file in texts),
         )
-    rows = [(one.source, one.name, number) for number, one in enumerate(stretches)]
+    rows = [(stretch.source, stretch.name, number) for number, stretch in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
-    parts = [Counted(number, one.rows, one.last_us, one.first_us) for number, one in enumerate(stretches)]
+    parts = [
+        Counted(number, stretch.rows, stretch.last_us, stretch.first_us) for number, stretch in enumerate(stretches)
+    ]
     placed, at = read.records.join(F.broadcast(table), [c.SOURCE, c.FILE]), F.col(c.POSITION) - F.lit(1)
     return nullcontext(numbered_as_they_lie(placed, at, parts, start=plan.first_seq, name=c.SEQ))
 
@@ -439,7 +447,7 @@ def _last_arrivals(
         return {}
     came: dict[str, int | None]
     if stretches is not None:
-        came = {one.source: one.last_us for one in sorted(stretches, key=lambda one: one.last_us)}
+        came = {stretch.source: stretch.last_us for stretch in sorted(stretches, key=lambda stretch: stretch.last_us)}
     elif len(sources) == 1 and is_whole:
         came = {sources[0].name: max((us for us in log.highest.values() if us is not None), default=None)}
     else:
@@ -462,16 +470,16 @@ def _with_arrival(read: SourceRead, source: Source, time_zone: str, now_us: int)
 
     A record that arrived further ahead of the machine's clock than `future_arrival` arrives at `now_us`.
     """
-    found, most_us = _own_arrival(read, source, time_zone), source.future_arrival_us
+    timed, most_us = _own_arrival(read, source, time_zone), source.future_arrival_us
     ahead = F.lit(None).cast("bigint") if most_us is None else F.col(_A) - F.lit(now_us)
-    found = found.withColumn(_AHEAD, F.when(ahead > F.lit(most_us or 0), ahead))
-    found = found.withColumn(_A, F.when(F.col(_AHEAD).isNull(), F.col(_A)).otherwise(F.lit(now_us)))
+    timed = timed.withColumn(_AHEAD, F.when(ahead > F.lit(most_us or 0), ahead))
+    timed = timed.withColumn(_A, F.when(F.col(_AHEAD).isNull(), F.col(_A)).otherwise(F.lit(now_us)))
     if PLACE not in read.records.columns:
-        return found
+        return timed
     # A record that takes a place takes its arrival too: it does not move the clock, nor become late by coming later.
     is_new = F.col(PLACE).isNull()
-    found = found.withColumn(_AHEAD, F.when(is_new, F.col(_AHEAD)))
-    return found.withColumn(_A, F.when(is_new, F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
+    timed = timed.withColumn(_AHEAD, F.when(is_new, F.col(_AHEAD)))
+    return timed.withColumn(_A, F.when(is_new, F.col(_A)).otherwise(F.col(PLACE_ARRIVAL)))
 
 
 def _own_arrival(read: SourceRead, source: Source, time_zone: str) -> DataFrame:

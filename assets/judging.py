@@ -47,7 +47,7 @@ def judge(batch: Batch) -> Judged:
     spans = spans_of(workspace, batch.items) if workspace.spec.time.deduplicate_by else ()
     first_times = known_first_times(workspace, spans) if spans else None
     start = State(timelines.select(STATE.names), first_times=first_times)
-    [found] = replay(
+    [replayed] = replay(
         workspace,
         [segment],
         lambda _: batch.items,
@@ -56,9 +56,9 @@ def judge(batch: Batch) -> Judged:
         waits=waits_before(workspace),
         execution=lambda _: _execution(batch),
     )
-    rules = found.judged.rules
+    rules = replayed.judged.rules
     reached = clocks_after(workspace, segment, batch.items, before, rules)
-    after = _position_after(batch, reached, found.judged.watermarks, rules)
+    after = _position_after(batch, reached, replayed.judged.watermarks, rules)
     stored = replace(
         start,
         held=held_before(workspace, after),
@@ -68,8 +68,8 @@ def judge(batch: Batch) -> Judged:
     )
     if batch.let_in is not None:
         stored = stored.with_events(batch.let_in, workspace.spec.windows)
-    outcome = replace(found, judged=replace(found.judged, told=None), before=stored)
-    return Judged(outcome, after, timelines, spans, [Outcomes.of(found.judged)])
+    outcome = replace(replayed, judged=replace(replayed.judged, told=None), before=stored)
+    return Judged(outcome, after, timelines, spans, [Outcomes.of(replayed.judged)])
 
 
 def _execution(batch: Batch) -> Execution:
@@ -96,7 +96,7 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
     """Return the position after the segment, without the number of released events."""
     seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
     state = watermarks.state
-    kept = (batch.before.kept_until_us, watermarks.kept_until_us)
+    instants = (batch.before.kept_until_us, watermarks.kept_until_us)
     highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
     return replace(
         reached,
@@ -105,7 +105,7 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
         set_by=state["watermark_set_by"][0].as_py() if len(state) == 1 else None,
         released=batch.before.released,
         final=batch.flushes,
-        kept_until_us=max((us for us in kept if us is not None), default=None),
+        kept_until_us=max((us for us in instants if us is not None), default=None),
     )
 
 
@@ -115,8 +115,8 @@ def why_never(spec: Spec) -> str | None:
         return (
             "no rule of the spec depends on the clock alone (`idle`, `emit: {every: …}`, windows that revise results)"
         )
-    own = [source.name for source in spec.sources if not source.follows_wall_clock]
-    return f"source `{own[0]}` has an `arrival_time` without `live: true`" if own else None
+    sources = [source.name for source in spec.sources if not source.follows_wall_clock]
+    return f"source `{sources[0]}` has an `arrival_time` without `live: true`" if sources else None
 
 
 def clock_of_tick(workspace: Workspace) -> int | None:
@@ -129,8 +129,8 @@ def clock_of_tick(workspace: Workspace) -> int | None:
     if why_never(workspace.spec) is not None:
         return None
     now_us = us_of(workspace.clock.now())  # before the look, so that a file that comes later is after the tick
-    found = waiting_input(workspace)
-    if found.is_ready or found.waiting or found.notes or found.left or found.errors or not workspace.exists:
+    waiting = waiting_input(workspace)
+    if waiting.is_ready or waiting.waiting or waiting.notes or waiting.left or waiting.errors or not workspace.exists:
         return None
     last_arrivals = workspace.progress.last_arrivals().values()
     estimate_us, reached_us = estimated_clock(last_arrivals, now_us), workspace.progress.log_clock_us()

@@ -150,11 +150,12 @@ def _raw_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefin
         workspace = run.workspace(context, tidemark_spark)
         workspace.tell("looking for new input")
         workspace.ensure_whole()
-        ensure_taken(workspace)
-        create_tables(workspace)
-        take_new_names(workspace, context.run.run_id)
-        show_days_first(context.instance, workspace)
-        keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
+        with workspace.batches.as_of_now():
+            ensure_taken(workspace)
+            create_tables(workspace)
+            take_new_names(workspace, context.run.run_id)
+            show_days_first(context.instance, workspace)
+            keep_names(workspace)  # of a commit that a dead run left; if they cannot be kept, nothing is begun
         _settle(context, workspace)  # what a dead run has left: nothing is read before
         done = _read(context, workspace, tidemark_batch)
         more = done

@@ -29,23 +29,23 @@ EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
 FUTURE_ARRIVAL = "future_arrival"  # the records in its argument arrived ahead of the clock of the machine
 ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
-REBUILD = "rebuild"  # the log was judged anew from its beginning: the items after this one are all of it
+REBUILD = "rebuild"  # the log was judged again from its beginning: the items after this one are all of it
 
 
 def recorded(workspace: Workspace, *kinds: str) -> list[dict[str, Any]]:
     """Return the committed items of some kinds, in the order of the log, as it was judged last.
 
-    Waits are those of sources as they are called now; specs are as they were.
+    Waits have the names that sources have now; specs are as they were.
     """
     items = workspace.base_rows(tables.LOG_CONTROL)
     anew = pc.max(items.filter(pc.equal(items["kind"], REBUILD))["_control_seq"]).as_py()
     items = items.filter(pc.is_in(items["kind"], value_set=pa.array(kinds)))
-    found = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
-    found = found if anew is None else [item for item in found if item["_control_seq"] > anew]
-    for item in found:
+    rows = sorted(items.to_pylist(), key=lambda item: int(item["_control_seq"]))
+    rows = rows if anew is None else [item for item in rows if item["_control_seq"] > anew]
+    for item in rows:
         if item["kind"] == WAIT:
             item["argument"] = json.dumps(waiters_to_json(workspace.named_now(waiters_of(item))))
-    return found
+    return rows
 
 
 def control_item(
@@ -57,8 +57,8 @@ def control_item(
 
 def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, Any]]) -> None:
     """Add items after the existing ones; they are of the batch unless they name another."""
-    there, own = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
-    numbered = [{**own, **item, "_control_seq": there + number} for number, item in enumerate(items)]
+    there, defaults = workspace.base_rows(tables.LOG_CONTROL).num_rows, {"_batch_id": plan.batch_id}
+    numbered = [{**defaults, **item, "_control_seq": there + number} for number, item in enumerate(items)]
     rows = pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 from tidemark.assets.batch import BatchWriter
 from tidemark.resources import tables
 from tidemark.resources.batches.position import plan_end, records_in
-from tidemark.resources.delta.queries import count, pieces
-from tidemark.resources.delta.versions import Filters
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters, Version, arrow_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import format_duration, micros, roughly, rounded_up
@@ -120,18 +120,20 @@ class LogTables:
 
     def count(self, table: str, which: Filters) -> int:
         """Count rows of a table."""
-        return count(self.workspace.lake, table, self.version(table), which)
+        return self.seen(table).count(which)
+
+    def seen(self, table: str) -> Version:
+        """Return a table with the statistics of its files."""
+        return self.workspace.lake.opened.seen(table, self.version(table))
 
 
 def losses_since(log: LogTables, first_seq: int, levels: RateLevels) -> Losses:
     """Return what was lost from the day before a record to the end, by days; no rates where nothing was."""
     floor_seq = max(log.end_seq - _MOST_RECORDS, 0)
-    letters = _letters(log, floor_seq)
+    days = _days_from(log, max(first_seq, floor_seq), floor_seq, micros(levels.period))
+    letters = _letters(log, days.first_seq)
     if not len(letters):
         return Losses((), None, letters, letters, log.end_seq - first_seq)
-    period_us = micros(levels.period)
-    days = _days_from(log, max(first_seq, floor_seq), floor_seq, period_us)
-    letters = letters.filter(pc.greater_equal(letters[c.SEQ], days.first_seq))
     by_arrival = [*_by_arrival(log, letters, days, levels)]
     rates = [*by_arrival, *_by_event_time(log, letters, days, levels)]
     ranked = sorted(rates, key=lambda one: (bool(one.column), -one.percent, -one.lost, one.value))
@@ -187,20 +189,34 @@ def _days_from(log: LogTables, first_seq: int, floor_seq: int, period_us: int) -
     first = [row for piece in log.pieces(_RAW, [c.CLOCK], [(c.SEQ, "=", first_seq)]) for row in piece.to_pylist()]
     clock = first[0][c.CLOCK] if first else None
     since: Filters = [] if clock is None else [(c.CLOCK, ">=", _day_before(clock, period_us))]
-    starts: list[int] = []
-    numbers: list[int] = []
-    for piece in log.pieces(_RAW, [c.SEQ, c.CLOCK], [*since, (c.SEQ, ">=", floor_seq), (c.SEQ, "<", log.end_seq)]):
-        timed = pa.table({c.SEQ: piece[c.SEQ], c.CLOCK: piece[c.CLOCK].cast(pa.int64())}).drop_null()
-        day = timed[c.CLOCK].to_numpy() // period_us
-        found, place = np.unique(day, return_index=True)
-        starts += timed[c.SEQ].to_numpy()[place].tolist()  # files may come in any order
-        numbers += found.tolist()
+    which: Filters = [*since, (c.SEQ, ">=", floor_seq), (c.SEQ, "<", log.end_seq)]
+    starts, numbers = list[int](), list[int]()
+    for seqs, days in _day_starts(log.seen(_RAW), which, period_us):  # files may come in any order
+        starts += seqs
+        numbers += days
     if not starts:
         return none
     order = np.argsort(starts, kind="stable")
     sorted_numbers = np.array(numbers, np.int64)[order]
     fresh = np.append(True, np.diff(sorted_numbers) != 0)
     return _Days(np.array(starts, np.int64)[order][fresh], sorted_numbers[fresh], log.end_seq, period_us)
+
+
+def _day_starts(raw: Version, which: Filters, period_us: int) -> Iterator[tuple[list[int], list[int]]]:
+    """Return the first record of each day and the number of the day, by file of the log.
+
+    Each batch asks this, so a file is only opened if its bounds do not say that all of it is of one day.
+    """
+    whole = {*raw.files_within(which)}
+    seqs, clocks = raw.bounds_by_file(c.SEQ), raw.bounds_by_file(c.CLOCK)
+    for file in raw.files_with(which):
+        days = {clock_us // period_us for clock_us in clocks.get(file, ())}
+        if len(days) == 1 and file in seqs and file in whole:
+            yield [seqs[file][0]], [*days]
+            continue
+        rows = raw.rows_of([file], [c.SEQ, c.CLOCK]).filter(arrow_condition(which)).drop_null()
+        found, place = np.unique(rows[c.CLOCK].cast(pa.int64()).to_numpy() // period_us, return_index=True)
+        yield rows[c.SEQ].to_numpy()[place].tolist(), found.tolist()
 
 
 def _day_before(clock: datetime, period_us: int) -> Instant:

@@ -41,25 +41,26 @@ def look(workspace: Workspace) -> PendingWork:
     Raises:
         InputError: The path of a source does not exist.
         LakeError: The pipeline was flushed, and more input was read since.
-        SpecError: The pipeline's tables cannot go on with the spec.
+        SpecError: The pipeline's tables cannot continue with the spec.
     """
-    ensure_taken(workspace)
-    found = waiting_input(workspace)
-    if at_work := _at_work(workspace):
-        return PendingWork(False, "", at_work, may_ripen=True, held_back=found.held_back)
-    unprocessed = _unprocessed(workspace)
-    last = workspace.batches.last_commit() if workspace.exists else None
-    files = [[one.path, one.size, one.modified_us] for one in found.parts]
-    files += [[file.place, file.size, file.modified_us] for file in found.copies]
-    key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
-    sentence = "; ".join(filter(None, [_of_files(workspace, found), unprocessed]))
-    return PendingWork(
-        bool(found.is_work or unprocessed),
-        key,
-        sentence,
-        may_ripen=found.may_ripen,
-        held_back=found.held_back,
-    )
+    with workspace.batches.as_of_now():
+        ensure_taken(workspace)
+        waiting = waiting_input(workspace)
+        if at_work := _at_work(workspace):
+            return PendingWork(False, "", at_work, may_ripen=True, held_back=waiting.held_back)
+        unprocessed = _unprocessed(workspace)
+        last = workspace.batches.last_commit() if workspace.exists else None
+        files = [[part.path, part.size, part.modified_us] for part in waiting.parts]
+        files += [[file.place, file.size, file.modified_us] for file in waiting.copies]
+        key = _digest([workspace.spec.fingerprint(), last.batch_id if last else None, files])
+        sentence = "; ".join(filter(None, [_of_files(workspace, waiting), unprocessed]))
+        return PendingWork(
+            bool(waiting.is_work or unprocessed),
+            key,
+            sentence,
+            may_ripen=waiting.may_ripen,
+            held_back=waiting.held_back,
+        )
 
 
 def signature(workspace: Workspace) -> str:
@@ -85,14 +86,15 @@ def has_unprocessed(
 
     Corrected records that batches had processed are new as well.
     """
-    if not workspace.exists:
-        return False
-    pending = workspace.batches.pending()
-    if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
-        return True
-    if due(workspace).sentences or renamed(workspace) or renamed(workspace, "sources"):
-        return True
-    return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
+    with workspace.batches.as_of_now():
+        if not workspace.exists:
+            return False
+        pending = workspace.batches.pending()
+        if pending is not None and pending.kind != "rebuild":  # which has changed nothing that a run needs
+            return True
+        if due(workspace).sentences or renamed(workspace) or renamed(workspace, "sources"):
+            return True
+        return not next_segment(workspace, None, flush=flush, tick_us=tick_us, reopen=reopen).is_empty
 
 
 def _at_work(workspace: Workspace) -> str:
@@ -113,23 +115,23 @@ def _unprocessed(workspace: Workspace) -> str:
     if names := renamed(workspace, "sources"):
         return f"{' and '.join(names)} is the new name of a source"
     if corrected := due(workspace).sentences:
-        return f"corrected, and not computed anew: {corrected[0]}"
+        return f"corrected, and not recomputed: {corrected[0]}"
     records = workspace.progress.log_end() - workspace.progress.processed_end()
     return f"{records:,} records of the log are not processed" if records else ""
 
 
-def _of_files(workspace: Workspace, found: Waiting) -> str:
+def _of_files(workspace: Workspace, waiting: Waiting) -> str:
     counts = {
-        "new": found.new,
-        "of sources that wait for others": found.ahead,
-        "with the bytes of others": len(found.copies),
-        "younger than `settle`": len(found.waiting),
-        "held back": len(found.errors),
+        "new": waiting.new,
+        "of sources that wait for others": waiting.ahead,
+        "with the bytes of others": len(waiting.copies),
+        "younger than `settle`": len(waiting.waiting),
+        "held back": len(waiting.errors),
     }
     paths = ", ".join(source.place for source in workspace.spec.sources)
-    said = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
-    first = f" ({found.errors[0].found})" if found.errors else ""
-    return f"{paths}: {said}{first}"
+    sentence = ", ".join(f"{n:,} {what}" for what, n in counts.items() if n or what == "new")
+    first = f" ({waiting.errors[0].found})" if waiting.errors else ""
+    return f"{paths}: {sentence}{first}"
 
 
 def _digest(of: object) -> str:

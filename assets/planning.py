@@ -53,7 +53,7 @@ def begin(
     workspace: Workspace,
     run_id: str,
     kind: Kind,
-    given: Mapping[str, Any],
+    batch_input: Mapping[str, Any],
     *,
     after: Commit | None,
     seqs: tuple[int, int | None],
@@ -71,7 +71,7 @@ def begin(
         after=after.batch_id if after else None,
         first_seq=seqs[0],
         end_seq=seqs[1],
-        input=given,
+        input=batch_input,
         fingerprint=fingerprint or workspace.spec.fingerprint(),
         number=number,
     )
@@ -83,7 +83,7 @@ def at_work(workspace: Workspace, plan: Plan) -> Iterator[None]:
     try:
         with workspace.batches.keeping_lease(plan, workspace.clock):
             yield
-    except BaseException as error:  # a stopped run, too: this process may go on
+    except BaseException as error:  # a stopped run, too: this process may live on
         why = str(error) if isinstance(error, Exception) else ""
         workspace.batches.give_up(plan, workspace.clock.now(), why)
         raise
@@ -122,10 +122,11 @@ def next_segment(
         reopen: Why a flushed pipeline takes new records again; None if it does not.
 
     Raises:
-        LakeError: The pipeline was flushed and new records came since; or it is open, and is to be reopened.
+        LakeError: The pipeline was flushed and new records came since; or it is open, and should be reopened.
     """
-    last = workspace.batches.last_commit()  # before anything that it may change
-    return replace(_next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen), after=last)
+    with workspace.batches.as_of_now():
+        segment = _next_segment(workspace, max_events, flush=flush, tick_us=tick_us, reopen=reopen)
+        return replace(segment, after=workspace.batches.last_commit())
 
 
 def _next_segment(
@@ -158,20 +159,23 @@ def _next_segment(
 def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = None) -> Mapping[str, Any]:
     """Return what the plan of a processing batch stores of its segment; `segment_of` reads it."""
     flush, waits = segment.flushes, waiters_to_json(segment.waits)
-    given = BatchInput(flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed)
-    return given.to_json()
+    return BatchInput(
+        flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed
+    ).to_json()
 
 
 def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
-    given = BatchInput.of(plan)
-    return LogSegment(plan.first_seq, plan_end(plan), given.flush, given.tick_us, given.reopen, waits_in(plan))
+    batch_input = BatchInput.of(plan)
+    return LogSegment(
+        plan.first_seq, plan_end(plan), batch_input.flush, batch_input.tick_us, batch_input.reopen, waits_in(plan)
+    )
 
 
 def _has_new_records(workspace: Workspace, first_seq: int) -> bool:
     """Return whether records came that do not just take the places of others."""
-    reads = [one for one in workspace.batches.history("ingest") if one.plan.first_seq >= first_seq]
-    return any(one.counts.records > one.counts.taken for one in reads)
+    reads = [commit for commit in workspace.batches.history("ingest") if commit.plan.first_seq >= first_seq]
+    return any(commit.counts.records > commit.counts.taken for commit in reads)
 
 
 def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
@@ -189,7 +193,7 @@ def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
         if window.is_linked:
             raise LakeError(
                 f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over "
-                "the results of another, and what a flush closed of those is not remembered yet.",
+                "the results of another, and what a flush closed there is not remembered yet.",
                 expected="no session or sliding window over results",
                 remedy="process the new input in another warehouse, or under another pipeline name",
             )
@@ -200,15 +204,15 @@ def flushed_already(workspace: Workspace) -> LakeError:
     return LakeError(
         f"Pipeline {workspace.spec.name} was flushed at the end of its input, and new input has come since.",
         expected="no more input: a flush releases every event and closes every window",
-        remedy='go on from where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
+        remedy='continue where it was with `tidemark run SPEC --reopen "why"`: what the flush closed stays closed. '
         "Without `end_of_input: flush` a pipeline stays open",
     )
 
 
 def not_flushed(workspace: Workspace) -> LakeError:
-    """Return the error of a pipeline that is to be reopened and is open."""
+    """Return the error of a pipeline that should be reopened and is open."""
     return LakeError(
-        f"Pipeline {workspace.spec.name} is to be reopened, and its end of input is not flushed.",
+        f"Pipeline {workspace.spec.name} should be reopened, and its end of input is not flushed.",
         expected="a flush after the last record that was processed",
         remedy="leave `--reopen` (in Dagster `reopen`) out",
     )

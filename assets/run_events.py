@@ -129,22 +129,22 @@ def dataset_name(place: Place) -> Named:
 
 
 def _job_facets(spec: Spec, plan: Plan) -> dict[str, JobFacet]:
-    found: dict[str, JobFacet] = {
+    facets: dict[str, JobFacet] = {
         "jobType": job_type_job.JobTypeJobFacet("BATCH", "TIDEMARK", plan.kind.upper(), producer=PRODUCER)
     }
     if spec.owners:
         owners = [ownership_job.Owner(owner) for owner in spec.owners]
-        found["ownership"] = ownership_job.OwnershipJobFacet(owners, producer=PRODUCER)
+        facets["ownership"] = ownership_job.OwnershipJobFacet(owners, producer=PRODUCER)
     if spec.tags:
         tags = [tags_job.TagsJobFacetFields(key, value, "TIDEMARK") for key, value in spec.tags.items()]
-        found["tags"] = tags_job.TagsJobFacet(tags, producer=PRODUCER)
-    return found
+        facets["tags"] = tags_job.TagsJobFacet(tags, producer=PRODUCER)
+    return facets
 
 
 def _run_facets(happened: BatchEvent, why: str, job: str | None, spec: Spec) -> dict[str, RunFacet]:
     plan, commit = happened.plan, happened.commit
     end = commit.plan.end_seq if commit is not None else plan.end_seq
-    found: dict[str, RunFacet] = {
+    facets: dict[str, RunFacet] = {
         "processing_engine": processing_engine_run.ProcessingEngineRunFacet(
             installed_version("pyspark"), "spark", _VERSION, producer=PRODUCER
         ),
@@ -153,14 +153,14 @@ def _run_facets(happened: BatchEvent, why: str, job: str | None, spec: Spec) -> 
         ),
     }
     if job is not None and _is_uuid(plan.owner.id):  # the owner of a batch has the id of Dagster's run
-        found["parent"] = parent_run.ParentRunFacet(
+        facets["parent"] = parent_run.ParentRunFacet(
             parent_run.Run(plan.owner.id), parent_run.Job(lineage_namespace(), job), producer=PRODUCER
         )
     if commit is not None and plan.kind == "process":
-        found["tidemark_refusals"] = _refusals(commit, [window.name for window in spec.windows])
+        facets["tidemark_refusals"] = _refusals(commit, [window.name for window in spec.windows])
     if why:
-        found["errorMessage"] = error_message_run.ErrorMessageRunFacet(why, "PYTHON", producer=PRODUCER)
-    return found
+        facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(why, "PYTHON", producer=PRODUCER)
+    return facets
 
 
 def _is_uuid(text: str) -> bool:
@@ -197,28 +197,30 @@ def _inputs(about: BatchTables, plan: Plan, commit: Commit | None) -> Iterator[I
         )
 
 
-def _inputs_of_source(about: BatchTables, source: Source, given: IngestInput) -> Iterator[InputDataset]:
+def _inputs_of_source(about: BatchTables, source: Source, batch_input: IngestInput) -> Iterator[InputDataset]:
     statistics = partial(input_statistics_input_dataset.InputStatisticsInputDatasetFacet, producer=PRODUCER)
     facets: dict[str, DatasetFacet] = {"schema": _schema(_types_of_source(source))}
     if isinstance(source, KafkaSource):
-        offsets = given.offsets.get(source.name, {})
-        for topic in _topics(source, given):
+        offsets = batch_input.offsets.get(source.name, {})
+        for topic in _topics(source, batch_input):
             n = sum(end - first for split, (first, end) in offsets.items() if split.rpartition("-")[0] == topic)
             yield InputDataset(*_topic(source, topic), facets=facets, inputFacets={"inputStatistics": statistics(n)})
         return
     place = _place(about, source)
     if source.kind == "delta":
-        read = given.versions.get(source.name)
+        read = batch_input.versions.get(source.name)
         facets |= _of_table(place, int(read[2]) if read else None)
         yield InputDataset(*dataset_name(place), facets=facets)
         return
-    files = given.files.get(source.name, ())
+    files = batch_input.files.get(source.name, ())
     counted = statistics(size=sum(int(size) for _, _, size in files), fileCount=len(files))
-    found: dict[str, Any] = {"inputStatistics": counted}
+    input_facets: dict[str, Any] = {"inputStatistics": counted}
     if 0 < len(files) <= _MOST_LOCATIONS:
         condition = base_subset_dataset.LocationSubsetCondition([str(path) for path, _, _ in files])
-        found["subset"] = base_subset_dataset.InputSubsetInputDatasetFacet(condition, producer=PRODUCER)
-    yield InputDataset(*dataset_name(place), facets=facets | {"dataSource": _data_source(place)}, inputFacets=found)
+        input_facets["subset"] = base_subset_dataset.InputSubsetInputDatasetFacet(condition, producer=PRODUCER)
+    yield InputDataset(
+        *dataset_name(place), facets=facets | {"dataSource": _data_source(place)}, inputFacets=input_facets
+    )
 
 
 def _place(about: BatchTables, source: Source) -> Place:
@@ -230,8 +232,8 @@ def _topic(source: KafkaSource, topic: str) -> Named:
     return f"kafka://{source.bootstrap_servers.partition(',')[0]}", topic
 
 
-def _topics(source: KafkaSource, given: IngestInput) -> Sequence[str]:
-    read = [split.rpartition("-")[0] for split in given.offsets.get(source.name, {})]
+def _topics(source: KafkaSource, batch_input: IngestInput) -> Sequence[str]:
+    read = [split.rpartition("-")[0] for split in batch_input.offsets.get(source.name, {})]
     return [*dict.fromkeys([*source.topics, *read])]
 
 
@@ -243,10 +245,10 @@ def _outputs(about: BatchTables, happened: BatchEvent) -> Iterator[OutputDataset
         lineage = _column_lineage(about, happened.plan, table, columns)
         if lineage is not None:
             facets["columnLineage"] = lineage
-        found: dict[str, Any] = {}
+        output_facets: dict[str, Any] = {}
         if version is not None:
-            found["outputStatistics"] = _written(place, happened.before.get(table, 0), version)
-        yield OutputDataset(*dataset_name(place), facets=facets, outputFacets=found)
+            output_facets["outputStatistics"] = _written(place, happened.before.get(table, 0), version)
+        yield OutputDataset(*dataset_name(place), facets=facets, outputFacets=output_facets)
     for table in about.dropped:
         change = lifecycle_state_change_dataset
         dropped = change.LifecycleStateChangeDatasetFacet(change.LifecycleStateChange.DROP, producer=PRODUCER)
@@ -258,22 +260,22 @@ def _written(
 ) -> output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet:
     """Count what the commits of a table since the version before the batch have added; maintenance adds nothing."""
     commits = [own_commit(folder, number) for number in range(before + 1, version + 1)]
-    made = [one for one in commits if one.writes_for]
-    files = [file for one in made for file in one.added]
-    rows = sum(one.rows or sum(file.rows for file in one.added) for one in made)
+    made = [commit for commit in commits if commit.writes_for]
+    files = [file for commit in made for file in commit.added]
+    rows = sum(commit.rows or sum(file.rows for file in commit.added) for commit in made)
     statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet
     return statistics(rows, sum(file.size for file in files), len(files), producer=PRODUCER)
 
 
 def _of_table(place: Place, version: int | None) -> dict[str, DatasetFacet]:
-    found: dict[str, DatasetFacet] = {
+    facets: dict[str, DatasetFacet] = {
         "dataSource": _data_source(place),
         "storage": storage_dataset.StorageDatasetFacet("delta", "parquet", producer=PRODUCER),
     }
     if version is not None:
         facet = dataset_version_dataset.DatasetVersionDatasetFacet(str(version), producer=PRODUCER)
-        found["version"] = facet
-    return found
+        facets["version"] = facet
+    return facets
 
 
 def _data_source(place: Place) -> datasource_dataset.DatasourceDatasetFacet:
@@ -297,8 +299,8 @@ class _Fields:
 
     def column(self, name: str, sources: Iterable[str], subtype: str, described: str = "") -> None:
         """Add an output column that is computed from columns of the input."""
-        if found := self._of(sources, "DIRECT", subtype, described):
-            self.fields[name] = column_lineage_dataset.Fields(found)
+        if inputs := self._of(sources, "DIRECT", subtype, described):
+            self.fields[name] = column_lineage_dataset.Fields(inputs)
 
     def rows(self, sources: Iterable[str], subtype: str, described: str) -> None:
         """Add columns of the input that decide which rows there are."""
@@ -309,7 +311,9 @@ class _Fields:
     ) -> list[column_lineage_dataset.InputField]:
         how = column_lineage_dataset.Transformation(kind, subtype, described or None, masking=False)
         names = dict.fromkeys(sources)
-        return [column_lineage_dataset.InputField(*one, name, [how]) for one in self._inputs for name in names]
+        return [
+            column_lineage_dataset.InputField(*dataset, name, [how]) for dataset in self._inputs for name in names
+        ]
 
     def facet(self) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
         """Return what was put together; None for nothing."""
@@ -326,13 +330,13 @@ def _column_lineage(
     if table == tables.RAW_EVENTS:
         return _of_log(about, plan, columns)
     if table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS):
-        found = _Fields([raw])
+        fields = _Fields([raw])
         for name in columns:
             if name in payload:
-                found.column(name, [name], "IDENTITY")
+                fields.column(name, [name], "IDENTITY")
         for name in (c.TIMESTAMP, c.EVENT_TIME):
-            found.column(name, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
-        return found.facet()
+            fields.column(name, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
+        return fields.facet()
     for window in spec.windows:
         if table in (tables.window_table(window.name), tables.history_table(window.name)):
             return _of_window(about, window, raw, payload)
@@ -347,13 +351,13 @@ def _of_log(
         inputs = [dataset_name(_place(about, source))]
         if isinstance(source, KafkaSource):
             inputs = [_topic(source, topic) for topic in _topics(source, IngestInput.of(plan))]
-        found, original = _Fields(inputs), {now: there for there, now in source.rename.items()}
+        source_fields, original = _Fields(inputs), {now: there for there, now in source.rename.items()}
         for name in source.columns_in_tables:
             if name in columns and name not in source.added_columns:
-                found.column(name, [original.get(name, name)], "IDENTITY")
-        for name, field in found.fields.items():
-            known = fields.setdefault(name, column_lineage_dataset.Fields([]))
-            known.inputFields = [*known.inputFields, *field.inputFields]
+                source_fields.column(name, [original.get(name, name)], "IDENTITY")
+        for name, field in source_fields.fields.items():
+            merged = fields.setdefault(name, column_lineage_dataset.Fields([]))
+            merged.inputFields = [*merged.inputFields, *field.inputFields]
     return column_lineage_dataset.ColumnLineageDatasetFacet(fields, [], producer=PRODUCER) if fields else None
 
 
@@ -361,28 +365,28 @@ def _of_window(
     about: BatchTables, window: WindowSpec, raw: Named, payload: Sequence[str]
 ) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
     spec = about.file.spec
-    below = next((one for one in spec.windows if one.name == window.input), None)
-    found = _Fields([raw] if below is None else [dataset_name(about.folder / tables.window_table(below.name))])
+    below = next((other for other in spec.windows if other.name == window.input), None)
+    fields = _Fields([raw] if below is None else [dataset_name(about.folder / tables.window_table(below.name))])
     of_log = [*payload, c.ARRIVAL, c.SOURCE, c.SPLIT, c.SEQ]
-    known = of_log if below is None else ["window_start", "window_end", *below.group_columns, *below.aggregates]
+    columns = of_log if below is None else ["window_start", "window_end", *below.group_columns, *below.aggregates]
     times = _of_time(spec, payload) if below is None else ["window_end"]
     described = _time_texts(spec) if below is None else "window_end"
     for name in ("window_start", "window_end"):
-        found.column(name, times, "TRANSFORMATION", described)
+        fields.column(name, times, "TRANSFORMATION", described)
     for name, text in window.group_expressions:
-        read = columns_named(text, known)
-        found.column(name, read, "IDENTITY" if text.strip("` ") in known else "TRANSFORMATION", text)
-        found.rows(read, "GROUP_BY", text)
+        read = columns_named(text, columns)
+        fields.column(name, read, "IDENTITY" if text.strip("` ") in columns else "TRANSFORMATION", text)
+        fields.rows(read, "GROUP_BY", text)
     for name, text in window.aggregates.items():
-        found.column(name, columns_named(text, known), "AGGREGATION", text)
-    found.rows(times, "WINDOW", described)
+        fields.column(name, columns_named(text, columns), "AGGREGATION", text)
+    fields.rows(times, "WINDOW", described)
     if window.where:
-        found.rows(columns_named(window.where, known), "FILTER", window.where)
+        fields.rows(columns_named(window.where, columns), "FILTER", window.where)
     if window.having:
         made = dict(window.group_expressions) | window.aggregates
         texts = [made[name] for name in columns_named(window.having, made)]
-        found.rows([name for text in texts for name in columns_named(text, known)], "FILTER", window.having)
-    return found.facet()
+        fields.rows([name for text in texts for name in columns_named(text, columns)], "FILTER", window.having)
+    return fields.facet()
 
 
 def _of_time(spec: Spec, payload: Sequence[str]) -> list[str]:

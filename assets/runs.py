@@ -96,7 +96,7 @@ class LiveRun:
     def batch(self, context: StageContext, spark: LazyPySparkResource) -> Batch | None:
         """Return the batch that a run has taken on; None if it has none.
 
-        A run that goes on from where another one failed has the batch of that one.
+        A run that continues where another one failed has the batch of that one.
         """
         workspace = self.workspace(context, spark)
         plan = batch_of(workspace, context.run.run_id) or _inherited(context, workspace)
@@ -128,7 +128,7 @@ def process_of_run(context: StageContext) -> Owner:
     """Return the process that a run ends with, as the owner of its batches.
 
     Dagster's multiprocess executor starts a process for each step, which is gone when the next step begins. The run
-    goes on for as long as the process that starts them.
+    lasts for as long as the process that starts them.
     """
     run_id, here = context.run.run_id, os.getpid()
     parent = multiprocessing.parent_process()  # a server of code starts processes of runs in the same way
@@ -153,10 +153,10 @@ def say_who_runs(context: StageContext) -> None:
 
 
 def own_tag(instance: dg.DagsterInstance, run: dg.DagsterRun, name: str) -> str | None:
-    """Return a tag that a run was given; Dagster copies those of a run that failed to the run that repeats it."""
+    """Return a tag of a run; Dagster copies the tags of a run that failed to the run that repeats it."""
     before = instance.get_run_by_id(run.parent_run_id) if run.parent_run_id else None
-    found = run.tags.get(name)
-    return None if before is not None and found == before.tags.get(name) else found
+    tag = run.tags.get(name)
+    return None if before is not None and tag == before.tags.get(name) else tag
 
 
 def _inherited(context: StageContext, workspace: Workspace) -> Plan | None:
@@ -185,7 +185,7 @@ def told_to_dagster(stage: Callable[Given, Iterator[Result]]) -> Callable[Given,
     """Make an asset or check fail for good where that is so, and mark its run.
 
     A stage that was interrupted fails for good, too: Dagster's retry policy would try it again, and the run would
-    go on although the operator ended it. The first argument of `stage` is Dagster's context.
+    continue although the operator ended it. The first argument of `stage` is Dagster's context.
     """
 
     @wraps(stage)

@@ -89,29 +89,29 @@ def payload_of(workspace: Workspace) -> StructType:
     payload, log = _payload_of_spec(workspace), (workspace.log_of or workspace).lake
     if not log.exists(tables.RAW_EVENTS):
         return payload
-    known = {name.lower() for name in payload.names}
+    names = {name.lower() for name in payload.names}
     there = StructType.fromJson(json.loads(log.schema(tables.RAW_EVENTS).to_json()))
-    kept = [field for field in there if field.name == RESCUED or not is_reserved(field.name)]
-    return StructType([*payload, *[field for field in kept if field.name.lower() not in known]])
+    stored = [field for field in there if field.name == RESCUED or not is_reserved(field.name)]
+    return StructType([*payload, *[field for field in stored if field.name.lower() not in names]])
 
 
 def _payload_of_spec(workspace: Workspace) -> StructType:
     """Return the payload columns of all sources, and `_rescued` if one keeps unknown columns."""
     sources = workspace.spec.sources
-    known: dict[str, tuple[StructField, str]] = {}
+    fields: dict[str, tuple[StructField, str]] = {}
     for source in sources:
         payload = payload_schema(workspace.spark, source)
         for field in payload.fields:
-            first, of = known.setdefault(field.name.lower(), (field, source.name))
+            first, of = fields.setdefault(field.name.lower(), (field, source.name))
             if first != field:
-                one, other = (f"`{it.name}` {it.dataType.simpleString().upper()}" for it in (first, field))
+                column, other = (f"`{it.name}` {it.dataType.simpleString().upper()}" for it in (first, field))
                 raise SpecError(
-                    f"Sources `{of}` and `{source.name}` have columns {one} and {other}.",
+                    f"Sources `{of}` and `{source.name}` have columns {column} and {other}.",
                     expected="one spelling and one type for a column that several sources have",
                     remedy="change a `schema`, or choose another name for one of them with `rename`",
                 )
     rescued = [StructField(RESCUED, StringType())] if any(source.keep_unknown for source in sources) else []
-    return StructType([*[field for field, _ in known.values()], *rescued])
+    return StructType([*[field for field, _ in fields.values()], *rescued])
 
 
 def log_schema(payload: StructType) -> StructType:
@@ -142,18 +142,18 @@ def as_declared(records: DataFrame, payload: StructType, zone: str) -> DataFrame
 
 def value_as(name: str, there: DataType, kind: DataType, zone: str) -> Column:
     """Return the values of a column of the log as another type, null where one does not fit."""
-    found, words = F.col(quoted(name)), kind.simpleString()
+    column, words = F.col(quoted(name)), kind.simpleString()
     if there == kind:
-        return found
-    before, now = (type_of_json(one.jsonValue()) for one in (there, kind))
+        return column
+    before, now = (type_of_json(data_type.jsonValue()) for data_type in (there, kind))
     if is_wider(before.sql, now.sql):
         return F.expr(converted(quoted(name), before, now, zone))
     if isinstance(kind, StringType):
-        return found.cast(kind)
+        return column.cast(kind)
     if isinstance(there, StringType):
         return F.expr(value_sql(quoted(name), kind, zone) if isinstance(kind, EXACT) else _tried(name, words))
     fits = F.expr(_tried(name, words))
-    return F.when(fits.cast(there) == found, fits)
+    return F.when(fits.cast(there) == column, fits)
 
 
 def _tried(name: str, words: str) -> str:
@@ -185,23 +185,23 @@ def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: Window
         columns = [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
         return events.selectExpr(*map(quoted, columns))
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
-    kept = [open_in_column(payload.names)] if kind_of(window).needs_others else []
-    return events.selectExpr(*map(quoted, [*open_columns(payload), *came, *kept]))
+    open_in = [open_in_column(payload.names)] if kind_of(window).needs_others else []
+    return events.selectExpr(*map(quoted, [*open_columns(payload), *came, *open_in]))
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
     """Add to events of windows the columns that store what the engine knows of them."""
-    known = {c.WATERMARK: c.to_instant(c.W_BEFORE)} if c.W_BEFORE in events.columns else {}
+    watermarks = {c.WATERMARK: c.to_instant(c.W_BEFORE)} if c.W_BEFORE in events.columns else {}
     marks = {open_in_column(payload.names): F.col(OPEN_IN)} if OPEN_IN in events.columns else {}
-    return events.withColumns(known | marks) if known or marks else events
+    return events.withColumns(watermarks | marks) if watermarks or marks else events
 
 
 def loaded_events(events: DataFrame, payload: StructType) -> DataFrame:
     """Return events of windows as the engine knows them, from a table of `stored_events`."""
-    found = events.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
+    loaded = events.withColumn(c.T_FINAL, c.to_us(c.TIMESTAMP))
     if c.WATERMARK in events.columns:
-        found = found.withColumn(c.W_BEFORE, c.to_us(c.WATERMARK)).drop(c.WATERMARK)
-    return found.withColumnRenamed(open_in_column(payload.names), OPEN_IN)
+        loaded = loaded.withColumn(c.W_BEFORE, c.to_us(c.WATERMARK)).drop(c.WATERMARK)
+    return loaded.withColumnRenamed(open_in_column(payload.names), OPEN_IN)
 
 
 def stored_name(working: str) -> str:
@@ -216,8 +216,8 @@ def stored_groups(rows: DataFrame) -> DataFrame:
 
 def loaded_groups(rows: DataFrame) -> DataFrame:
     """Return what is known of groups, as the engine has it, from a table of `stored_groups`."""
-    found = rows.drop(c.BATCH)
-    return found.withColumnsRenamed({name: WORKING + name[1:] for name in found.columns if name != c.TIMELINE})
+    groups = rows.drop(c.BATCH)
+    return groups.withColumnsRenamed({name: WORKING + name[1:] for name in groups.columns if name != c.TIMELINE})
 
 
 def create_tables(workspace: Workspace) -> None:
@@ -232,19 +232,19 @@ def create_tables(workspace: Workspace) -> None:
     if workspace.is_prepared:
         return
     schemas = table_schemas(workspace)
-    own = {*workspace.tables, tables.BATCHES}
+    table_names = {*workspace.tables, tables.BATCHES}
     for table, schema in tables.CONTROL_SCHEMAS.items():
-        if table in own:
+        if table in table_names:
             workspace.lake.create(table, schema, may_grow=table == tables.FILES)  # see state/files.py
     feeds = {tables.window_table(window.name) for window in workspace.spec.windows if window.change_feed}
     for table, schema in schemas.items():
-        if table not in own or (workspace.lake.exists(table) and old_columns(workspace.lake, table)):
+        if table not in table_names or (workspace.lake.exists(table) and old_columns(workspace.lake, table)):
             continue  # the next batch renames the columns
         ensure_fits(workspace, table, schema, change_feed=table in feeds)
 
 
 def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_feed: bool = False) -> None:
-    """Create a table unless it is there, and check that one that is there can get the columns of a schema.
+    """Create a table unless it exists, and check that an existing one can get the columns of a schema.
 
     Raises:
         SpecError: It has a column of a type that no earlier row can have.
@@ -267,7 +267,7 @@ def fit_tables(workspace: Workspace) -> None:
     zone = workspace.rules.sources[0].time_zone  # of all sources, where dates become instants: see spec/changes.py
     for table, schema in table_schemas(workspace).items():
         if fit(workspace.lake, table, schema, zone):
-            workspace.tell(f"{table}: its rows were written anew with the wider types of the spec")
+            workspace.tell(f"{table}: its rows were rewritten with the wider types of the spec")
 
 
 def end_tables(workspace: Workspace) -> None:
@@ -279,18 +279,18 @@ def end_tables(workspace: Workspace) -> None:
             continue
         heir = next((window.name for window in workspace.spec.windows if window.was == name), None)
         if table in workspace.result_tables:
-            said = ""
+            description = ""
         elif heir is not None:
-            said = f"{ENDED} it goes on as {folder}/{heir}"
+            description = f"{ENDED} it continues as {folder}/{heir}"
         else:
-            said = f"{ENDED} {workspace.spec.name} has no window {name} any more"
-        workspace.lake.describe(table, said)
+            description = f"{ENDED} {workspace.spec.name} has no window {name} any more"
+        workspace.lake.describe(table, description)
 
 
 def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecError:
     """Return the error for columns whose type a permitted change alters, or whose spec no batch has recorded."""
     of_window = (tables.window_table, tables.history_table)
-    windows = {table(one.name): n for n, one in enumerate(workspace.spec.windows) for table in of_window}
+    windows = {table(window.name): n for n, window in enumerate(workspace.spec.windows) for table in of_window}
     of_sources = {name for source in workspace.spec.sources for name in payload_schema(workspace.spark, source).names}
     problems = []
     for column in error.columns:
@@ -300,9 +300,11 @@ def _made_for_another(workspace: Workspace, error: OtherColumnsError) -> SpecErr
             at = ("sources", 0, "schema") if len(workspace.spec.sources) == 1 else ("sources",)
         there, wanted = column.there.upper() or "no such column", column.wanted.upper() or "no such column"
         has = f"calls it `{column.spelled}`" if column.spelled else f"has {there}"
-        found = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
-        remedy = "make the tables anew with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
-        problems.append(Problem(found, "the columns of the spec that the tables were made for", remedy, at))
+        mismatch = f"`{column.name}` is {wanted} now, and the table {workspace.lake.path(error.table)} {has}"
+        remedy = "rebuild the tables with `tidemark rebuild SPEC`" if is_result else _OTHER_NAME
+        problems.append(
+            Problem(mismatch, expected="the columns of the spec that the tables were made for", remedy=remedy, at=at)
+        )
     return workspace.file.error(problems)
 
 
@@ -312,14 +314,14 @@ def table_schemas(workspace: Workspace) -> Mapping[str, StructType]:
     Raises:
         SpecError: The schema or an expression of the spec is wrong; all of them are named, with file, line and key.
     """
-    known, fingerprint = workspace.memory.schemas, workspace.spec.fingerprint()
+    schemas, fingerprint = workspace.memory.schemas, workspace.spec.fingerprint()
     try:
-        if fingerprint not in known:
-            known[fingerprint] = _table_schemas(workspace)
-        return known[fingerprint]
+        if fingerprint not in schemas:
+            schemas[fingerprint] = _table_schemas(workspace)
+        return schemas[fingerprint]
     except AnalysisException as error:  # faults that no single expression shows
-        found = f"Spark refuses what the spec asks for: {first_sentence(error)}"
-        raise workspace.file.error([Problem(found, remedy="see which key these words are of")]) from error
+        refusal = f"Spark refuses what the spec asks for: {first_sentence(error)}"
+        raise workspace.file.error([Problem(refusal, remedy="see which key these words are of")]) from error
 
 
 def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
@@ -331,11 +333,13 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     log = small_frame(workspace.spark, [], log_schema(payload))
     rules = workspace.rules
     for source, its_rules in zip(workspace.spec.sources, rules.sources, strict=True):
-        own = log.select(*payload_schema(workspace.spark, source).names)
+        source_log = log.select(*payload_schema(workspace.spark, source).names)
         if source.arrival_time is not None:
-            told = own.withColumn(c.FILE, F.lit("").cast("string"))
-            with_instant(told, source.arrival_time, its_rules.time_zone, where=f"sources[{source.name}].arrival_time")
-        split_of(own, source)
+            located = source_log.withColumn(c.FILE, F.lit("").cast("string"))
+            with_instant(
+                located, source.arrival_time, its_rules.time_zone, where=f"sources[{source.name}].arrival_time"
+            )
+        split_of(source_log, source)
 
     def emptied(frame: DataFrame) -> DataFrame:
         return empty_frame(workspace.spark, frame.schema)
@@ -345,37 +349,37 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     judged = time_adjustment(segment, STATE.empty_table(), rules, watermarks=Watermarks(()))
     # Without the expressions of these columns, which Spark would plan with at every step.
     adjusted = replace(judged, accepted=emptied(judged.accepted), refused=emptied(judged.refused))
-    known = {c.WATERMARK: c.to_instant(c.W_BEFORE), c.RELEASE_SEQ: F.col(c.SEQ)}
-    released = adjusted.accepted.withColumns(known)
+    columns = {c.WATERMARK: c.to_instant(c.W_BEFORE), c.RELEASE_SEQ: F.col(c.SEQ)}
+    released = adjusted.accepted.withColumns(columns)
     letters = time_letters(adjusted.refused, payload.names, adjusted.rules).schema.add(_BATCH_FIELD)
-    found = {
+    schemas = {
         tables.RAW_EVENTS: log.schema,
         tables.DEAD_LETTERS: letters.add("replayed_at", TimestampType()),
     }
     if workspace.spec.outputs.ordered_events:
-        found[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
-        found[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
-    return found | _kept_schemas(workspace, adjusted, payload) | _result_schemas(workspace, adjusted)
+        schemas[tables.ORDERED_EVENTS] = released.select(*ordered_columns(payload)).schema.add(_BATCH_FIELD)
+        schemas[tables.HELD_EVENTS] = released.select(*held_columns(payload)).schema.add(_BATCH_FIELD)
+    return schemas | _kept_schemas(workspace, adjusted, payload) | _result_schemas(workspace, adjusted)
 
 
 def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType) -> dict[str, StructType]:
-    found: dict[str, StructType] = {}
+    schemas: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
-        found[table] = needed_of(events, workspace.spec, payload, window).schema.add(_BATCH_FIELD)
+        schemas[table] = needed_of(events, workspace.spec, payload, window).schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
-            found[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
+            schemas[tables.seen_groups_table(window.name)] = seen.schema.add(_BATCH_FIELD)
     if workspace.spec.keeps_timelines:
-        found[tables.TIMELINES] = StructType([*from_arrow_schema(TIMELINE_SCHEMA).fields, _BATCH_FIELD])
+        schemas[tables.TIMELINES] = StructType([*from_arrow_schema(TIMELINE_SCHEMA).fields, _BATCH_FIELD])
     if workspace.spec.time.deduplicate_by:
-        found[tables.FIRST_TIMES] = StructType([*FIRST_TIMES_SCHEMA.fields, _BATCH_FIELD])
-    return found
+        schemas[tables.FIRST_TIMES] = StructType([*FIRST_TIMES_SCHEMA.fields, _BATCH_FIELD])
+    return schemas
 
 
 def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
-    found: dict[str, StructType] = {}
+    schemas: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
     for window in (*spec.event_windows, *spec.chained_windows):
@@ -384,16 +388,16 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
             needed = needed_of(segment.accepted, spec, StructType(), window)
-            found[tables.needed_table(window)] = needed.schema.add(_BATCH_FIELD)
+            schemas[tables.needed_table(window)] = needed.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}
         flushed = [StructField(stored_name(name), kinds.get(name, LongType())) for name in columns_of(window)]
-        found[tables.flushed_table(window.name)] = StructType([*flushed, _BATCH_FIELD])
+        schemas[tables.flushed_table(window.name)] = StructType([*flushed, _BATCH_FIELD])
         current = results.drop(LATE_EVENTS, PASSES)
         if window.history:
-            found[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
-        found[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
-    return found
+            schemas[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
+        schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
+    return schemas
 
 
 def _ensure_schemas(workspace: Workspace) -> None:
@@ -402,15 +406,19 @@ def _ensure_schemas(workspace: Workspace) -> None:
         try:
             payload_schema(workspace.spark, source)
         except SpecError as error:
-            found = error.found.removeprefix(f"`sources[{source.name}].schema`: ")
-            problems.append(Problem(found, error.expected, error.remedy, ("sources", number, "schema")))
+            fault = error.found.removeprefix(f"`sources[{source.name}].schema`: ")
+            problems.append(
+                Problem(fault, expected=error.expected, remedy=error.remedy, at=("sources", number, "schema"))
+            )
     if problems:
         raise workspace.file.error(problems)
 
 
 def _ensure_expressions(workspace: Workspace, log: DataFrame, of_events: Sequence[str]) -> None:
     """Check that every expression of the spec fits the columns that it may name; name all that do not."""
-    sources = [log.select(*map(quoted, payload_schema(workspace.spark, one).names)) for one in workspace.spec.sources]
+    sources = [
+        log.select(*map(quoted, payload_schema(workspace.spark, source).names)) for source in workspace.spec.sources
+    ]
     columns = [
         f"CAST(NULL AS {_OF_EVENTS[name]}) AS {name}" if name in _OF_EVENTS else quoted(name) for name in of_events
     ]

@@ -65,18 +65,18 @@ def silences_after(log: LogTables, batch_id: int, clock_us: int | None) -> tuple
     if clock_us is None or not may_be_silent(log.workspace.spec):
         return [], 0
     sources = habits_of(_sources_seen(log.workspace, batch_id, clock_us))
-    found = [
-        Silent(f"the source `{one.value}`", one.silence_us(clock_us), one.longest_us, one.last_us)
-        for one in silent_of(sources, clock_us)
+    silences = [
+        Silent(f"the source `{habit.value}`", habit.silence_us(clock_us), habit.longest_us, habit.last_us)
+        for habit in silent_of(sources, clock_us)
     ]
     devices = habits_of(_timelines_seen(log, batch_id)) if log.workspace.spec.time.over else []
-    return [*found, *_confirmed(log, devices, clock_us)], len(sources) + len(devices)
+    return [*silences, *_confirmed(log, devices, clock_us)], len(sources) + len(devices)
 
 
-def in_words(found: Sequence[Silent]) -> str:
+def in_words(silences: Sequence[Silent]) -> str:
     """Say who is silent."""
-    more = [f"and {len(found) - _MOST_NAMED:,} more"] if len(found) > _MOST_NAMED else []
-    return "; ".join([*(one.in_words for one in found[:_MOST_NAMED]), *more])
+    more = [f"and {len(silences) - _MOST_NAMED:,} more"] if len(silences) > _MOST_NAMED else []
+    return "; ".join([*(silence.in_words for silence in silences[:_MOST_NAMED]), *more])
 
 
 def _length(us: int) -> str:
@@ -110,25 +110,25 @@ def _confirmed(log: LogTables, habits: list[Habit], clock_us: int) -> Iterator[S
     """Yield the silent values of `over`, with their last records: what came late has moved no watermark."""
     suspects = silent_of(habits, clock_us)
     last = _last_records(log, suspects) if suspects else {}
-    for one in suspects:
-        seq, last_us = last.get(one.value, (None, one.last_us))
-        if replace(one, last_us=max(one.last_us, last_us)).is_silent(clock_us):
-            yield Silent(f"`{one.value}`", clock_us - last_us, one.longest_us, last_us, seq)
+    for habit in suspects:
+        seq, last_us = last.get(habit.value, (None, habit.last_us))
+        if replace(habit, last_us=max(habit.last_us, last_us)).is_silent(clock_us):
+            yield Silent(f"`{habit.value}`", clock_us - last_us, habit.longest_us, last_us, seq)
 
 
 def _last_records(log: LogTables, suspects: Sequence[Habit]) -> dict[str, tuple[int, int]]:
     """Return the last record of each value and its arrival, where it is among the newest records."""
     which: Filters = [
-        (c.TIMELINE, "in", [one.value for one in suspects]),
+        (c.TIMELINE, "in", [habit.value for habit in suspects]),
         (c.SEQ, ">=", log.end_seq - _MOST_RECORDS),
         (c.SEQ, "<", log.end_seq),
-        (c.ARRIVAL, ">=", Instant(min(one.last_us - one.longest_us for one in suspects))),
+        (c.ARRIVAL, ">=", Instant(min(habit.last_us - habit.longest_us for habit in suspects))),
     ]
-    found: dict[str, tuple[int, int]] = {}
+    newest: dict[str, tuple[int, int]] = {}
     events = (tables.ORDERED_EVENTS, tables.HELD_EVENTS) if log.workspace.spec.outputs.ordered_events else ()
     for table in (*events, tables.DEAD_LETTERS):
         for piece in log.pieces(table, [c.TIMELINE, c.SEQ, c.ARRIVAL], which):
             for row in piece.to_pylist():
                 last = row[c.SEQ], us_of(row[c.ARRIVAL])
-                found[row[c.TIMELINE]] = max(found.get(row[c.TIMELINE], last), last)
-    return found
+                newest[row[c.TIMELINE]] = max(newest.get(row[c.TIMELINE], last), last)
+    return newest

@@ -1,7 +1,7 @@
 """The differences between a spec and the one that a pipeline's tables were made for, and whether they are taken.
 
 Here: the specs that the log was processed with, the file that held them, and the error of changes that the tables
-cannot go on with. Not here: what a change of a key means (timeops/spec/changes.py).
+cannot continue with. Not here: what a change of a key means (timeops/spec/changes.py).
 """
 
 import json
@@ -31,7 +31,7 @@ _HELD = (
     "rows of two meanings in one table"
 )
 _OTHER_NAME = (
-    "take the change back, or choose another name or warehouse for the new spec, where it reads all input anew"
+    "revert the change, or choose another name or warehouse for the new spec, where it reads all input again"
 )
 
 
@@ -69,7 +69,7 @@ def ensure_one_file(workspace: Workspace) -> None:
     if other := other_file(workspace):
         raise SpecError(
             f"{workspace.file.path} and {other} are both called {workspace.spec.name}, and the tables in "
-            f"{workspace.lake.root} are those of the second",
+            f"{workspace.lake.root} are the second one's",
             expected="one spec file for the tables of a pipeline",
             remedy="choose another `name` or warehouse for this one; if it replaces the other, move that one away",
         )
@@ -143,7 +143,7 @@ def check_spec(workspace: Workspace) -> bool:
     if not before or before[-1] == now:
         return not before
     changes = _changes(workspace, before[-1])
-    undecided = [one for one in changes if one.needs_decision]
+    undecided = [change for change in changes if change.needs_decision]
     if undecided:
         raise _changed(undecided, workspace, _HELD, way_on(changes, workspace.file))
     return True
@@ -155,20 +155,20 @@ def ensure_rebuildable(workspace: Workspace, scope: Scope) -> None:
     Raises:
         SpecError: It does not, or it is not.
     """
-    undecided = [one for one in changes_of_spec(workspace) if one.needs_decision]
+    undecided = [change for change in changes_of_spec(workspace) if change.needs_decision]
     if scope.of_all:
-        if refused := [one for one in undecided if one.meaning is Meaning.REFUSED]:
+        if refused := [change for change in undecided if change.meaning is Meaning.REFUSED]:
             raise _changed(refused, workspace, "changes that the log goes with", _OTHER_NAME)
         return
-    others = [one for one in undecided if not scope.covers(needed_by([one]))]
+    others = [change for change in undecided if not scope.covers(needed_by([change]))]
     if others:
         expected = f"changes of {', '.join(f'`{name}`' for name in scope.windows)} alone"
         raise _changed(others, workspace, expected, way_on(undecided, workspace.file))
     if workspace.spec.closes_by_silence:
         raise SpecError(
             f"{workspace.file.name}: silence closes windows (`idle`), so all of them say what a silent timeline is",
-            expected="windows that can be made anew without the others",
-            remedy="make all tables anew with `tidemark rebuild SPEC`",
+            expected="windows that can be rebuilt without the others",
+            remedy="rebuild all tables with `tidemark rebuild SPEC`",
         )
     _refuse_two_meanings(workspace)
 
@@ -191,8 +191,8 @@ def _refuse_two_meanings(workspace: Workspace) -> None:
     if judged_otherwise(workspace):
         raise SpecError(
             f"The spec of {workspace.spec.name} judges events in another way than when its log was processed.",
-            expected="the same settings of time for the whole log, so that recomputed days equal those of live runs",
-            remedy="make all tables anew with `tidemark rebuild SPEC`, or take the change back",
+            expected="the same settings of time for the whole log, so that recomputed days equal live ones",
+            remedy="rebuild all tables with `tidemark rebuild SPEC`, or revert the change",
         )
 
 
@@ -209,9 +209,9 @@ def recorded_specs(workspace: Workspace) -> list[Mapping[str, Any]]:
     names = _former_names(workspace)
     if not names:
         return specs
-    there = [[str(one["name"]) for one in spec["sources"]] for spec in specs]
-    new_of = [{new: old for old, new in names.items() if old in own} for own in there]
-    return [with_new_names(spec, own, "sources") for spec, own in zip(specs, new_of, strict=True)]
+    there = [[str(source["name"]) for source in spec["sources"]] for spec in specs]
+    new_of = [{new: old for old, new in names.items() if old in sources} for sources in there]
+    return [with_new_names(spec, renames, "sources") for spec, renames in zip(specs, new_of, strict=True)]
 
 
 def _former_names(workspace: Workspace) -> dict[str, str]:
@@ -225,14 +225,14 @@ def line_of(change: Change, file: SpecFile) -> str:
 
 
 def way_on(changes: Sequence[Change], file: SpecFile) -> str:
-    """Return the remedy for tables that cannot go on with a changed spec."""
-    if any(one.meaning is Meaning.REFUSED for one in changes):
+    """Return the remedy for tables that cannot continue with a changed spec."""
+    if any(change.meaning is Meaning.REFUSED for change in changes):
         return _OTHER_NAME
     name, windows = file.in_command, needed_by(changes).windows
-    what, options = "these windows" if windows else "the tables", "".join(f" --window {one}" for one in windows)
+    what, options = "these windows" if windows else "the tables", "".join(f" --window {window}" for window in windows)
     return (
-        f"make {what} anew from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
-        f"`{file.spec.name}_rebuild`), or take the change back; `tidemark plan {name}` shows which rows would be "
+        f"rebuild {what} from the log with `tidemark rebuild {name}{options}` (in Dagster with the job "
+        f"`{file.spec.name}_rebuild`), or revert the change; `tidemark plan {name}` shows which rows would be "
         "others"
     )
 
@@ -252,6 +252,6 @@ def needed_by(changes: Sequence[Change]) -> Scope:
 
 def _changed(changes: Sequence[Change], workspace: Workspace, expected: str, remedy: str) -> SpecError:
     file = workspace.file
-    rows = [line_of(one, file) for one in changes]
-    found = "\n  ".join([f"{file.name} changed since the tables in {workspace.lake.root} were made:", *rows])
-    return SpecError(found, expected=expected, remedy=remedy)
+    rows = [line_of(change, file) for change in changes]
+    difference = "\n  ".join([f"{file.name} changed since the tables in {workspace.lake.root} were made:", *rows])
+    return SpecError(difference, expected=expected, remedy=remedy)

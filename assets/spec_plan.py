@@ -144,9 +144,9 @@ def _preview_as_dict(differs: Preview) -> dict[str, Any]:
 
 
 def plan_of(workspace: Workspace) -> SpecPlan:
-    """Find what the spec means for the tables that are there. Nothing is written.
+    """Find what the spec means for the existing tables. Nothing is written.
 
-    Spark is needed only where rows are to be computed by the spec.
+    Spark is needed only where rows have to be computed by the spec.
 
     Raises:
         SpecError: An expression of the spec does not fit the columns; another file of its name made the tables.
@@ -156,9 +156,9 @@ def plan_of(workspace: Workspace) -> SpecPlan:
     workspace.ensure_whole()
     changes = tuple(changes_of_spec(workspace))
     last = workspace.batches.last_commit() if workspace.exists else None
-    found, fault = None, ""
+    waiting, fault = None, ""
     try:
-        found = waiting_input(workspace)
+        waiting = waiting_input(workspace)
     except TidemarkError as error:
         fault = str(error)
     has_past = last is not None and workspace.progress.processed_end() > 0
@@ -171,7 +171,7 @@ def plan_of(workspace: Workspace) -> SpecPlan:
         batch=last.batch_id if last else None,
         since=last.committed_at if last else None,
         changes=changes,
-        run=None if found is None else work_of_run(workspace, found),
+        run=None if waiting is None else work_of_run(workspace, waiting),
         input_fault=fault,
         past=work_of_rebuild(workspace) if past else None,
         rebuild=rebuild,

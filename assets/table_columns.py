@@ -1,7 +1,7 @@
 """The columns of a pipeline's tables as its spec declares them: names, types, and the columns that each is made of.
 
 Here: what is known before a run, without Spark and without a table. A type that only Spark can derive is left out.
-Not here: the columns of a table that is there (display/metadata.py), the keys of assets (asset_specs.py).
+Not here: the columns of an existing table (display/metadata.py), the keys of assets (asset_specs.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,28 +94,31 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
 
     The payload columns of a log that was begun with an earlier spec may be more.
     """
-    known = _Known(spec)
-    found = {
-        tables.RAW_EVENTS: _described(tables.RAW_EVENTS, known.of_log()),
-        tables.DEAD_LETTERS: _described(tables.DEAD_LETTERS, known.of_letters()),
+    spec_columns = _Known(spec)
+    by_table = {
+        tables.RAW_EVENTS: _described(tables.RAW_EVENTS, spec_columns.of_log()),
+        tables.DEAD_LETTERS: _described(tables.DEAD_LETTERS, spec_columns.of_letters()),
     }
     if spec.outputs.ordered_events:
-        found[tables.ORDERED_EVENTS] = _described(tables.ORDERED_EVENTS, known.of_ordered())
-    results = dict[str | None, Sequence[Column]]({None: [*known.in_sight()]})
+        by_table[tables.ORDERED_EVENTS] = _described(tables.ORDERED_EVENTS, spec_columns.of_ordered())
+    results = dict[str | None, Sequence[Column]]({None: [*spec_columns.in_sight()]})
     for window in inputs_first(spec.windows):
         columns = [*_of_window(window, results[window.input])]
         table = tables.window_table(window.name)
-        found[table] = _described(table, columns)
+        by_table[table] = _described(table, columns)
         results[window.name] = [
-            *(Column(one.name, one.kind, ((table, one.name),)) for one in columns),
+            *(Column(column.name, column.kind, ((table, column.name),)) for column in columns),
             Column(c.TIMESTAMP, "timestamp", ((table, "window_end"),)),
         ]
-    return found
+    return by_table
 
 
 def _described(table: str, columns: Iterable[Column]) -> list[Column]:
     meanings = meanings_of(table)
-    return [one if one.about else Column(one.name, one.kind, one.origins, meanings.get(one.name)) for one in columns]
+    return [
+        column if column.about else Column(column.name, column.kind, column.origins, meanings.get(column.name))
+        for column in columns
+    ]
 
 
 @dataclass(frozen=True)
@@ -177,7 +180,9 @@ class _Known:
     def of_letters(self) -> Iterable[Column]:
         for name, kind in _OF_LETTERS.items():
             if name == "payload":
-                yield Column(name, kind, tuple((tables.RAW_EVENTS, one) for one in (*self.payload, c.MALFORMED)))
+                yield Column(
+                    name, kind, tuple((tables.RAW_EVENTS, column) for column in (*self.payload, c.MALFORMED))
+                )
             else:
                 yield Column(name, kind, self._of_event(name))
 
@@ -192,7 +197,7 @@ class _Known:
 
 def _of_window(window: WindowSpec, inputs: Sequence[Column]) -> Iterable[Column]:
     """Return the columns of a window's results; `inputs` are the columns that its expressions may name."""
-    by_name = {one.name: one for one in inputs}
+    by_name = {column.name: column for column in inputs}
     for name in ("window_start", "window_end"):
         yield Column(name, "timestamp", by_name[c.TIMESTAMP].origins)
     for name, text in (*window.group_expressions, *window.aggregates.items()):
@@ -208,7 +213,7 @@ def _origins_of(text: str, inputs: Mapping[str, Column]) -> tuple[Origin, ...]:
 
 
 def _kind_of(text: str, inputs: Mapping[str, Column]) -> str:
-    """Return the type of a column, of a count, of one of the values of a column, or of a sum or an average of it."""
+    """Return the type of a column, a count, one value of a column, or its sum or average."""
     lowered = {name.lower(): column.kind for name, column in inputs.items()}
     column, tokens = plain_column(text), tokenize(text)
     if column is not None:

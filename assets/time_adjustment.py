@@ -108,7 +108,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     admitted = int(outcomes.admitted.sum())
     counts |= counts_by_window(batch.outcome, outcomes.accepted, admitted)
     replayed, by_reason = outcomes.admitted_by_source(), Counter[str]()
-    for (source, reason), n in sorted(refused.items(), key=lambda known: known[0][1]):
+    for (source, reason), n in sorted(refused.items(), key=lambda entry: entry[0][1]):
         let_in = replayed.get((source, reason), 0)
         by_reason[f"{REFUSED}{reason}"] += n - let_in
         by_reason[f"{REPLAYED}{reason}"] += let_in
@@ -121,12 +121,12 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
 
 
 def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str, Met]:
-    found = Counter(moved) + Counter(refused)
+    counts = Counter(moved) + Counter(refused)
     return {
         name: Met(
-            early=found[name, "early"],
-            late=found[name, "late"] + found[name, Reason.LATE_ARRIVAL],
-            out_of_order=found[name, "out_of_order"] + found[name, KEPT],
+            early=counts[name, "early"],
+            late=counts[name, "late"] + counts[name, Reason.LATE_ARRIVAL],
+            out_of_order=counts[name, "out_of_order"] + counts[name, KEPT],
         )
         for name in sources
     }
@@ -135,7 +135,7 @@ def _met(sources: Sequence[str], moved: BySource, refused: BySource) -> dict[str
 def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     """Write the dead letters of a batch, if there are any; return how many, by reason.
 
-    A rebuild of windows alone has only those of windows.
+    A rebuild of windows alone has only the ones of windows.
     """
     counts, alone = batch.workspace.progress.counts_of(batch.plan.batch_id), batch.workspace.windows_alone
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
@@ -183,17 +183,17 @@ def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dic
 
 def _losses(workspace: Workspace, segment: LogSegment) -> list[dict[str, Any]]:
     """Return the offsets of Kafka that were gone when the records of a segment were read."""
-    found: list[dict[str, Any]] = []
+    items: list[dict[str, Any]] = []
     if not any(source.notes_losses for source in workspace.spec.sources):
-        return found
+        return items
     for read in workspace.progress.read.history("ingest"):
         first = read.plan.first_seq
         if segment.first_seq <= first < segment.end_seq:
             for name, lost in workspace.by_source(IngestInput.of(read.plan).lost).items():
-                arguments = [json.dumps({"source": name, **one}) for one in lost]
+                arguments = [json.dumps({"source": name, **loss}) for loss in lost]
                 why = "offsets were gone before they were read"
-                found += [control_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]
-    return found
+                items += [control_item(first - 1, DATA_LOSS, why, argument=argument) for argument in arguments]
+    return items
 
 
 def _write_watermarks(batch: Batch, after: Position, counts: Mapping[str, int]) -> None:

@@ -16,15 +16,15 @@ from tidemark.timeops.spec import Source, Spec
 Met = Mapping[str, Mapping[str, str]]
 
 
-def met_by(workspace: Workspace, found: Waiting) -> tuple[Met, Met]:
-    """Return by source the columns that no `schema` names: all that were met so far, and those met first now."""
+def met_by(workspace: Workspace, waiting: Waiting) -> tuple[Met, Met]:
+    """Return by source the columns that no `schema` names: all that were met so far, and the new ones."""
     before, now = known_unknown(workspace), {}
     fresh = {}
     for source in workspace.spec.sources:
-        columns = unknown_of(source, found.by_source[source.name].columns)
-        known = dict(unknown_of(source, before.get(source.name, {}).items()))
-        first = {name: kind for name, kind in columns if name not in known}
-        now[source.name], fresh[source.name] = known | first, first
+        columns = unknown_of(source, waiting.by_source[source.name].columns)
+        earlier = dict(unknown_of(source, before.get(source.name, {}).items()))
+        first = {name: kind for name, kind in columns if name not in earlier}
+        now[source.name], fresh[source.name] = earlier | first, first
     all_met, met_first = ({name: met for name, met in of.items() if met} for of in (now, fresh))
     return all_met, met_first
 
@@ -51,9 +51,9 @@ def _sentences(sources: tuple[Source, ...], met: Met) -> Iterator[str]:
         if not columns:
             continue
         names = ", ".join(f"`{name}`" for name, _ in columns)
-        said = [f"source {source.name} has {names}, which `schema` does not name."]
+        sentences = [f"source {source.name} has {names}, which `schema` does not name."]
         if line := line_to_add(source, columns):
             later = "; until then `_rescued` keeps the values, and a rebuild then fills the past"
-            kept = later if source.keep_unknown else ""
-            said.append(f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line}{kept}.")
-        yield " ".join([*said, *not_to_add(source, columns)])
+            clause = later if source.keep_unknown else ""
+            sentences.append(f"To take {'it' if len(columns) == 1 else 'them'} from here on, {line}{clause}.")
+        yield " ".join([*sentences, *not_to_add(source, columns)])

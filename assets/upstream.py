@@ -66,7 +66,7 @@ def upstream_of(files: Sequence[SpecFile], warehouse: Place) -> Upstream:
     keys = dict[tuple[str, str], tuple[dg.AssetKey, ...]]()
     places = dict[dg.AssetKey, dg.AssetSpec]()
     written, reads = _Written({file.spec.name: file for file in files}, resolved(warehouse)), _Reads()
-    for file in sorted(files, key=lambda one: one.spec.name):
+    for file in sorted(files, key=lambda file: file.spec.name):
         for source in file.spec.sources:
             at = file.spec.name, source.name
             if source.upstream:
@@ -75,12 +75,12 @@ def upstream_of(files: Sequence[SpecFile], warehouse: Place) -> Upstream:
             table = written.table_of(source, file) if isinstance(source, DeltaSource) else None
             if table is not None and reads.adds_no_circle(file.spec.name, table.pipeline):
                 keys[at] = (table.key,)
-                places |= {one.key: one for one in table.elsewhere}
+                places |= {asset.key: asset for asset in table.elsewhere}
                 continue
             shown = [*_places(source, file)]
-            keys[at] = tuple(one.key for one in shown)
-            for one in shown:
-                places[one.key] = _with_kinds(places[one.key], one) if one.key in places else one
+            keys[at] = tuple(asset.key for asset in shown)
+            for asset in shown:
+                places[asset.key] = _with_kinds(places[asset.key], asset) if asset.key in places else asset
     return Upstream(keys, places)
 
 
@@ -139,7 +139,7 @@ class _Written:
 
 def _has(file: SpecFile, asset: str) -> bool:
     """Return whether a pipeline has an asset: the table of a window that is gone has none."""
-    return asset in _ASSET_OF.values() or asset in (tables.window_table(one.name) for one in file.spec.windows)
+    return asset in _ASSET_OF.values() or asset in (tables.window_table(window.name) for window in file.spec.windows)
 
 
 class _Reads:
@@ -156,13 +156,13 @@ class _Reads:
         return True
 
     def _leads_to(self, name: str) -> set[str]:
-        found, left = set[str](), [name]
+        reached, left = set[str](), [name]
         while left:
             pipeline = left.pop()
-            if pipeline not in found:
-                found.add(pipeline)
+            if pipeline not in reached:
+                reached.add(pipeline)
                 left += self._read.get(pipeline, ())
-        return found
+        return reached
 
 
 def _places(source: Source, file: SpecFile) -> Iterator[dg.AssetSpec]:
@@ -196,10 +196,10 @@ def _spec(asset: dg.AssetKey, place: Place, source: FilesSource | DeltaSource) -
     )
 
 
-def _with_kinds(one: dg.AssetSpec, other: dg.AssetSpec) -> dg.AssetSpec:
+def _with_kinds(asset: dg.AssetSpec, other: dg.AssetSpec) -> dg.AssetSpec:
     """Return the asset of a place that several sources read, with the formats of all; Dagster shows three kinds."""
-    kinds = one.kinds | dict.fromkeys(sorted(other.kinds - one.kinds)).keys()
-    return one.replace_attributes(kinds={*sorted(kinds)[:3]})
+    kinds = asset.kinds | dict.fromkeys(sorted(other.kinds - asset.kinds)).keys()
+    return asset.replace_attributes(kinds={*sorted(kinds)[:3]})
 
 
 def _key(*parts: str) -> dg.AssetKey:

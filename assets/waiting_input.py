@@ -51,75 +51,75 @@ class Waiting:
     by_source: Mapping[str, Found] = field(default_factory=dict)
 
     def _every(self, of: Callable[[Found], Iterable[T]]) -> tuple[T, ...]:
-        return tuple(one for found in self.by_source.values() for one in of(found))
+        return tuple(item for look in self.by_source.values() for item in of(look))
 
     @property
     def parts(self) -> tuple[InputPart, ...]:
         """The files, versions and ranges of offsets that have something to read now."""
-        return self._every(lambda one: one.parts)
+        return self._every(lambda look: look.parts)
 
     @property
     def size(self) -> int:
         """Bytes of these parts, of offsets an estimate."""
-        return sum(one.size for one in self.parts)
+        return sum(part.size for part in self.parts)
 
     @property
     def counts(self) -> dict[str, int]:
         """Number of files, versions and offsets to read now, by these words."""
         counts = dict.fromkeys(("file", "version", "offset"), 0)
-        for one in self.by_source.values():
-            counts[one.PART] += one.count
+        for look in self.by_source.values():
+            counts[look.PART] += look.count
         return counts
 
     @property
     def new(self) -> int:
         """Number of files, versions and offsets that this ingestion and later ones read."""
-        return sum(one.new for one in self.by_source.values())
+        return sum(look.new for look in self.by_source.values())
 
     @property
     def left(self) -> int:
         """Number of them that a later ingestion reads."""
-        return sum(one.left for one in self.by_source.values())
+        return sum(look.left for look in self.by_source.values())
 
     @property
     def ahead(self) -> int:
         """How many of these wait because the source, or their partition, is ahead of others."""
-        return sum(one.ahead for one in self.by_source.values())
+        return sum(look.ahead for look in self.by_source.values())
 
     @property
     def waiting(self) -> tuple[str, ...]:
         """Files that are younger than `settle`."""
-        return self._every(lambda one: one.waiting)
+        return self._every(lambda look: look.waiting)
 
     @property
     def errors(self) -> tuple[InputError, ...]:
         """Errors that each hold back only the input that they name."""
-        return self._every(lambda one: one.errors)
+        return self._every(lambda look: look.errors)
 
     @property
     def copies(self) -> tuple[FileState, ...]:
         """Files with the same bytes as another one, which are not read."""
-        return self._every(lambda one: one.copies)
+        return self._every(lambda look: look.copies)
 
     @property
     def tables(self) -> list[str]:
         """The folders of the tables to read."""
-        return sorted(set(self._every(lambda one: one.tables)))
+        return sorted(set(self._every(lambda look: look.tables)))
 
     @property
     def ends(self) -> dict[str, int]:
         """The offset after the last record of each partition of Kafka."""
-        return dict(self._every(lambda one: one.ends))
+        return dict(self._every(lambda look: look.ends))
 
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences for the operator on files that are read in part, or not yet."""
-        return self._every(lambda one: one.notes)
+        return self._every(lambda look: look.notes)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Sentences for the operator on obstacles to results."""
-        return self._every(lambda one: one.warnings)
+        return self._every(lambda look: look.warnings)
 
     @property
     def read_before(self) -> tuple[str, ...]:
@@ -129,17 +129,17 @@ class Waiting:
     @property
     def passed_over(self) -> tuple[str, ...]:
         """One sentence for all that is not read as it is there: changes of versions, lost offsets, parts of files."""
-        return self._every(lambda one: one.passed_over)
+        return self._every(lambda look: look.passed_over)
 
     @property
     def is_ready(self) -> bool:
         """Return whether there is something to read now."""
-        return any(one.is_ready for one in self.by_source.values())
+        return any(look.is_ready for look in self.by_source.values())
 
     @property
     def is_work(self) -> bool:
         """Return whether a run would have something to do."""
-        return any(one.is_work for one in self.by_source.values())
+        return any(look.is_work for look in self.by_source.values())
 
     @property
     def may_ripen(self) -> bool:
@@ -149,17 +149,17 @@ class Waiting:
     @property
     def has_news(self) -> bool:
         """Return whether there is something to read or to remember."""
-        return any(one.has_news for one in self.by_source.values())
+        return any(look.has_news for look in self.by_source.values())
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
         """Return whether all that is waiting came to partitions of Kafka after an offset of each."""
-        return all(one.came_after(ends) for one in self.by_source.values())
+        return all(look.came_after(ends) for look in self.by_source.values())
 
     @property
     def waiters(self) -> list[Waiter]:
         """The sources, or splits of them, that have something to be read and wait for others."""
-        whole: list[Waiter] = [name for name, one in self.by_source.items() if one.ahead and not one.splits_ahead]
-        return [*whole, *((name, split) for name, one in self.by_source.items() for split in one.splits_ahead)]
+        whole: list[Waiter] = [name for name, look in self.by_source.items() if look.ahead and not look.splits_ahead]
+        return [*whole, *((name, split) for name, look in self.by_source.items() for split in look.splits_ahead)]
 
     @property
     def held_back(self) -> tuple[str, ...]:
@@ -169,15 +169,15 @@ class Waiting:
     @property
     def held_by_source(self) -> dict[str, list[dict[str, str | int]]]:
         """The note in the plan of files that could not be read."""
-        return {name: [file.to_json() for file in one.held] for name, one in self.by_source.items() if one.held}
+        return {name: [file.to_json() for file in look.held] for name, look in self.by_source.items() if look.held}
 
     def without_unfit(self, spec: Spec, errors: Mapping[str, InputError]) -> "Waiting":
         """Return the same, with files held back that were found unreadable, by path."""
         left = dict(self.by_source)
         for source in spec.sources:
-            own = left[source.name]
-            held = [HeldBack.of(one, source, errors[one.path]) for one in own.parts if one.path in errors]
-            left[source.name] = own.without(held)
+            look = left[source.name]
+            held = [HeldBack.of(part, source, errors[part.path]) for part in look.parts if part.path in errors]
+            left[source.name] = look.without(held)
         return Waiting(left)
 
 
@@ -232,12 +232,13 @@ def waiting_input(workspace: Workspace, *, reread: bool = False, end_of_input: s
         InputError: The path of a source does not exist.
     """
     at_end, quiet = workspace.spec.time.flushes(end_of_input), workspace.spec.time.idle is not None
-    found: dict[str, Found] = {}
-    for source in workspace.spec.sources:
-        known = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
-        looked = reader_of(source, workspace.file.folder).look(known)
-        found[source.name] = replace(looked, warnings=()) if quiet else looked
-    return Waiting(_aligned(workspace, found))
+    looks: dict[str, Found] = {}
+    with workspace.batches.as_of_now():
+        for source in workspace.spec.sources:
+            knowledge = KnownOf(workspace, source, reread=reread, is_at_end=at_end)
+            looked = reader_of(source, workspace.file.folder).look(knowledge)
+            looks[source.name] = replace(looked, warnings=()) if quiet else looked
+        return Waiting(_aligned(workspace, looks))
 
 
 def must_process_first(workspace: Workspace) -> bool:
@@ -245,32 +246,34 @@ def must_process_first(workspace: Workspace) -> bool:
     return workspace.spec.is_aligned and workspace.progress.log_end() > workspace.progress.processed_end()
 
 
-def _aligned(workspace: Workspace, found: Mapping[str, Found]) -> Mapping[str, Found]:
+def _aligned(workspace: Workspace, looks: Mapping[str, Found]) -> Mapping[str, Found]:
     """Return the input to read: nothing from sources and partitions that are too far ahead."""
-    aligned = [one for one in workspace.spec.sources if one.alignment is not None and found[one.name].is_ready]
+    aligned = [
+        source for source in workspace.spec.sources if source.alignment is not None and looks[source.name].is_ready
+    ]
     if not aligned:
-        return found
+        return looks
     largest, times = largest_times(workspace), {time.name: time for time in workspace.rules.sources}
     waiting: dict[Waiter, Progress] = {}
     for source in aligned:
-        waiting |= _progress(source, times[source.name], found[source.name], largest)
+        waiting |= _progress(source, times[source.name], looks[source.name], largest)
     ahead = those_ahead(waiting)
-    chosen = {name: one.all_left() if name in ahead else one for name, one in found.items()}
+    chosen = {name: look.all_left() if name in ahead else look for name, look in looks.items()}
     for source in aligned:
         if source.name not in ahead:
-            splits = [one[1] for one in ahead if isinstance(one, tuple) and one[0] == source.name]
+            splits = [waiter[1] for waiter in ahead if isinstance(waiter, tuple) and waiter[0] == source.name]
             reader = reader_of(source, workspace.file.folder)
-            chosen[source.name] = reader.until_judged(found[source.name], splits)
+            chosen[source.name] = reader.until_judged(looks[source.name], splits)
     return chosen
 
 
-def _progress(source: Source, time: SourceTime, found: Found, largest: LargestTimes) -> Mapping[Waiter, Progress]:
+def _progress(source: Source, time: SourceTime, look: Found, largest: LargestTimes) -> Mapping[Waiter, Progress]:
     """Return how far a source with waiting input has come, or each of its partitions if they are its splits."""
     alignment = source.alignment
     assert alignment is not None
     watermarks: dict[Waiter, int | None] = {source.name: source_watermark(time, largest)}
     if source.is_read_by_split:
-        watermarks = {(source.name, one): split_watermark(time, one, largest) for one in found.splits}
+        watermarks = {(source.name, split): split_watermark(time, split, largest) for split in look.splits}
     return {who: Progress(alignment.group, alignment.max_drift_us, us) for who, us in watermarks.items()}
 
 

@@ -34,7 +34,7 @@ _DAY_US = 86_400_000_000
 _MOST_RANGES = 20  # of days, before reading each by itself costs more than reading the days between them
 _MOST_DAYS = timedelta(days=31)  # that are read at once
 _FIRST, _LAST = date(1, 1, 3), date(9999, 12, 28)
-_FIRST_DAY, _LAST_DAY = ((one - EPOCH.date()).days for one in (_FIRST, _LAST))
+_FIRST_DAY, _LAST_DAY = ((day - EPOCH.date()).days for day in (_FIRST, _LAST))
 
 
 def aggregate_windows(batch: Batch) -> Mapping[str, int]:
@@ -118,15 +118,15 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
 
 
 def _days_written(workspace: Workspace, batches: Sequence[int]) -> Mapping[str, Mapping[str, int]]:
-    found: dict[str, Mapping[str, int]] = {}
+    by_window: dict[str, Mapping[str, int]] = {}
     if not batches:
-        return found
+        return by_window
     which: Filters = [(c.BATCH, ">=", min(batches)), (c.BATCH, "in", batches)]
     for window in workspace.spec.windows:
         days = rows_by_day(workspace, tables.window_table(window.name), which)
         if days:
-            found[window.name] = dict(sorted(days.items()))
-    return found
+            by_window[window.name] = dict(sorted(days.items()))
+    return by_window
 
 
 @dataclass(frozen=True)
@@ -147,12 +147,12 @@ class DayCounts:
 
 def counts_of_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> Mapping[str, DayCounts]:
     """Count the rows that the table of a window has of some days, as of the last commit; all days are returned."""
-    asked, table = sorted({*days}), tables.window_table(window.name)
-    found = {day: DayCounts() for day in asked}
-    if not asked or not workspace.exists or not workspace.lake.exists(table):
-        return found
+    wanted_days, table = sorted({*days}), tables.window_table(window.name)
+    by_day = {day: DayCounts() for day in wanted_days}
+    if not wanted_days or not workspace.exists or not workspace.lake.exists(table):
+        return by_day
     zone = workspace.spec.partitions.time_zone
-    plain = [date.fromisoformat(day) for day in asked if is_plain_day(day)]
+    plain = [date.fromisoformat(day) for day in wanted_days if is_plain_day(day)]
     parts: list[Filters] = [
         [
             ("window_start", ">=", begin_of(first, zone)),
@@ -160,12 +160,12 @@ def counts_of_days(workspace: Workspace, window: WindowSpec, days: Iterable[str]
         ]
         for first, last in together(plain)
     ]
-    if len(plain) < len(asked):  # days of years that Python's dates do not have
+    if len(plain) < len(wanted_days):  # days of years that Python's dates do not have
         parts = [[]]
     for part in parts:
         counted = _counted(workspace, window, part)
-        found |= {day: counts for day, counts in counted.items() if day in found}
-    return found
+        by_day |= {day: counts for day, counts in counted.items() if day in by_day}
+    return by_day
 
 
 def _counted(workspace: Workspace, window: WindowSpec, which: Filters) -> dict[str, DayCounts]:
@@ -193,11 +193,11 @@ def doubled_by_day(keys: pa.Table, zone: str) -> dict[str, int] | None:
     except pa.ArrowNotImplementedError:  # of structs and arrays
         return None
     again = each.filter(pc.greater(each["count_all"], 1))
-    found = Counter[str]()
+    counts = Counter[str]()
     places, labels = days_of(again["window_start"].cast(pa.int64()).to_numpy(), zone)
     for place, n in zip(places.tolist(), again["count_all"].to_pylist(), strict=True):
-        found[labels[place]] += n - 1
-    return found
+        counts[labels[place]] += n - 1
+    return counts
 
 
 def together(days: Sequence[date]) -> list[tuple[date, date]]:
@@ -220,7 +220,7 @@ def _ranges(days: Sequence[date], apart: timedelta) -> list[tuple[date, date]]:
 
 
 def rows_by_day(workspace: Workspace, table: str, which: Filters = (), *, version: int | None = None) -> Counter[str]:
-    """Count the rows of a table of windows by the day of `window_start`, by default as of the last commit."""
+    """Count the rows of a window's table by the day of `window_start`, by default as of the last commit."""
     days, as_of = Counter[str](), workspace.base_of(table) if version is None else version
     for piece in pieces(workspace.lake, table, as_of, ["window_start"], which):
         starts_us = piece["window_start"].cast(pa.int64()).to_numpy()
@@ -243,12 +243,12 @@ def counts_by_day(instants_us: NDArray[np.int64], zone: str) -> dict[str, int]:
 def days_of(instants_us: NDArray[np.int64], zone: str) -> tuple[NDArray[np.int64], list[str]]:
     """Return the day of each instant as a place in a list of days, as `counts_by_day` names them, and this list."""
     seen = np.unique(instants_us // _DAY_US)
-    known = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
-    days = sorted({EPOCH.date() + timedelta(days=day + more) for day in known for more in (-1, 0, 1, 2)})
+    plain_days = [int(day) for day in seen if _FIRST_DAY < day < _LAST_DAY]
+    days = sorted({EPOCH.date() + timedelta(days=day + more) for day in plain_days for more in (-1, 0, 1, 2)})
     begins = np.array([us_of(begin_of(day, zone)) for day in days], dtype=np.int64)
     places = np.searchsorted(begins, instants_us, side="right") - 1
     labels = [day.isoformat() for day in days]
-    for day in (int(one) for one in seen if not _FIRST_DAY < one < _LAST_DAY):
+    for day in (int(number) for number in seen if not _FIRST_DAY < number < _LAST_DAY):
         places[instants_us // _DAY_US == day] = len(labels)
         labels.append(str(Instant(day * _DAY_US)).split(" ", maxsplit=1)[0])
     return places, labels

@@ -64,7 +64,7 @@ def work_of_run(workspace: Workspace, waiting: Waiting) -> Work:
     read, size = _newest(workspace, "ingest"), waiting.size
     # Of each file that an ingestion has read: its path, the lines that were read before, its bytes.
     files = [IngestInput.of(commit.plan).files.values() for commit in read]
-    sizes = [sum(int(file[2]) for of_source in one for file in of_source) for one in files]
+    sizes = [sum(int(file[2]) for of_source in of_commit for file in of_source) for of_commit in files]
     records = [commit.counts.records for commit in read]
     by_size = [(n, _seconds(commit)) for n, commit in zip(sizes, read, strict=True)]
     fresh = 0 if not size else round(size * sum(records) / sum(sizes)) if sum(sizes) else None

@@ -219,11 +219,11 @@ def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> b
     show_report(Workspace(file, settings.warehouse), done)
     if options.reopen is not None and not done.batches:
         say(f"{name}: it stays flushed because there is no new input; --reopen had no effect.")
-    if done.counts.refused and not any(DEAD_LETTER_RATE.name in said for said in done.alerts):
-        for said in lost_lately(Workspace(file, settings.warehouse)):
-            say(f"{name}: {said}")
-    for said in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
-        say(f"{name}: {said}")
+    if done.counts.refused and not any(DEAD_LETTER_RATE.name in message for message in done.alerts):
+        for message in lost_lately(Workspace(file, settings.warehouse)):
+            say(f"{name}: {message}")
+    for message in (*done.alerts, *done.passed_over, *done.new_columns, *done.corrections):
+        say(f"{name}: {message}")
     if done.waiting:
         say(f"{name}: {len(done.waiting)} file(s) are younger than `settle`: run again to read them.")
     if copies := done.read_before:  # they are remembered, so this is said once
@@ -252,7 +252,7 @@ def _run_cases(file: "SpecFile", cases: Sequence[Path]) -> int:
         all_hold.append(all(verdict.holds for verdict in verdicts))
 
     read = read_all(cases, lambda path: read_cases(file.spec, path), what="cases")
-    failed = for_each(read, run_them, name_of=lambda one: one.file)
+    failed = for_each(read, run_them, name_of=lambda cases_file: cases_file.file)
     return failed if failed or all(all_hold) else FAILED
 
 
@@ -286,7 +286,7 @@ def _check_expressions(file: "SpecFile") -> None:
 
 
 def _check_tables(file: "SpecFile", settings: "Settings") -> None:
-    """Check that tables can go on with a spec; say what each change means for them."""
+    """Check that tables can continue with a spec; say what each change means for them."""
     from tidemark.assets.spec_changes import changes_of_spec, ensure_taken, line_of
     from tidemark.resources.workspace import Workspace
 
@@ -305,13 +305,13 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     if pending is not None and pending.kind == "process" and pending.batch_id == batch:
         return
     if pending is None:
-        found = "no batch is waiting to be committed"
+        state = "no batch is waiting to be committed"
     elif pending.kind != "process":
-        found = f"batch {pending.batch_id} is waiting, but it only reads input: no check stops it"
+        state = f"batch {pending.batch_id} is waiting, but it only reads input: no check stops it"
     else:
-        found = f"batch {pending.batch_id} is waiting to be committed, not batch {batch}"
+        state = f"batch {pending.batch_id} is waiting to be committed, not batch {batch}"
     raise TidemarkError(
-        f"{file.spec.name} in {settings.warehouse}: {found}. Nothing was changed.",
+        f"{file.spec.name} in {settings.warehouse}: {state}. Nothing was changed.",
         expected=f"batch {batch}, uncommitted because a blocking check failed",
         remedy="read what `tidemark run` says about the failed check: it names the batch",
     )

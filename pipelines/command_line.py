@@ -93,12 +93,12 @@ def says_errors(command: Callable[..., None]) -> Callable[..., None]:
 
     @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an unexpected error.")
     @wraps(command)
-    def told(*args: Any, **kwargs: Any) -> None:
+    def in_sentences(*args: Any, **kwargs: Any) -> None:
         del kwargs["verbose"]  # `say_error` finds it in click's context
         with in_words():
             command(*args, **kwargs)
 
-    return told
+    return in_sentences
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def _print_errors_of_libraries() -> None:
 
     When the JVM goes away py4j logs a traceback, to the logger without a name. It also raises an exception, which we
     report in our own words. Once the process was asked to stop, the work of a library ends anywhere, and what it logs
-    of that, such as a connection that SQLAlchemy could not reset, is no error.
+    of that, such as a connection that SQLAlchemy could not reset, is not an error.
     """
     nameless, last_resort = logging.getLogger(), logging.lastResort
     if nameless.handlers or last_resort is None:
@@ -199,7 +199,7 @@ def read_specs(paths: Sequence[Path], overrides: Sequence[str]) -> list["SpecFil
     """Read specs, all of them before anything runs; runs report under the keys that the code location shows.
 
     Raises:
-        SpecError: Some are no valid specs, and all of these are named; or two are of one pipeline.
+        SpecError: Some are not valid specs, and all of these are named; or two are of one pipeline.
         click.UsageError: One is named twice.
     """
     from tidemark.pipelines.spec_files import as_shown, check_names, read_spec
@@ -239,13 +239,13 @@ def read_all(paths: Sequence[Path], read: Callable[[Path], Read], *, what: str) 
             wrong[path] = as_ours(error)
     if wrong and len(paths) > 1:
         is_spec = all(isinstance(failure, SpecError) for failure in wrong.values())
-        said = "\n".join(
+        faults = "\n".join(
             str(failure) if isinstance(failure, SpecError) else f"{path}: {failure}"
             for path, failure in wrong.items()
         )
         counts = f"{len(wrong)} of {len(paths)} are wrong"
         kind = SpecError if is_spec else TidemarkError
-        raise kind(f"{said}\nNothing was done: all {what} are read first, and {counts}.")
+        raise kind(f"{faults}\nNothing was done: all {what} are read first, and {counts}.")
     for failure in wrong.values():
         raise failure
     return done

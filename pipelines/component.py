@@ -94,19 +94,19 @@ def _in_project(place: str) -> str:
     return f"{{{{ context.project_root }}}}/{place}"
 
 
-def _places(context: dg.ResolutionContext, given: str | list[str]) -> list[Path]:
-    found = context.resolve_value([given] if isinstance(given, str) else given)
-    if not found or not all(place and isinstance(place, str) for place in found):
+def _places(context: dg.ResolutionContext, specs: str | list[str]) -> list[Path]:
+    places = context.resolve_value([specs] if isinstance(specs, str) else specs)
+    if not places or not all(place and isinstance(place, str) for place in places):
         raise SpecError(
-            f"`specs` is {found!r}",
+            f"`specs` is {places!r}",
             expected="a folder of specs, a spec file, or a list of these",
             remedy="set the variable that it names, or write a path, relative to the folder of this file",
         )
-    return [context.resolve_source_relative_path(place) for place in found]
+    return [context.resolve_source_relative_path(place) for place in places]
 
 
-def _warehouse(context: dg.ResolutionContext, given: str | None) -> str | None:
-    return given if not given or is_url(given) else str(context.resolve_source_relative_path(given))
+def _warehouse(context: dg.ResolutionContext, warehouse: str | None) -> str | None:
+    return warehouse if not warehouse or is_url(warehouse) else str(context.resolve_source_relative_path(warehouse))
 
 
 _TRANSLATION = TranslationFnResolver[Mapping[str, str]](lambda names: names)
@@ -197,17 +197,17 @@ class TidemarkPipelines(dg.Component, dg.Resolvable):
             SpecError: No spec of the component is of this pipeline, or it has no such table.
         """
         plain = asset_key(pipeline, table)
-        found = read_specs(Path(place) for place in self.specs)
+        folder = read_specs(Path(place) for place in self.specs)
         warehouse = place_of(self.warehouse) if self.warehouse else from_environment(Path(self.specs[0])).warehouse
-        specs = {file.spec.name: assets for file, assets in asset_specs(found.files, warehouse).pipelines}
-        if pipeline in {one.pipeline for one in found.wrong}:  # what is downstream of a wrong spec stays as it is
+        specs = {file.spec.name: assets for file, assets in asset_specs(folder.files, warehouse).pipelines}
+        if pipeline in {spec.pipeline for spec in folder.wrong}:  # what is downstream of a wrong spec stays as it is
             return self._translated(dg.AssetSpec(plain, group_name=pipeline)).key
-        for what, name, known in (("pipeline", pipeline, specs), ("table", table, specs.get(pipeline, {}))):
-            if name not in known:
+        for what, name, choices in (("pipeline", pipeline, specs), ("table", table, specs.get(pipeline, {}))):
+            if name not in choices:
                 raise SpecError(
                     f"The component has no {what} `{name}`",
-                    expected=f"one of {', '.join(known)}" if known else "a spec of it",
-                    remedy=did_you_mean(name, [*known]),
+                    expected=f"one of {', '.join(choices)}" if choices else "a spec of it",
+                    remedy=did_you_mean(name, [*choices]),
                 )
         return self._translated(specs[pipeline][table]).key
 

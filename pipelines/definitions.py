@@ -177,7 +177,7 @@ def definitions(
     spark: str | None = None,
     translate: Translate | None = None,
 ) -> Definitions:
-    """Make Dagster definitions of pipelines, to merge into those of a project.
+    """Make Dagster definitions of pipelines, to merge into a project's.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
     the jobs `<pipeline>_live`, `_maintain`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, and the schedule or sensor
@@ -193,7 +193,7 @@ def definitions(
             server of `tidemark serve` that answers, else the process of the run.
         translate: Returns what the catalog shows of an asset, from what it would show: an `AssetSpec` with another
             key, group, owners, tags, kinds, description, metadata or automation condition. Upstream assets are added
-            to those it has. Commands in the same `DAGSTER_HOME` report under these keys, too.
+            to the ones it has. Commands in the same `DAGSTER_HOME` report under these keys, too.
 
     Raises:
         SpecError: `specs` is empty, or `translate` returns one key for two assets, or changes the days of a window.
@@ -346,14 +346,14 @@ def _opener(
 
 @dagster.definitions
 def defs() -> Definitions:
-    """Return the definitions for `workspace.yaml`: specs and warehouse are those of the environment."""
+    """Return the definitions for `workspace.yaml`: the environment says which specs and warehouse."""
     settings = from_environment(SPECS)
     here = Definitions(executor=in_process_executor)  # also for runs of assets that a person chooses
     return Definitions.merge(definitions(settings.specs, str(settings.warehouse)), here)
 
 
 def _to_log_of_run(doing: str) -> None:
-    """Send progress to the log of the run, beside Dagster's own lines."""
+    """Send progress to the log of the run, among Dagster's own lines."""
     get_dagster_logger().info(printable(doing))
 
 

@@ -97,7 +97,7 @@ def _shown(path: Path) -> Path:
 def land_flights(folder: Path) -> int:
     """Write the flights as `flights-2013-01.csv` to `flights-2013-12.csv`, lines as they are.
 
-    A file that is there already stays as it is. A new one gets its name when it is whole.
+    A file that exists already stays as it is. A new one gets its name when it is whole.
 
     Returns:
         How many files were written.

@@ -24,7 +24,7 @@ _EXAMPLES = {
 
 
 def lay_out_example(folder: Path, example: str) -> list[Path]:
-    """Write the files of an example into a folder; what is there stays. Return the files that were written.
+    """Write the files of an example into a folder; existing files stay. Return the files that were written.
 
     Raises:
         OSError: One cannot be written.

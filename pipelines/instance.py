@@ -36,11 +36,11 @@ def dagster_instance(
     Args:
         settings: Names the home and the warehouse.
         pipeline: Name of the pipeline.
-        tell: Is told of a trial run.
+        tell: Gets a sentence about a trial run.
         captures_output: Take the instance with what it captures, as to delete that.
 
     Raises:
-        SpecError: The `dagster.yaml` of the home is no configuration.
+        SpecError: The `dagster.yaml` of the home is not a configuration.
     """
     home = settings.dagster_home
     with FileLock(home / ".tidemark.lock") if os.access(home, os.W_OK) else nullcontext():
@@ -56,13 +56,13 @@ def dagster_instance(
 
 
 def _opened(home: Path, overrides: dict[str, Any]) -> DagsterInstance:
-    """Open the instance of a home, with other settings than those of its `dagster.yaml`."""
+    """Open the instance of a home, with other settings than its `dagster.yaml` has."""
     try:
         return DagsterInstance.local_temp(str(home), overrides)  # the documented way to override a setting
     except (DagsterInvalidConfigError, YAMLError, IsADirectoryError) as error:
-        said = " ".join(str(error).split())
+        fault = " ".join(str(error).split())
         raise SpecError(
-            f"{home / 'dagster.yaml'} is not a valid configuration of Dagster: {said[:300]}",
+            f"{home / 'dagster.yaml'} is not a valid configuration of Dagster: {fault[:300]}",
             expected="the settings of an instance, as `tidemark init` writes them",
             remedy="correct it, or move it away: the next run writes one",
         ) from error

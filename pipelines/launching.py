@@ -71,9 +71,9 @@ def live_schedule(workspace: Workspace, job: str) -> ScheduleDefinition:
     return at_its_times
 
 
-def live_sensor(workspace: Workspace, job: str, given: OnNewInput) -> SensorDefinition:
+def live_sensor(workspace: Workspace, job: str, automation: OnNewInput) -> SensorDefinition:
     """Build the sensor of a pipeline with `on_new_input`: a run as soon as there is something to do."""
-    name, every = workspace.spec.name, given.on_new_input
+    name, every = workspace.spec.name, automation.on_new_input
 
     @sensor(
         name=f"{name}_on_new_input",
@@ -107,14 +107,14 @@ def _decided(
     over = end_dead_runs(workspace, job, context.instance) if work.is_there else []
     for sentence in over:
         context.log.warning(sentence)
-    asked = decide(work, workspace, job, context.instance)
-    if isinstance(asked, SkipReason):
-        return SkipReason("; ".join([*over, str(asked.skip_message)]))
-    return asked
+    decision = decide(work, workspace, job, context.instance)
+    if isinstance(decision, SkipReason):
+        return SkipReason("; ".join([*over, str(decision.skip_message)]))
+    return decision
 
 
 def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterInstance) -> RunRequest | SkipReason:
-    """Request a run for the work that is there, unless one is on its way, was canceled, or failed and has to wait."""
+    """Request a run for the waiting work, unless one is on its way, was canceled, or failed and has to wait."""
     if not work.is_there:
         return SkipReason(work.sentence)
     if at_work := _on_its_way(workspace, job, instance):
@@ -133,7 +133,7 @@ def decide(work: PendingWork, workspace: Workspace, job: str, instance: DagsterI
 
 
 def _on_its_way(workspace: Workspace, job: str, instance: DagsterInstance) -> str | None:
-    """Return the run that is to process what is there: of the pipeline's job, or of chosen assets, or of another job.
+    """Return the run that should do the work: of the pipeline's job, or of chosen assets, or of another job.
 
     Such another run counts from its launch for as long as a silent run may live, and once it is at the pipeline until
     its batch is over: it may have assets before and after, which take hours.
@@ -184,23 +184,23 @@ def end_dead_runs(workspace: Workspace, job: str, instance: DagsterInstance) -> 
     """Report runs as failed if their process is gone, so that they hold up neither the next run nor the pool.
 
     The runs of the pipeline's job are checked, and runs of any job that name a process of this machine: runs that
-    compute days anew hold the pool too.
+    recompute days hold the pool too.
 
     Returns:
         A sentence for each run that was ended.
     """
-    said = []
+    sentences = []
     for record in instance.get_run_records(RunsFilter(statuses=_AT_WORK)):
         process = own_tag(instance, record.dagster_run, PROCESS_TAG) or ""
         why = _why_dead(workspace, record, process, is_of_job=record.dagster_run.job_name == job)
         if why:
-            said.append(f"run {record.dagster_run.run_id} is over: {why}")
+            sentences.append(f"run {record.dagster_run.run_id} is over: {why}")
             instance.report_run_failed(
                 record.dagster_run,
                 f"No process is working on this run any more: {why}. Nothing that was committed is lost, and what "
                 "was not is done again by the next run.",
             )
-    return said
+    return sentences
 
 
 def _why_dead(workspace: Workspace, record: RunRecord, process: str, *, is_of_job: bool) -> str:

@@ -66,9 +66,9 @@ def run(
 ) -> RunReport:
     """Ingest and process all that is waiting, as `tidemark run` does; return what was done.
 
-    Files that were held back are no error: `held_back` of the result names them, and all else was processed. Progress
+    Files held back are not an error: `held_back` of the result names them, and all else was processed. Progress
     goes to the logger `tidemark`, level INFO. Ctrl-C and SIGTERM end it with a KeyboardInterrupt: what was committed
-    stays. Afterwards the handlers of signals are those of before. A session of Spark that the process had is used and
+    stays. Afterwards the handlers of signals are restored. A session of Spark that the process had is used and
     gets its settings back; one that the call started is stopped. Calls in several threads wait for each other.
 
     Args:
@@ -114,7 +114,7 @@ def backfill(
     spark: str | None = None,
     instance: DagsterInstance | None = None,
 ) -> BackfillReport:
-    """Compute days of window tables anew from the arrival log, as `tidemark backfill` does; return what was done.
+    """Recompute days of window tables from the arrival log, as `tidemark backfill` does; return what was done.
 
     The rest is as of `run`.
 
@@ -499,6 +499,6 @@ def _instance(
 
 @contextmanager
 def as_guest() -> Iterator[None]:
-    """Work in a process that goes on afterwards."""
+    """Work in a process that lives on afterwards."""
     with _ONE_AT_A_TIME, listening(then_ends=False), spark_as_found():
         yield

@@ -70,7 +70,7 @@ def _one(value: float | None) -> list[Value]:
 
 
 def _dead_letters(_status: Status, workspace: Workspace) -> Iterator[Value]:
-    counts = Counts.sum(one.counts for one in workspace.batches.counted()) if workspace.exists else Counts()
+    counts = Counts.sum(commit.counts for commit in workspace.batches.counted()) if workspace.exists else Counts()
     for reason, n in counts.refused.items():
         yield (reason, ""), n
     for reason in OF_WINDOWS:
@@ -89,7 +89,7 @@ def _sizes(of: Callable[[Version], float]) -> Callable[[Status, Workspace], Iter
 
 
 def _by_source(of: Callable[[Found], int]) -> Callable[[Status, Workspace], Iterable[Value]]:
-    return lambda status, _: [((source,), of(found)) for source, found in status.waiting.by_source.items()]
+    return lambda status, _: [((source,), of(inputs)) for source, inputs in status.waiting.by_source.items()]
 
 
 def _commit(of: Callable[[Commit], float]) -> Callable[[Status, Workspace], list[Value]]:
@@ -106,40 +106,48 @@ def _seconds_of(commit: Commit) -> float:
 
 
 MEASURES = (
-    Measure("records", "Records in the log", lambda one, _: _one(one.records), grows=True),
+    Measure("records", "Records in the log", lambda state, _: _one(state.records), grows=True),
     Measure(
-        "processed_records", "Records of the log that were judged", lambda one, _: _one(one.processed), grows=True
+        "processed_records", "Records of the log that were judged", lambda state, _: _one(state.processed), grows=True
     ),
-    Measure("held_events", "Accepted events that the watermark has not passed", lambda one, _: _one(one.held)),
+    Measure("held_events", "Accepted events that the watermark has not passed", lambda state, _: _one(state.held)),
     Measure("dead_letters", "Records that were refused, by reason", _dead_letters, ("reason", "window")),
     Measure("watermark_timestamp_seconds", "The watermark, since the epoch; none after a flush", _watermark),
     Measure(
         "watermark_delay_seconds",
         "The clock minus the watermark, when it was looked at",
-        lambda one, _: _one(None if one.delay is None else one.delay.total_seconds()),
+        lambda state, _: _one(None if state.delay is None else state.delay.total_seconds()),
     ),
     Measure(
         "last_commit_timestamp_seconds",
         "When the last batch with results was committed",
-        _commit(lambda one: one.committed_at.timestamp()),
+        _commit(lambda commit: commit.committed_at.timestamp()),
     ),
     Measure(
         "last_commit_age_seconds",
         "The clock minus that, when it was looked at",
-        lambda one, looked: _one(
-            None if one.last is None else looked.clock.since(us_of(one.last.committed_at)).total_seconds()
+        lambda state, looked: _one(
+            None if state.last is None else looked.clock.since(us_of(state.last.committed_at)).total_seconds()
         ),
     ),
     Measure("last_batch_seconds", "How long that batch took", _commit(_seconds_of)),
-    Measure("last_batch_records", "Records that it judged", _commit(lambda one: records_in(one.plan))),
+    Measure("last_batch_records", "Records that it judged", _commit(lambda commit: records_in(commit.plan))),
     Measure(
-        "at_work", "1 while a process works on a batch, else 0", lambda one, _: _one(int(one.at_work is not None))
+        "at_work", "1 while a process works on a batch, else 0", lambda state, _: _one(int(state.at_work is not None))
     ),
-    Measure("inputs_waiting", "Files, versions and offsets to be read", _by_source(lambda one: one.new), ("source",)),
-    Measure("inputs_unsettled", "Files younger than `settle`", _by_source(lambda one: len(one.waiting)), ("source",)),
-    Measure("inputs_held_back", "Inputs that cannot be read", _by_source(lambda one: len(one.errors)), ("source",)),
     Measure(
-        "problems", "How many things need the operator, see `tidemark status`", lambda one, _: _one(len(one.wrong))
+        "inputs_waiting", "Files, versions and offsets to be read", _by_source(lambda inputs: inputs.new), ("source",)
+    ),
+    Measure(
+        "inputs_unsettled", "Files younger than `settle`", _by_source(lambda inputs: len(inputs.waiting)), ("source",)
+    ),
+    Measure(
+        "inputs_held_back", "Inputs that cannot be read", _by_source(lambda inputs: len(inputs.errors)), ("source",)
+    ),
+    Measure(
+        "problems",
+        "How many things need the operator, see `tidemark status`",
+        lambda state, _: _one(len(state.wrong)),
     ),
     Measure("table_rows", "Rows of a table as of the last commit", _sizes(lambda seen: seen.row_count()), ("table",)),
     Measure("table_files", "Its files", _sizes(lambda seen: len(seen.sizes)), ("table",)),
@@ -177,7 +185,7 @@ def look(spec: Path, warehouse: Place) -> Look:
         workspace = Workspace(read_spec(spec), warehouse)
         name = workspace.spec.name
         status = status_of(workspace)
-        values = {one.name: [*one.of(status, workspace)] for one in MEASURES}
+        values = {measure.name: [*measure.of(status, workspace)] for measure in MEASURES}
     except Exception as error:
         return Look(name or pipeline_in(spec), time.monotonic() - begun, error=error)
     return Look(name, time.monotonic() - begun, values)
@@ -186,19 +194,19 @@ def look(spec: Path, warehouse: Place) -> Look:
 def families(looks: Sequence[Look]) -> Iterator[Metric]:
     """Return the metrics of pipelines; of two with one name none is up."""
     by_name: dict[str, Look] = {}
-    for one in looks:
-        is_second = one.pipeline in by_name
-        by_name[one.pipeline] = Look(one.pipeline, one.seconds, error=_NAMESAKES) if is_second else one
+    for result in looks:
+        is_second = result.pipeline in by_name
+        by_name[result.pipeline] = Look(result.pipeline, result.seconds, error=_NAMESAKES) if is_second else result
     up, seconds = _UP.family(), _LOOK.family()
-    for one in by_name.values():
-        up.add_metric([one.pipeline], int(one.error is None))
-        seconds.add_metric([one.pipeline], one.seconds)
+    for result in by_name.values():
+        up.add_metric([result.pipeline], int(result.error is None))
+        seconds.add_metric([result.pipeline], result.seconds)
     yield from (up, seconds)
     for measure in MEASURES:
         family = measure.family()
-        for one in by_name.values():
-            for labels, value in one.values.get(measure.name, ()):
-                family.add_metric([one.pipeline, *labels], value)
+        for result in by_name.values():
+            for labels, value in result.values.get(measure.name, ()):
+                family.add_metric([result.pipeline, *labels], value)
         yield family
 
 
@@ -210,17 +218,17 @@ class Looks(Collector):
 
     def __init__(self, look_at_all: Callable[[], Sequence[Look]], fresh_s: float = _FRESH_S) -> None:
         self._look, self._fresh_s, self._lock = look_at_all, fresh_s, Lock()
-        self._found: Sequence[Look] = ()
+        self._looks: Sequence[Look] = ()
         self._ended = -math.inf
 
     def collect(self) -> Iterator[Metric]:
         """Return the metrics."""
         with self._lock:
             if time.monotonic() - self._ended >= self._fresh_s:
-                self._found = self._look()
+                self._looks = self._look()
                 self._ended = time.monotonic()
-            found = self._found
-        yield from families(found)
+            looks = self._looks
+        yield from families(looks)
 
 
 def text_of(looks: Sequence[Look], *, for_collector: bool = False) -> str:

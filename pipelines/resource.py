@@ -4,7 +4,7 @@ Here: which rows a partition has, and the commit that all reads of a run share. 
 commit (resources/batches/committed.py), days of window tables in Dagster (assets/day_partitions.py).
 
 The commit is noted on the run by the first read, as a tag: steps in other processes and steps that are tried again
-find it there, and so does a run that goes on where another one failed. Any other run begins with the last commit.
+find it there, and so does a run that continues where another one failed. Any other run begins with the last commit.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ _RESUMES = ("dagster/is_resume_retry", "dagster/is_asset_resume_retry")
 class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it is its own value
     """Reads tables of pipelines for one's own assets: `warehouse` is the folder of all tables, or its URL.
 
-    All reads of a run are as of one commit of a pipeline, the last one at its first read.
+    All reads of a run see one commit of a pipeline, the last one at its first read.
     """
 
     warehouse: str | None = None
@@ -80,7 +80,7 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
 
         A row of a window belongs to the day of its `window_start`, a row of `ordered_events` or `held_events` to that
         of its `_timestamp`, by `partitions.time_zone` of the pipeline. Of other time partitions than days, such as
-        hours, it belongs to the time window. A run of a range of partitions gets the rows of all of them, and one
+        hours, it belongs to the time window. A run for a range of partitions gets the rows of all, and one
         without partitions all rows. The output of the asset gets the number of the commit and the version of the
         table as metadata.
 
@@ -103,8 +103,8 @@ class TidemarkResource(dg.ConfigurableResource):  # type: ignore[type-arg] # it 
         batch = self.batch(context, pipeline=name)
         tables = consistent(place, name, batch)
         if table not in tables:
-            found, known = f"Pipeline {name} has no table {table} as of batch {batch}.", ", ".join(sorted(tables))
-            raise LakeError(found, expected=f"one of {known}", remedy="Check the name.")
+            fault, choices = f"Pipeline {name} has no table {table} as of batch {batch}.", ", ".join(sorted(tables))
+            raise LakeError(fault, expected=f"one of {choices}", remedy="Check the name.")
         version = tables[table][1]
         spans = _spans(context, place / name, table)
         column = None if spans is None else _time_of(table, name, batch)
@@ -174,7 +174,7 @@ def _noted(run: dg.DagsterRun, tag: str) -> int | None:
 
 
 def _of_parent(instance: dg.DagsterInstance, run: dg.DagsterRun, tag: str) -> int | None:
-    """Return the commit of the run that this one goes on with: steps that it does not repeat have read that."""
+    """Return the commit of the run that this one continues: steps that it does not repeat have read that."""
     if run.parent_run_id is None or not (_is_resumed(run) or _leaves_steps(instance, run)):
         return None
     parent = instance.get_run_by_id(run.parent_run_id)
@@ -190,7 +190,7 @@ def _leaves_steps(instance: dg.DagsterInstance, run: dg.DagsterRun) -> bool:
     repeated = run.step_keys_to_execute
     if not repeated or run.parent_run_id is None:
         return False
-    return any(one.step_key not in repeated for one in instance.get_run_step_stats(run.parent_run_id))
+    return any(step.step_key not in repeated for step in instance.get_run_step_stats(run.parent_run_id))
 
 
 def _time_of(table: str, pipeline: str, batch: int) -> str:
@@ -207,7 +207,7 @@ def _time_of(table: str, pipeline: str, batch: int) -> str:
 
 
 def _spans(context: Context, pipeline: Place, table: str) -> list[Span] | None:
-    """Return the spans of time of the partitions of a run; None if it has none."""
+    """Return the spans of time of a run's partitions; None if it has none."""
     if not (context.has_partition_key or context.has_partition_key_range):
         return None
     keys, of, zone = context.partition_keys, _partitions_of(context), _zone_of(pipeline, table)

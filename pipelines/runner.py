@@ -1,6 +1,6 @@
 """Running a pipeline in this process: micro-batches until nothing is waiting, days of its windows, a rebuild.
 
-Here: the loop, what a run did in plain values, days and tables made anew by one run of what the UI launches, and how
+Here: the loop, what a run did in plain values, days and tables recomputed by one run of what the UI launches, and how
 Dagster's timeline comes to show a run as one of the code location. The timeline leaves out a run that names no code
 location, and a job that is executed in this process names none. Not here: the command line's words (cli.py,
 commands/), the functions for programs (library.py), what a batch does, the computation of days and of rebuilds
@@ -149,29 +149,29 @@ def run_pipeline(
     ends: Mapping[str, int] | None = None
     while True:
         ensure_not_stopped()
-        found = _settled_input(workspace, tell, options)
-        ends = found.ends if ends is None else ends  # what comes to Kafka from now on is for the next run
+        waiting = _settled_input(workspace, tell, options)
+        ends = waiting.ends if ends is None else ends  # what comes to Kafka from now on is for the next run
         report = replace(
             report,
             batch=_last_batch(workspace),
-            waiting=found.waiting,
-            held_back=found.held_back,
-            passed_over=tuple(dict.fromkeys([*report.passed_over, *found.passed_over])),
+            waiting=waiting.waiting,
+            held_back=waiting.held_back,
+            passed_over=tuple(dict.fromkeys([*report.passed_over, *waiting.passed_over])),
         )
-        if not _has_work(workspace, found, options, ends):
-            tell_dagster(instance, file, found.held_back)
+        if not _has_work(workspace, waiting, options, ends):
+            tell_dagster(instance, file, waiting.held_back)
             show_days_first(instance, workspace)
             alert_look(workspace)
             return report
         import_ahead()  # while Spark starts, which leaves a core free
-        open_session(choice.for_short_run() if _is_short(workspace, found, options) else choice, tell)
+        open_session(choice.for_short_run() if _is_short(workspace, waiting, options) else choice, tell)
         before = _last_batch(workspace)
         alerts = _run_once(workspace, settings, options, choice=choice, instance=instance, tell=tell)
         report = replace(report, alerts=report.alerts + alerts)
         if _last_batch(workspace) == before:
             return report
         report = _with_batches(report, workspace, -1 if before is None else before)
-        if options.live and _ended_with_tick(workspace):  # by now the wall clock has gone on
+        if options.live and _ended_with_tick(workspace):  # by now the wall clock has moved
             return report
 
 
@@ -193,28 +193,28 @@ def check_live(file: SpecFile, end_of_input: str | None, tell: Callable[[str], N
 
 def _settled_input(workspace: Workspace, tell: Callable[[str], None], options: RunOptions) -> Waiting:
     """Return what is waiting; wait once for files that are just too young, if that is no more than a moment."""
-    found = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
-    if found.waiting and not found.is_ready:
+    waiting = waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
+    if waiting.waiting and not waiting.is_ready:
         settle = max(source.settles_in.total_seconds() for source in workspace.spec.sources)
         if settle > _LONGEST_WAIT_SECONDS:
-            return found
-        tell(f"{len(found.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
+            return waiting
+        tell(f"{len(waiting.waiting)} file(s) younger than {settle:g} s: waiting for them to settle")
         time.sleep(settle + 0.05)
         return waiting_input(workspace, reread=options.reread, end_of_input=options.end_of_input)
-    return found
+    return waiting
 
 
-def _has_work(workspace: Workspace, found: Waiting, options: RunOptions, ends: Mapping[str, int]) -> bool:
+def _has_work(workspace: Workspace, waiting: Waiting, options: RunOptions, ends: Mapping[str, int]) -> bool:
     flush = workspace.spec.time.flushes(options.end_of_input)
-    if found.has_news and not found.came_after(ends):
+    if waiting.has_news and not waiting.came_after(ends):
         return True
     tick_us = clock_of_tick(workspace) if options.live else None
     return has_unprocessed(workspace, flush=flush, tick_us=tick_us, reopen=_reopen(workspace, options))
 
 
-def _is_short(workspace: Workspace, found: Waiting, options: RunOptions) -> bool:
+def _is_short(workspace: Workspace, waiting: Waiting, options: RunOptions) -> bool:
     """Return whether a run reads and judges little, in a batch or two."""
-    if options.max_events_per_batch is not None or found.left or found.size > _SHORT_BYTES:
+    if options.max_events_per_batch is not None or waiting.left or waiting.size > _SHORT_BYTES:
         return False
     progress = workspace.progress
     return not workspace.exists or progress.log_end() - progress.processed_end() <= _SHORT_RECORDS
@@ -241,19 +241,23 @@ def _last_batch(workspace: Workspace) -> int | None:
 
 def _with_batches(report: RunReport, workspace: Workspace, after: int) -> RunReport:
     """Return a report with the batches that were committed after one."""
-    read = workspace.batches.history("ingest", after=after)
-    # Batches that a rebuild made judged records that had been judged before.
-    judged = [one for one in workspace.batches.history("process", after=after) if not one.plan.is_replayed]
-    return replace(
-        report,
-        batches=report.batches + len(judged),
-        batch=_last_batch(workspace),
-        counts=Counts.sum([report.counts, *(one.counts for one in judged)]),
-        # By what was remembered: files may have come since the look.
-        read_before=report.read_before + tuple(copy.copy_sentence for copy in copies_after(workspace, after)),
-        new_columns=report.new_columns + tuple(said for one in read for said in first_met(workspace.spec, one.plan)),
-        corrections=report.corrections + tuple(corrections_after(workspace, after)),
-    )
+    with workspace.batches.as_of_now():
+        read = workspace.batches.history("ingest", after=after)
+        # Batches that a rebuild made judged records that had been judged before.
+        judged = [
+            commit for commit in workspace.batches.history("process", after=after) if not commit.plan.is_replayed
+        ]
+        return replace(
+            report,
+            batches=report.batches + len(judged),
+            batch=_last_batch(workspace),
+            counts=Counts.sum([report.counts, *(commit.counts for commit in judged)]),
+            # By what was remembered: files may have come since the look.
+            read_before=report.read_before + tuple(copy.copy_sentence for copy in copies_after(workspace, after)),
+            new_columns=report.new_columns
+            + tuple(sentence for commit in read for sentence in first_met(workspace.spec, commit.plan)),
+            corrections=report.corrections + tuple(corrections_after(workspace, after)),
+        )
 
 
 def _run_once(
@@ -268,11 +272,11 @@ def _run_once(
     """Run one micro-batch as one Dagster run; return the findings of its checks that hold nothing back."""
     file, memory = workspace.file, workspace.memory
     definitions = build_definitions(settings, [file], choice, accepted=options.accepted, tell=tell, memory=memory)
-    asked = replace(options, accepted=None, reopen=_reopen(workspace, options))
-    given = {name: value for name, value in asdict(asked).items() if value}  # keys of `live.BatchSettings`
+    run_options = replace(options, accepted=None, reopen=_reopen(workspace, options))
+    config = {name: value for name, value in asdict(run_options).items() if value}  # keys of `live.BatchSettings`
     run_id = str(uuid4())
     try:
-        result = execute(definitions.resolve_job_def(job_name(file)), instance, run_id, resources={BATCH: given})
+        result = execute(definitions.resolve_job_def(job_name(file)), instance, run_id, resources={BATCH: config})
         plan = None if result.success else _begun_by(workspace, run_id)
         error = None if result.success else failure_of(result, plan.batch_id if plan else None)
     except KeyboardInterrupt:  # between two stages, or as the failure of one
@@ -282,9 +286,10 @@ def _run_once(
         _give_up(workspace, run_id, str(error))
         raise error
     # What a rebuild within the run told is told again by the batch after it.
-    newest = {one.asset_check_key: one for one in result.get_asset_check_evaluations()}.values()
-    failed = [one for one in newest if not one.passed and one.check_name != HELD_BACK]  # the report names these
-    return tuple(f"check {one.check_name}: {one.description}" for one in failed)
+    newest = {evaluation.asset_check_key: evaluation for evaluation in result.get_asset_check_evaluations()}.values()
+    # The report names the inputs that are held back.
+    failed = [evaluation for evaluation in newest if not evaluation.passed and evaluation.check_name != HELD_BACK]
+    return tuple(f"check {evaluation.check_name}: {evaluation.description}" for evaluation in failed)
 
 
 def _begun_by(workspace: Workspace, run_id: str) -> Plan | None:
@@ -315,7 +320,9 @@ def execute(
         KeyboardInterrupt: The operator stopped it between two stages. Inside of one it is the failure of the stage.
     """
     each = {"resources": resources, "ops": ops}
-    config = {of: {name: {"config": given} for name, given in asked.items()} for of, asked in each.items() if asked}
+    config = {
+        of: {name: {"config": values} for name, values in by_name.items()} for of, by_name in each.items() if by_name
+    }
     try:
         return job.execute_in_process(
             instance=instance,
@@ -345,9 +352,11 @@ def failure_of(result: Any, batch_id: int | None) -> TidemarkError:
         if evaluation.blocking and not evaluation.passed and evaluation.severity == AssetCheckSeverity.ERROR
     ]
     if failed:
-        found = "\n".join(f"check {one.check_name} failed. {one.description}" for one in failed)
+        failures = "\n".join(
+            f"check {evaluation.check_name} failed. {evaluation.description}" for evaluation in failed
+        )
         return TidemarkError(
-            found,
+            failures,
             expected="all blocking checks of a batch to pass before it is committed",
             remedy=f"nothing of batch {batch_id} was committed. Run again to retry it, or accept it as it is with "
             f'`tidemark accept SPEC {batch_id} --reason "…"`',
@@ -374,18 +383,18 @@ def _as_ours(error: Any) -> TidemarkError:
     while causes[-1].cause is not None:
         causes.append(causes[-1].cause)
     for cause in causes:
-        if known := machine_failure(cause.message, cause.cls_name):
-            return known
+        if failure := machine_failure(cause.message, cause.cls_name):
+            return failure
     ours = {cls.__name__: cls for cls in _all_errors(TidemarkError)}
-    cause = next((one for one in causes if one.cls_name in ours), causes[-1])
-    said = cause.message.partition(": ")[2].strip()  # after the name of its class
+    cause = next((cause for cause in causes if cause.cls_name in ours), causes[-1])
+    text = cause.message.partition(": ")[2].strip()  # after the name of its class
     if cause.cls_name in ours:
-        return ours[cause.cls_name](said)
-    return UnexpectedError(cause.cls_name, said, error.to_string())
+        return ours[cause.cls_name](text)
+    return UnexpectedError(cause.cls_name, text, error.to_string())
 
 
 def _all_errors(cls: type[TidemarkError]) -> list[type[TidemarkError]]:
-    return [cls, *[deeper for one in cls.__subclasses__() for deeper in _all_errors(one)]]
+    return [cls, *[deeper for subclass in cls.__subclasses__() for deeper in _all_errors(subclass)]]
 
 
 def show_on_timeline(instance: DagsterInstance, run_id: str) -> None:
@@ -425,7 +434,7 @@ class BackfillReport:
     """The result of a backfill.
 
     Attributes:
-        first: The first day that was computed anew.
+        first: The first day that was recomputed.
         last: The last one.
         batches: Numbers of the batches that it committed, one for each window.
         rows: Rows that it wrote, by table, such as `windows/by_hour`.
@@ -446,7 +455,7 @@ def backfill_days(
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> BackfillReport:
-    """Compute days of windows anew from the arrival log, in one run.
+    """Recompute days of windows from the arrival log, in one run.
 
     The days are as `chosen_days` returned them, and the windows as `chosen_windows` did.
 
@@ -478,15 +487,15 @@ def backfill_days(
         raise failure_of(result, None)
     show_days_first(instance, workspace)
     made = workspace.batches.history("backfill", after=-1 if before is None else before)
-    rows = {window_table(name): sum(one.counts.get(f"{name}.rows", 0) for one in made) for name in windows}
-    return BackfillReport(first, last, tuple(one.batch_id for one in made), rows)
+    rows = {window_table(name): sum(commit.counts.get(f"{name}.rows", 0) for commit in made) for name in windows}
+    return BackfillReport(first, last, tuple(commit.batch_id for commit in made), rows)
 
 
 def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[date, date]:
-    """Return the first and the last day of a range that can be computed anew, without days the time zone never had.
+    """Return the first and the last day of a range that can be recomputed, without days the time zone never had.
 
     Raises:
-        SpecError: It is reversed, or a part of it is no partition.
+        SpecError: It is reversed, or a part of it is not a partition.
     """
     start, zone = spec.partitions.start or EARLIEST, spec.partitions.time_zone
     today = now.astimezone(ZoneInfo(zone)).date()
@@ -510,25 +519,25 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
 def rebuild_pipeline(
     file: SpecFile,
     settings: Settings,
-    asked: RebuildSettings | RejudgeSettings | ReplaySettings,
+    rebuild_settings: RebuildSettings | RejudgeSettings | ReplaySettings,
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
 ) -> Rebuilt | None:
-    """Make tables of a pipeline anew from its log, in one run; return None if there was nothing to do.
+    """Rebuild tables of a pipeline from its log, in one run; return None if there was nothing to do.
 
     Raises:
         TidemarkError: Anything prevents it, see `assets.rebuild.switch.rebuild`.
     """
-    if isinstance(asked, RebuildSettings) and asked.windows:
-        chosen_windows(file.spec, asked.windows)  # a wrong name does not become a run
+    if isinstance(rebuild_settings, RebuildSettings) and rebuild_settings.windows:
+        chosen_windows(file.spec, rebuild_settings.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
     jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
     names = {RebuildSettings: "rebuild", RejudgeSettings: "rejudge", ReplaySettings: "replay"}
-    what = names[type(asked)]
+    what = names[type(rebuild_settings)]
     [job] = [job for job in jobs if job.name == f"{file.spec.name}_{what}"]
-    given = {name: value for name, value in asked.model_dump().items() if value}
-    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": given})
+    config = {name: value for name, value in rebuild_settings.model_dump().items() if value}
+    result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": config})
     if not result.success:
         raise failure_of(result, None)
     return rebuilt[0] if rebuilt else None

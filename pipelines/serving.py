@@ -78,9 +78,9 @@ def serve(settings: Settings, port: int, tell: Callable[[str], None], *, metrics
 def _serve(settings: Settings, port: int, tell: Callable[[str], None]) -> None:
     token = new_token()
     tell("starting Spark")
-    found = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
-    stores = stores_of(settings, [path for file in found for path in file.inputs])
-    readers = [reader_of(source, file.folder) for file in found for source in file.spec.sources]
+    files = read_specs([settings.specs]).files if settings.specs.is_dir() else ()
+    stores = stores_of(settings, [path for file in files for path in file.inputs])
+    readers = [reader_of(source, file.folder) for file in files for source in file.spec.sources]
     packages = list(dict.fromkeys(package for reader in readers for package in reader.needs().packages))
     config = session_config(settings.spark, ui=settings.spark_ui, stores=stores, readers=packages)
     session = local_session(config | server_config(port))
@@ -141,12 +141,12 @@ def _warm_up(note: ServerNote) -> None:
         (folder / "in").mkdir()
         spec = folder / "warm_up.yaml"
         spec.write_text(_WARM_UP_SPEC)
-        known = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
+        environment = os.environ | {SPARK_VARIABLE: note.url, "DAGSTER_HOME": str(folder / "home")}
         run_it = [sys.executable, "-m", "tidemark.pipelines.cli", "run", str(spec)]
         command = [*run_it, "--warehouse", str(folder / "warehouse")]
         for run in range(_WARM_UP_RUNS):
             (folder / "in" / f"{run}.jsonl").write_text("\n".join(_lines(run)))
-            done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
             if done.returncode:
                 raise TidemarkError(f"The first run on it failed: {done.stderr.strip()}")
 

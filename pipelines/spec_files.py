@@ -23,7 +23,7 @@ from tidemark.timeops.spec.fields import PIPELINE_NAME
 from tidemark.timeops.spec.text import read_yaml
 
 CASES = ".cases.yaml"
-"""The end of the name of a file of cases for `tidemark test`, which may be beside its spec."""
+"""How the name of a file with cases for `tidemark test` ends, which may be next to its spec."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def read_spec(path: Path, overrides: Sequence[str] = ()) -> SpecFile:
     """Read one spec; overrides are keys set to other values, such as `time.unit=second`.
 
     Raises:
-        SpecError: There is no such file, or it is no valid spec.
+        SpecError: There is no such file, or it is not a valid spec.
     """
     text = read_text(path, "the spec", remedy="check the path; `tidemark schema` shows what a spec looks like")
     spec = parse_spec(text, file=str(path), overrides=overrides)
@@ -92,9 +92,9 @@ def rest_of(path: Path, overrides: Sequence[str] = ()) -> RestOfSpec | None:
     """Return what can be judged of a wrong spec file; None where too little can be read."""
     with suppress(SpecError):  # a setting that leads nowhere was told
         text = read_text(path, "the spec", remedy="")
-        if (found := readable_rest(text, overrides)) is not None:
+        if (rest := readable_rest(text, overrides)) is not None:
             name = name_with(str(path), overrides)
-            return RestOfSpec(SpecFile(found[0], path.resolve(), path.absolute(), text, name), found[1])
+            return RestOfSpec(SpecFile(rest[0], path.resolve(), path.absolute(), text, name), rest[1])
     return None
 
 
@@ -115,7 +115,7 @@ def spec(file: str | PathLike[str] | None = None, *, text: str | None = None, ov
         overrides: Keys to set to other values, as `--set` of the command line does, such as `time.unit=second`.
 
     Raises:
-        SpecError: There is no such file, or it is no valid spec: the message lists all that is wrong with it, each
+        SpecError: There is no such file, or it is not a valid spec: the message lists all that is wrong with it, each
             with line, key, what was found and what was expected.
         TypeError: Neither a file nor a text was given, or both.
     """
@@ -133,37 +133,37 @@ def read_specs(places: Iterable[Path]) -> SpecFolder:
     """
     files: dict[Path, SpecFile] = {}
     wrong: list[WrongSpec] = []
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
         inside = spec_paths([place])
-        found += inside
+        paths += inside
         if not inside:
             wrong.append(_without_specs(place))
-    for path in found:
+    for path in paths:
         try:
             file = read_spec(path)
             files[file.path] = file  # two names may lead to one file
         except TidemarkError as error:
             wrong.append(WrongSpec(path, pipeline_in(path), str(error)))
         except Exception as error:  # a fault of Tidemark, in code that every pipeline of the folder runs
-            told = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
-            wrong.append(WrongSpec(path, pipeline_in(path), told))
+            message = f"{path} cannot be read: unexpected {type(error).__name__}: {error}"
+            wrong.append(WrongSpec(path, pipeline_in(path), message))
     for name, namesakes in _of_one_name(files.values()).items():
         message = str(_called_the_same(name, namesakes))
         wrong += [WrongSpec(file.path, name, message) for file in namesakes]
-    lost = {one.path for one in wrong}
+    lost = {wrong_spec.path for wrong_spec in wrong}
     return SpecFolder(tuple(file for path, file in files.items() if path not in lost), tuple(wrong))
 
 
 def spec_paths(places: Iterable[Path]) -> list[Path]:
     """Return spec files, and of folders every `*.yaml` but the cases for `tidemark test`, in each by name."""
-    found: list[Path] = []
+    paths: list[Path] = []
     for place in places:
         if place.suffix in {".yaml", ".yml"} and not place.is_dir():
-            found.append(place)
+            paths.append(place)
         else:
-            found += sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
-    return found
+            paths += sorted(path for path in place.glob("*.yaml") if not path.name.endswith(CASES))
+    return paths
 
 
 def check_names(files: Iterable[SpecFile]) -> None:
@@ -220,5 +220,5 @@ def read_text(path: Path, what: str, *, remedy: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        found = f"{path}: {what} cannot be read ({error})"
-        raise SpecError(found, expected="a YAML file in UTF-8", remedy=remedy) from None
+        fault = f"{path}: {what} cannot be read ({error})"
+        raise SpecError(fault, expected="a YAML file in UTF-8", remedy=remedy) from None

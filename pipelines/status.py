@@ -155,27 +155,27 @@ def status_of(workspace: Workspace) -> Status:
     """
     workspace.ensure_whole()
     last = workspace.batches.last_commit() if workspace.exists else None
-    found = look_at(workspace)
-    is_said = any(condition.name == DEAD_LETTER_RATE.name for condition in found.conditions)
+    look = look_at(workspace)
+    is_said = any(condition.name == DEAD_LETTER_RATE.name for condition in look.conditions)
     return Status(
         name=workspace.spec.name,
         folder=workspace.lake.root,
         records=workspace.progress.log_end() if last else 0,
         processed=workspace.progress.processed_end() if last else 0,
         position=workspace.progress.position() if last else Position(),
-        delay=found.delay,
+        delay=look.delay,
         held=_rows(workspace, tables.HELD_EVENTS) if workspace.spec.outputs.ordered_events else None,
         dead_letters=_rows(workspace, tables.DEAD_LETTERS) - sum(_counts(workspace).replayed.values()),
         by_hand=tuple(_by_hand(workspace)) if last else (),
         last=_last_of_results(workspace) or last,
-        at_work=found.at_work,
-        waiting=found.waiting,
+        at_work=look.at_work,
+        waiting=look.waiting,
         ended=_ended(workspace, last) if last else (),
         excluded=len(excluded(workspace).by_hand),
         corrected=next(reversed(corrections_after(workspace, -1)), "") if last else "",
         rebuild_begun=begun(workspace) if last else "",
         lost=() if is_said else lost_lately(workspace),
-        wrong=tuple(condition.sentence for condition in found.conditions),
+        wrong=tuple(condition.sentence for condition in look.conditions),
         reads_files_only=workspace.spec.reads_files_only,
     )
 
@@ -184,8 +184,8 @@ def _last_of_results(workspace: Workspace) -> Commit | None:
     """Return the last commit of a batch that did more than read input; None without one."""
     if not workspace.exists:
         return None
-    found = [workspace.batches.last_commit(kind) for kind in ("process", "backfill", "change", "rebuild")]
-    return max(filter(None, found), key=lambda commit: commit.batch_id, default=None)
+    commits = [workspace.batches.last_commit(kind) for kind in ("process", "backfill", "change", "rebuild")]
+    return max(filter(None, commits), key=lambda commit: commit.batch_id, default=None)
 
 
 def _ended(workspace: Workspace, last: Commit) -> tuple[str, ...]:
@@ -206,4 +206,4 @@ def _by_hand(workspace: Workspace) -> list[str]:
 
 
 def _counts(workspace: Workspace) -> Counts:
-    return Counts.sum(one.counts for one in workspace.batches.counted()) if workspace.exists else Counts()
+    return Counts.sum(commit.counts for commit in workspace.batches.counted()) if workspace.exists else Counts()

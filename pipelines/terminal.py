@@ -107,9 +107,9 @@ def _in_units(us: int, most: int) -> str:
     return sign + " ".join(part for part in parts if part) if parts else f"{us} µs"
 
 
-def plural(count: int, one: str, many: str | None = None) -> str:
+def plural(count: int, noun: str, many: str | None = None) -> str:
     """Return a count with its noun."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
 def is_number(value: object) -> bool:
@@ -152,12 +152,12 @@ def in_a_line(value: Any) -> str:
     """Return a value in one line that no terminal takes for a command; a long one is cut."""
     if value is None:
         return "null"
-    said = _rounded(plain(value))
+    text = _rounded(plain(value))
     if isinstance(value, datetime | Instant):
-        said = said.replace("T", " ").removesuffix("Z")
-    elif not isinstance(said, str):
-        said = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
-    shown = printable(said)
+        text = text.replace("T", " ").removesuffix("Z")
+    elif not isinstance(text, str):
+        text = json.dumps(text, ensure_ascii=False, separators=(",", ":"))
+    shown = printable(text)
     return shown if len(shown) <= _LONGEST_LINE else f"{shown[:_LONGEST_LINE]}…"
 
 
@@ -211,8 +211,8 @@ def changed_by_hand(
     written = {RAW_EVENTS: log_end, DEAD_LETTERS: letters}
     if spec.outputs.ordered_events:
         written |= {ORDERED_EVENTS: counts.ordered, HELD_EVENTS: counts.accepted - counts.ordered}
-    found = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
-    return {table: n for table, n in found.items() if n}
+    differences = {table: lake.row_count(table, versions[table]) - n for table, n in written.items()}
+    return {table: n for table, n in differences.items() if n}
 
 
 def by_hand(changed: Mapping[str, int]) -> list[str]:
@@ -238,17 +238,17 @@ def telling(name: str) -> Iterator[Callable[[str], None]]:
     On a terminal it is one line that changes; elsewhere each message is a line.
     """
 
-    def said(doing: str) -> str:
+    def line(doing: str) -> str:
         return printable(f"{name}: {doing}")
 
     if not sys.stderr.isatty():
-        yield lambda doing: print(said(doing), file=sys.stderr, flush=True)  # noqa: T201 - the command line
+        yield lambda doing: print(line(doing), file=sys.stderr, flush=True)  # noqa: T201 - the command line
         return
     # A descriptor of its own: while Spark starts, stderr itself is turned away from the terminal.
     with os.fdopen(os.dup(sys.stderr.fileno()), "w") as terminal:
         console = Console(file=terminal, highlight=False, markup=False)
         with console.status(Text(name)) as status:
-            yield lambda doing: status.update(Text(said(doing)))  # in a text of its own brackets are no markup
+            yield lambda doing: status.update(Text(line(doing)))  # in a text of its own brackets are not markup
 
 
 def show_report(workspace: Workspace, report: "RunReport") -> None:
@@ -275,8 +275,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
 
     The last `latest` batches that judged records are of this run; batches that a rebuild made are not counted.
     """
-    own = _newest_judged(workspace, latest)
-    added, in_all = (Counts.sum(one.counts for one in some) for some in (own, workspace.batches.counted()))
+    newest = _newest_judged(workspace, latest)
+    added, in_all = (Counts.sum(commit.counts for commit in some) for some in (newest, workspace.batches.counted()))
     lines = [Line("records in", added.records, in_all.records)]
     if workspace.spec.outputs.ordered_events:
         lines.append(Line("ordered", added.ordered, in_all.ordered))
@@ -297,22 +297,22 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
     for window in workspace.spec.windows:
         table = window_table(window.name)
         batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
-        written = sum(batch >= own[0].batch_id for batch in batches) if own else 0
+        written = sum(batch >= newest[0].batch_id for batch in batches) if newest else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))
     return lines
 
 
 def _newest_judged(workspace: Workspace, latest: int) -> list[Commit]:
-    return [one for one in workspace.batches.history("process") if not one.plan.is_replayed][-latest:]
+    return [commit for commit in workspace.batches.history("process") if not commit.plan.is_replayed][-latest:]
 
 
 def _batches_of_run(workspace: Workspace, latest: int) -> str:
     """Name the batches of a run; what they judged was read by batches with numbers between theirs."""
-    judged = [one.batch_id for one in _newest_judged(workspace, latest)]
+    judged = [commit.batch_id for commit in _newest_judged(workspace, latest)]
     if not judged:  # a later version of a table corrected the log, and all tables were rebuilt in the same run
         return f"{latest} batch{'es' if latest > 1 else ''}, recomputed by a rebuild in the same run"
-    earlier = [one.batch_id for one in workspace.batches.history("process") if one.batch_id < judged[0]]
-    ids = [one.batch_id for one in workspace.batches.history("ingest", after=max(earlier, default=-1))]
+    earlier = [commit.batch_id for commit in workspace.batches.history("process") if commit.batch_id < judged[0]]
+    ids = [commit.batch_id for commit in workspace.batches.history("ingest", after=max(earlier, default=-1))]
     read = [number for number in ids if number < judged[-1]]
     reading = f", after batch{'es' if len(read) > 1 else ''} {listed(read)} had read the input" if read else ""
     batches = f"batch {judged[0]}" if len(judged) == 1 else f"{len(judged)} batches ({listed(judged)})"
@@ -358,7 +358,7 @@ def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[A
     Args:
         rows: The rows.
         form: None is `table`, or `rows` where that is wider than the terminal.
-        words: What a person is told of the values of a column, by its name; programs get the values.
+        words: What a person reads about the values of a column, by its name; programs get the values.
     """
     names, values = rows.column_names, python_rows(rows, maps="lossy")
     if form == "json":
@@ -370,8 +370,8 @@ def write_rows(rows: pa.Table, form: str | None, words: Mapping[str, Callable[[A
         writer.writerow(map(shown, names))
         writer.writerows([shown(_field(row[name])) for name in names] for row in values)
     elif values:
-        said = [{name: words[name](row[name]) if name in words else row[name] for name in names} for row in values]
-        _draw(names, said, form)
+        cells = [{name: words[name](row[name]) if name in words else row[name] for name in names} for row in values]
+        _draw(names, cells, form)
 
 
 def _draw(names: Sequence[str], rows: Sequence[Row], form: str | None) -> None:
@@ -412,14 +412,14 @@ def print_block(title: str, lines: Iterable[tuple[str, str, str]]) -> None:
 
     A line is word, text, style. A text may have several lines; words as long as a path are never cut.
     """
-    on, found = console(), list(lines)
-    indent = max(len(word) for word, _, _ in found) + 4
+    on, rows = console(), list(lines)
+    indent = max(len(word) for word, _, _ in rows) + 4
     width = max((on.width if on.is_terminal else _PAGE) - indent, _PAGE // 4)
     on.print(title)
-    for word, said, style in found:
+    for word, text, style in rows:
         parts = [
             part
-            for line in printable(said, keep="\n").split("\n")
+            for line in printable(text, keep="\n").split("\n")
             for part in wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
         ]
         for place, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Upkeep of a pipeline, beside its runs: few files, none that is obsolete, no old checks, no old runs.
+"""Upkeep of a pipeline, between its runs: few files, none that is obsolete, no old checks, no old runs.
 
 Here: which tables, by what they are read, what has to stay, which of Dagster's runs still describe the present, and
 the job. Not here: a table (resources/delta/files.py), the command's words (commands/operating.py).
@@ -30,7 +30,7 @@ LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
 
 BY_HAND = "__ASSET_JOB"
-"""Dagster's own job, in which assets are materialized by hand: those of all pipelines, and others."""
+"""Dagster's own job, in which assets are materialized by hand: of all pipelines, and others."""
 
 _BY_TIME = (
     tables.HELD_EVENTS,
@@ -64,17 +64,17 @@ class Upkeep:
     @property
     def files(self) -> tuple[int, int]:
         """Data files of the latest versions, before and after."""
-        return sum(one.before.files for one in self.tables), sum(one.after.files for one in self.tables)
+        return sum(table.before.files for table in self.tables), sum(table.after.files for table in self.tables)
 
     @property
     def bytes(self) -> tuple[int, int]:
         """Bytes of all files of the tables, old versions and logs among them, before and after."""
-        return sum(one.before.in_all for one in self.tables), sum(one.after.in_all for one in self.tables)
+        return sum(table.before.in_all for table in self.tables), sum(table.after.in_all for table in self.tables)
 
     @property
     def freed(self) -> int:
         """Bytes of the data files that were deleted."""
-        return sum(one.freed for one in self.tables)
+        return sum(table.freed for table in self.tables)
 
 
 def maintain(
@@ -95,14 +95,14 @@ def maintain(
         TidemarkError: Anything else prevents it.
     """
     workspace, spec = Workspace(file, settings.warehouse, tell=tell), file.spec
-    kept = keep_up(workspace, retain)
+    maintained = keep_up(workspace, retain)
     before = workspace.clock.now() - retain
     failures = forget_failures(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
     jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "replay", "ask", "maintain")), BY_HAND)
-    return Upkeep(kept, failures, forget_runs(file, instance, jobs, before, settings.dagster_home))
+    return Upkeep(maintained, failures, forget_runs(file, instance, jobs, before, settings.dagster_home))
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
@@ -134,9 +134,9 @@ def _keep_up(workspace: Workspace, table: str, retain: timedelta) -> Kept:
     mend_bounds(lake, table)
     if table != tables.TIMELINES:  # backfills begin with any version of it that a commit names
         committed = 0 if table == tables.BATCHES else workspace.batches.base_versions([table])[table]
-        kept = same_rows(lake, table, committed) if committed else []
+        versions = same_rows(lake, table, committed) if committed else []
         keep_readable(lake, table, committed or lake.version(table), retain)
-        freed = vacuum(lake, table, retain, kept)
+        freed = vacuum(lake, table, retain, versions)
     return Kept(table, before, size_of(lake, table), freed)
 
 
@@ -155,11 +155,11 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
 class UpkeepSettings(dg.Config):
     """Run config of the job."""
 
-    retain: str = Field("7 days", description="How long commits stay readable, and runs and failed checks are kept.")
+    retain: str = Field("7 days", description="How long commits stay readable, and runs and failed checks stay.")
 
 
 def upkeep_job(file: SpecFile, settings: Settings) -> dg.JobDefinition:
-    """Build the job that looks after a pipeline. It is in no pool, as it goes on beside the runs of the pipeline."""
+    """Build the job that looks after a pipeline. It is in no pool, as it works while runs do."""
     name = file.spec.name
 
     @dg.op(name=f"{name}__maintain", description="Maintains the tables, the failed checks and the runs.")
@@ -226,6 +226,6 @@ def _newest(file: SpecFile, instance: dg.DagsterInstance) -> set[str]:
         numbers = sorted(instance.get_latest_storage_id_by_partition(asset, kind).values())
         for at in range(0, len(numbers), _AT_ONCE):
             some = numbers[at : at + _AT_ONCE]
-            found = instance.fetch_materializations(dg.AssetRecordsFilter(asset, storage_ids=some), limit=_AT_ONCE)
-            stays |= {record.run_id for record in found.records}
+            result = instance.fetch_materializations(dg.AssetRecordsFilter(asset, storage_ids=some), limit=_AT_ONCE)
+            stays |= {record.run_id for record in result.records}
     return stays

@@ -78,13 +78,13 @@ def _fork_for(instance: DagsterInstance, run: DagsterRun) -> int | None:
     from dagster._serdes import serialize_value  # noqa: PLC0415
 
     arguments = ExecuteRunArgs(origin, run.run_id, instance.get_ref(), set_exit_code_on_failure=True)
-    asked = {
+    request = {
         "python": _python(origin.repository_origin.executable_path),
         "environment": dict(os.environ),
         "folder": os.getcwd(),
         "arguments": serialize_value(arguments),
     }
-    answer = _ask(_home(instance), asked)
+    answer = _ask(_home(instance), request)
     return None if answer is None else answer["pid"]
 
 
@@ -105,7 +105,7 @@ class _Note:
     pid: int
 
 
-def _ask(home: Path, asked: Mapping[str, Any]) -> Any:
+def _ask(home: Path, request: Mapping[str, Any]) -> Any:
     """Return the answer of the process that forks, in a home; None if none of this user answers.
 
     A fork waits for a second line, so that a run whose answer was lost is not launched twice.
@@ -117,7 +117,7 @@ def _ask(home: Path, asked: Mapping[str, Any]) -> Any:
             connection.connect(note.path)
             if _user_of(connection) != os.getuid():  # it would be sent the environment
                 return None
-            connection.sendall(json.dumps(asked).encode() + b"\n")
+            connection.sendall(json.dumps(request).encode() + b"\n")
             answer = json.loads(lines.readline())
             connection.sendall(_GO)
             return answer
@@ -174,24 +174,24 @@ def _serve(listener: socket.socket) -> None:
 
 
 def _answer(
-    asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO, listener: socket.socket, forked: set[int]
+    request: Mapping[str, Any], connection: socket.socket, lines: BinaryIO, listener: socket.socket, forked: set[int]
 ) -> Mapping[str, object]:
-    if "interrupt" in asked:
-        is_there = asked["interrupt"] in forked
+    if "interrupt" in request:
+        is_there = request["interrupt"] in forked
         if is_there:
-            os.kill(asked["interrupt"], signal.SIGINT)
+            os.kill(request["interrupt"], signal.SIGINT)
         return {"there": is_there}
-    if asked["python"] != _python(sys.executable):
+    if request["python"] != _python(sys.executable):
         return {"pid": None}
     pid = os.fork()
     if pid == 0:
         listener.close()
-        _run(asked, connection, lines)
+        _run(request, connection, lines)
     forked.add(pid)
     return {"pid": pid}
 
 
-def _run(asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -> NoReturn:
+def _run(request: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -> NoReturn:
     """Execute a run in a fork, unless who asked has gone, and launches it in another way."""
     code = 1
     try:
@@ -200,7 +200,7 @@ def _run(asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -
         lines.close()
         connection.close()
         if is_wanted:
-            _execute(asked)
+            _execute(request)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
@@ -212,16 +212,16 @@ def _run(asked: Mapping[str, Any], connection: socket.socket, lines: BinaryIO) -
         os._exit(code)  # what was registered for an exit is of the process that forks
 
 
-def _execute(asked: Mapping[str, Any]) -> None:
+def _execute(request: Mapping[str, Any]) -> None:
     """Execute a run, as `dagster api execute_run` does in a process of its own."""
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), _STDIN)
     os.environ.clear()
-    os.environ.update(asked["environment"])
-    os.chdir(asked["folder"])
+    os.environ.update(request["environment"])
+    os.chdir(request["folder"])
     from dagster._cli.api import execute_run_command  # noqa: PLC0415 - `main` has imported it
 
-    execute_run_command.main([asked["arguments"]], standalone_mode=False)
+    execute_run_command.main([request["arguments"]], standalone_mode=False)
 
 
 if __name__ == "__main__":

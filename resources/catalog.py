@@ -120,9 +120,9 @@ class _Names:
     def _refuse_all_taken(self, names: Mapping[str, str], there: Collection[str]) -> None:
         """Refuse names of other objects before any name is registered, so that no view is left half way."""
         for table, name in names.items():
-            for one, is_view in ((name, False), (committed_view(name), True)):
-                if one in there:
-                    self._refuse_taken(one, is_view=is_view, folder=self._folder(table))
+            for new_name, is_view in ((name, False), (committed_view(name), True)):
+                if new_name in there:
+                    self._refuse_taken(new_name, is_view=is_view, folder=self._folder(table))
 
     def _folder(self, table: str) -> str:
         return in_delta(self.workspace.lake.path(table).absolute())
@@ -198,22 +198,22 @@ def _in_words(schema: str) -> Iterator[None]:
     except Exception as error:  # Hive's own exceptions come as they are
         if machine_failure(str(error), type(error).__name__):
             raise
-        said, condition = str(error), error.getCondition() if isinstance(error, PySparkException) else None
+        message, condition = str(error), error.getCondition() if isinstance(error, PySparkException) else None
         first, name = first_line(error), schema.split(".", maxsplit=1)[0]
         if condition in _NOT_THERE:
-            found = f"There is no catalog {name} in this Spark."
+            fault = f"There is no catalog {name} in this Spark."
             remedy = "correct `catalog.name`, or define the catalog in the spark-defaults.conf of this Spark"
-        elif any(sign in said.lower() for sign in _DENIED):
-            found = f"{schema} is not accessible to this user: {first}"
+        elif any(sign in message.lower() for sign in _DENIED):
+            fault = f"{schema} is not accessible to this user: {first}"
             remedy = "grant CREATE SCHEMA, CREATE TABLE and CREATE VIEW there, or name another schema"
-        elif any(sign in said for sign in _UNREACHABLE):
-            found = f"The metastore of {schema} does not answer: {first}"
+        elif any(sign in message for sign in _UNREACHABLE):
+            fault = f"The metastore of {schema} does not answer: {first}"
             remedy = "check that it runs where this Spark's settings say, and that no other process has it open"
         else:
-            found = f"The catalog refuses a name in {schema}: {first}"
+            fault = f"The catalog refuses a name in {schema}: {first}"
             remedy = "look this message up in the documentation of the catalog"
         raise CatalogError(
-            found,
+            fault,
             expected="a catalog that takes external Delta tables, and views of them",
             remedy=f"{remedy}. Tables and commits are unchanged; `tidemark register SPEC` tries again",
         ) from error

@@ -40,39 +40,39 @@ class ReadOnlyError(MachineError):
     """This process may not write to its target; nothing of the batch was committed."""
 
 
-def machine_failure(said: str, kind: str) -> MachineError | None:
+def machine_failure(message: str, kind: str) -> MachineError | None:
     """Return the error to raise if the message or the class of a failure is of the machine; None for every other."""
-    return full_disk(said) or _failure_of_spark(said) or failure_of_store(said) or java_gone(kind)
+    return full_disk(message) or _failure_of_spark(message) or failure_of_store(message) or java_gone(kind)
 
 
-def full_disk(said: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
+def full_disk(message: str, where: Path | None = None) -> FullDiskError | ReadOnlyError | None:
     """Return the error to raise if a failure says that nothing can be written; None if it says something else.
 
     A missing right is one of them only if the folder of the write is known: for a file that is read it is not.
     """
-    if reason := _first(_FULL, said):
+    if reason := _first(_FULL, message):
         return FullDiskError(
-            f"The disk is full: {reason}{_place(where or _file_in(said, reason))}.",
+            f"The disk is full: {reason}{_place(where or _file_in(message, reason))}.",
             expected="room for the batch's tables in the warehouse, and for Spark's temporary files",
             remedy=f"free some space and run again. {_REST}",
         )
-    reason = _first(_READ_ONLY, said) or (_first(_NOT_OURS, said) if where is not None else None)
-    return None if reason is None else _read_only(reason, where or _file_in(said, reason))
+    reason = _first(_READ_ONLY, message) or (_first(_NOT_OURS, message) if where is not None else None)
+    return None if reason is None else _read_only(reason, where or _file_in(message, reason))
 
 
-def _failure_of_spark(said: str) -> MachineError | None:
-    if _first(_SERVER_GONE, said):
+def _failure_of_spark(message: str) -> MachineError | None:
+    if _first(_SERVER_GONE, message):
         return MachineError(
             "The Spark Connect server stopped answering.",
             remedy="run again: what was committed stays. Without the server a run computes in its own process.",
         )
-    if _ROWS_GONE in said:
+    if _ROWS_GONE in message:
         return MachineError(
             "Executors of the cluster were lost with rows of the batch that no other executor had.",
             expected="at least one of the two executors that keep each row to survive",
             remedy=f"run again, which repeats the batch. {_REST}",
         )
-    reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", said)
+    reason = re.search(r"(?:OutOfMemoryError: *|UNABLE_TO_ACQUIRE_MEMORY[^A-Za-z]*)([^\n]*)", message)
     if reason is None:
         return None
     return MachineError(
@@ -92,7 +92,7 @@ def java_gone(kind: str) -> MachineError | None:
     return MachineError(
         "Spark's Java process ended in the middle of the work.",
         expected="a process that lives as long as the run",
-        remedy="run again: what was committed is kept. If it ends again, find the cause: the system log names "
+        remedy="run again: no committed row is lost. If it ends again, find the cause: the system log names "
         "processes that were killed for lack of memory, and an hs_err file describes a crash of Java itself",
     )
 
@@ -105,9 +105,9 @@ def _read_only(reason: str, where: Path | None) -> ReadOnlyError:
     )
 
 
-def _file_in(said: str, reason: str) -> Path | None:
+def _file_in(message: str, reason: str) -> Path | None:
     """Return the file that Python names after its reason, in quotes."""
-    named = re.search(rf"{re.escape(reason)}: '([^']+)'", said)
+    named = re.search(rf"{re.escape(reason)}: '([^']+)'", message)
     return Path(named[1]) if named else None
 
 
@@ -130,14 +130,14 @@ def writing(folder: Place) -> Iterator[None]:
     except TidemarkError:
         raise
     except Exception as error:
-        known = full_disk(str(error), path) if path is not None else failure_of_store(str(error))
-        if known is not None:
-            raise known from error
+        failure = full_disk(str(error), path) if path is not None else failure_of_store(str(error))
+        if failure is not None:
+            raise failure from error
         raise
 
 
-def _first(signs: tuple[str, ...], said: str) -> str | None:
-    return next((sign for sign in signs if sign in said), None)
+def _first(signs: tuple[str, ...], message: str) -> str | None:
+    return next((sign for sign in signs if sign in message), None)
 
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -167,13 +167,13 @@ def listening(*, then_ends: bool = True) -> Iterator[None]:
     """Raise KeyboardInterrupt during the block at Ctrl-C and at SIGTERM, and note which one it was.
 
     Afterwards a process that was asked to stop is ended by the next signal at once, if it is to end then; else the
-    handlers are those of before, whatever Spark and Dagster have set. Only the main thread may listen; in another
+    handlers are the earlier ones, whatever Spark and Dagster have set. Only the main thread may listen; in another
     one, and inside of a block that listens, nothing changes.
     """
     if current_thread() is not main_thread() or _sockets:
         yield
         return
-    handlers = {one: signal.signal(one, _stop) for one in _STOPPING}
+    handlers = {number: signal.signal(number, _stop) for number in _STOPPING}
     receives, sends = socket.socketpair()
     for end in (receives, sends):
         end.setblocking(False)
@@ -183,8 +183,8 @@ def listening(*, then_ends: bool = True) -> Iterator[None]:
         yield
     finally:
         is_stopped = then_ends and stop_signal() is not None
-        for one, handler in handlers.items():
-            signal.signal(one, signal.SIG_DFL if is_stopped or handler is None else handler)
+        for number, handler in handlers.items():
+            signal.signal(number, signal.SIG_DFL if is_stopped or handler is None else handler)
         signal.set_wakeup_fd(before)
         _sockets.remove(receives)
         _noted.clear()

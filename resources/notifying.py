@@ -48,7 +48,7 @@ def deliver(url: str, *, title: str, text: str, level: str) -> str:
         return ""
     if done.status == apprise.AppriseResultStatus.TIMEOUT:
         return f"the receiver did not answer within {_LONGEST_S:g} s"
-    answers = {found[1] for entry in done.logs() if (found := _STATUS.search(str(entry.message)))}
+    answers = {match[1] for entry in done.logs() if (match := _STATUS.search(str(entry.message)))}
     return f"the receiver answered with status {' and '.join(sorted(answers))}" if answers else "it cannot be reached"
 
 

@@ -49,11 +49,11 @@ class Memory:
         return self._tables
 
     def rows(self, lake: Lake, table: str, version: int) -> pa.Table:
-        """Return all rows of a small table at a version; for each table the rows of one version are kept."""
-        known = self._rows.get(table)
-        if known is None or known[0] != version:
-            known = self._rows[table] = (version, lake.rows(table, version))
-        return known[1]
+        """Return all rows of a small table at a version; for each table one version's rows stay in memory."""
+        entry = self._rows.get(table)
+        if entry is None or entry[0] != version:
+            entry = self._rows[table] = (version, lake.rows(table, version))
+        return entry[1]
 
     def newest_with_rows_of(self, lake: Lake, table: str, committed: int, latest: int) -> int:
         """Return the newest version of a table, up to one, that has the rows of a committed version."""
@@ -76,7 +76,7 @@ class Opening:
     """The tables of a pipeline as a run finds them.
 
     `base` returns the version of a table whose files are read, for the version that the last commit names: there may
-    be later maintenance. The names are those of all tables but `batches`.
+    be later maintenance. `names` has all tables but `batches`.
     """
 
     lake: Lake
@@ -107,14 +107,14 @@ class Opening:
 
     def broken_tables(self) -> dict[str, LakeError]:
         """Return the tables that lack what the last commit says, each with its error."""
-        found, stored = {}, _sizes_in(self.lake.root)
+        broken, stored = {}, _sizes_in(self.lake.root)
         for table, version in self._committed.items():
             try:
                 self._ensure_version(table, version)
                 self._ensure_files(table, self.base(table, version), stored)
             except LakeError as error:
-                found[table] = error
-        return found | {name: self._half_made([name]) for name in self._made_anew}
+                broken[table] = error
+        return broken | {name: self._half_made([name]) for name in self._made_anew}
 
     def ensure_none_is_left(self) -> None:
         """Check that no table has rows, as must be so before the first batch.
@@ -125,9 +125,9 @@ class Opening:
         lake = self.lake
         left = [table for table in self.names if lake.exists(table) and lake.version(table) > 0]
         if left and not self.batches.exists:  # checked once more: a first run may have begun meanwhile
-            found = f"The table {lake.path(BATCHES)} is gone, but there is still {', '.join(left)}"
+            fault = f"The table {lake.path(BATCHES)} is gone, but there is still {', '.join(left)}"
             raise self._broken(
-                found, "the log of batches, which says which versions of the other tables belong together"
+                fault, "the log of batches, which says which versions of the other tables belong together"
             )
 
     @property
@@ -139,12 +139,12 @@ class Opening:
 
     @property
     def _made_anew(self) -> tuple[str, ...]:
-        """The lost tables that an unfinished rebuild has begun to make anew."""
+        """The lost tables that an unfinished rebuild has begun to rebuild."""
         pending = self.batches.pending("rebuild")
         return tuple(RebuildInput.of(pending).lost_tables or ()) if pending else ()
 
     def _half_made(self, tables: Iterable[str]) -> LakeError:
-        """Return the error for lost tables that an unfinished rebuild has begun to make anew."""
+        """Return the error for lost tables that an unfinished rebuild has begun to rebuild."""
         folders = ", ".join(str(self.lake.path(table)) for table in tables)
         return LakeError(
             f"A rebuild was stopped while it rebuilt lost tables: {folders}.",
@@ -157,67 +157,67 @@ class Opening:
             raise self._broken(f"The table {self.lake.path(table)} is gone", f"its version {version}", table)
         latest = self.lake.version(table, version)
         if latest < version:
-            found = f"The table {self.lake.path(table)} is at version {latest}"
-            raise self._broken(found, f"version {version} or later", table)
+            fault = f"The table {self.lake.path(table)} is at version {latest}"
+            raise self._broken(fault, f"version {version} or later", table)
 
     def _ensure_files(self, table: str, version: int, stored: Mapping[str, int]) -> None:
         for name, size in self.lake.opened.seen(table, version).sizes.items():
             place = self.lake.path(table) / name
             fault = _fault_of_stored(place, size, stored) if isinstance(place, RemotePath) else _fault(place, size)
             if fault:
-                found = f"The file {name} of the table {self.lake.path(table)} {fault}"
-                raise self._broken(found, "the files that the table's log names, as they were written", table)
+                sentence = f"The file {name} of the table {self.lake.path(table)} {fault}"
+                raise self._broken(sentence, "the files that the table's log names, as they were written", table)
 
     def _ensure_log_is_not_older(self) -> None:
         """Check that the log of batches knows all attempts that have written.
 
         To continue from an older log would take back all that was committed since, as if it had never been.
         """
-        lake, known = self.lake, self.batches.newest_attempt()
+        lake, newest = self.lake, self.batches.newest_attempt()
         for table, version in self.batches.base_versions(self.names).items():
             latest = lake.version(table, version) if lake.exists(table) else version
             entries = changes_since(lake.path(table), version, latest).left if latest > version else ()
             attempt = max((entry.attempt for entry in entries), default=0)
-            if attempt > known:  # a run may have begun meanwhile
+            if attempt > newest:  # a run may have begun meanwhile
                 lake.newest(BATCHES, 0)
-                known = self.batches.newest_attempt()
-            if attempt > known:
-                found = f"`batches` is older than {lake.path(table)}: it has no attempt {attempt}"
-                raise self._broken(f"{found}, which wrote that table", "a log of batches as new as the other tables")
+                newest = self.batches.newest_attempt()
+            if attempt > newest:
+                fault = f"`batches` is older than {lake.path(table)}: it has no attempt {attempt}"
+                raise self._broken(f"{fault}, which wrote that table", "a log of batches as new as the other tables")
 
-    def _broken(self, found: str, expected: str, table: str = BATCHES) -> LakeError:
+    def _broken(self, fault: str, expected: str, table: str = BATCHES) -> LakeError:
         of_log = (
             f"restore {self.lake.root} from a backup, with all tables from the same time. To start over instead, "
             "move this folder away: the input that still exists is read again. Nothing was changed"
         )
         remedy = of_log if table in OF_THE_LOG else remedy_of(self.lake.path(table))
-        return LakeError(f"{found}.", expected=expected, remedy=remedy)
+        return LakeError(f"{fault}.", expected=expected, remedy=remedy)
 
 
 def _sizes_in(folder: Place) -> Mapping[str, int]:
     """Return the size of each file below a folder of a store, by key: one request lists a thousand."""
     if not isinstance(folder, RemotePath):
         return {}
-    return {one.key: one.st_size for one in folder.store.under(folder.key)}
+    return {file.key: file.st_size for file in folder.store.under(folder.key)}
 
 
 def _fault_of_stored(place: RemotePath, size: int, stored: Mapping[str, int]) -> str:
-    found = stored.get(place.key)
-    return "is missing" if found is None else _other_size(found, size)
+    actual = stored.get(place.key)
+    return "is missing" if actual is None else _other_size(actual, size)
 
 
 def _fault(place: Path, size: int) -> str:
     """Return the fault of a file by its size and its footer; empty if there is none."""
     try:
-        found = place.stat().st_size
-        if found == size:
+        actual = place.stat().st_size
+        if actual == size:
             pq.read_metadata(place)
     except FileNotFoundError:
         return "is missing"
     except (OSError, pa.ArrowException) as error:
         return f"is damaged: {first_line(error)}"
-    return _other_size(found, size)
+    return _other_size(actual, size)
 
 
-def _other_size(found: int, size: int) -> str:
-    return "" if found == size else f"is damaged: it has {found:,} bytes of {size:,}"
+def _other_size(actual: int, size: int) -> str:
+    return "" if actual == size else f"is damaged: it has {actual:,} bytes of {size:,}"

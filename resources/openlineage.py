@@ -35,7 +35,7 @@ def is_wanted() -> bool:
 
 
 def send(event: "Callable[[], RunEvent]") -> None:
-    """Let an event be made and sent, after those before it; return at once."""
+    """Let an event be made and sent, after the earlier ones; return at once."""
     _sender().put(event)
 
 

@@ -148,18 +148,18 @@ def recount(
     bounds: list[int | None] = [None, *([] if keeps_more else seqs[_PIECE::_PIECE]), None]
     if rules.deduplicate_by and len(bounds) > 2:
         records = compute(records)  # else each piece would look for duplicates among all
-    found = dict.fromkeys(["records", *outcomes, "below"], 0)
+    counts = dict.fromkeys(["records", *outcomes, "below"], 0)
     for first, end in pairwise(bounds):
         low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
         rows = _in_order(records.where(f"{low} AND {high}").toArrow())
         below = below_watermark(rows, timelines, rules)
-        found["records"] += len(rows)
-        found["below"] += int(np.count_nonzero(below))
+        counts["records"] += len(rows)
+        counts["below"] += int(np.count_nonzero(below))
         for place, name in enumerate(outcomes):
-            found[name] += int(np.count_nonzero(rows["flags"].to_numpy() & (1 << place)))
+            counts[name] += int(np.count_nonzero(rows["flags"].to_numpy() & (1 << place)))
         if len(bounds) > 2:
             timelines = _risen(rows, timelines, rules)
-    return found | {"out_of_order": found["below"] if rules.out_of_order == "drop" else 0}
+    return counts | {"out_of_order": counts["below"] if rules.out_of_order == "drop" else 0}
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
@@ -411,15 +411,15 @@ def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules)
     numbers, loop, begin = _numbers_of(rules), _walk if len(records) < _COMPILED_FROM else _compiled(), 0
     for line, rows in zip(lines.to_pylist(), of_lines, strict=True):
         state, end = before.get(line, {}), begin + len(rows)
-        own = _Records(*(column[begin:end] for column in ready.arrays))
-        splits, own = _with_splits(own, ready.pairs, state.get("splits") or (), rules)
+        of_line = _Records(*(column[begin:end] for column in ready.arrays))
+        splits, of_line = _with_splits(of_line, ready.pairs, state.get("splits") or (), rules)
         closes = [_or_none(us) for us in state.get("max_close") or ()]
         latest = np.array([*closes, *[_NONE] * len(rules.windows)][: len(rules.windows)], np.int64)
         period = (
             state["clock"] // rules.emit_every_us if rules.emit_every_us and state.get("clock") is not None else None
         )
         start = (state.get("watermark"), state.get("computed"), period, state.get("last_clock"))
-        below[places[rows]] = loop(own, _Line(*map(_or_none, start)), splits, latest, numbers)
+        below[places[rows]] = loop(of_line, _Line(*map(_or_none, start)), splits, latest, numbers)
         begin = end
     return below
 
@@ -480,17 +480,17 @@ def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules
 
 
 def _left(splits: Any, now: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
-    """Return the same as `_lowest` at a clock before which it was asked."""
+    """Return the same as `_lowest` at a clock, after it was found at a later one."""
     return _lowest(splits, now, rules) if rules.excludes and now >= next_idle else (lowest, next_idle)
 
 
 def _met(splits: Any, split: int, now: int, allows: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
     """Let a split have a record; return the same as `_lowest` after it."""
-    own = splits[split]
-    was_idle = rules.excludes and now >= _idle_at(own)
-    holds_back = was_idle or own[_ALLOWS] <= lowest  # one that is ahead of the slowest changes nothing
-    own[_LAST] = max(own[_LAST], now - own[_WAITED])
-    own[_ALLOWS] = max(own[_ALLOWS], allows)
+    row = splits[split]
+    was_idle = rules.excludes and now >= _idle_at(row)
+    holds_back = was_idle or row[_ALLOWS] <= lowest  # one that is ahead of the slowest changes nothing
+    row[_LAST] = max(row[_LAST], now - row[_WAITED])
+    row[_ALLOWS] = max(row[_ALLOWS], allows)
     return _lowest(splits, now, rules) if holds_back else (lowest, next_idle)
 
 
@@ -501,25 +501,25 @@ def _lowest(splits: Any, now: int, rules: Any) -> tuple[int, int]:
     """
     lowest, highest, next_idle, is_any = _MOST, _NONE, _MOST, False
     for s in range(len(splits)):
-        own = splits[s]
-        if own[_ALLOWS] == _NONE and own[_LISTED] == 0:
+        row = splits[s]
+        if row[_ALLOWS] == _NONE and row[_LISTED] == 0:
             continue
-        highest = max(highest, own[_ALLOWS])
+        highest = max(highest, row[_ALLOWS])
         if rules.excludes:
-            if now >= _idle_at(own):
+            if now >= _idle_at(row):
                 continue
-            next_idle = min(next_idle, _idle_at(own))
-        lowest, is_any = min(lowest, own[_ALLOWS]), True
+            next_idle = min(next_idle, _idle_at(row))
+        lowest, is_any = min(lowest, row[_ALLOWS]), True
     return (lowest if is_any else highest), next_idle
 
 
-def _idle_at(own: Any) -> int:
+def _idle_at(split: Any) -> int:
     """Return the clock from which on a split is idle."""
-    if own[_LAST] == _NONE:
+    if split[_LAST] == _NONE:
         return _NONE
-    at = own[_LAST] + own[_TIMEOUT] + own[_WAITED]
+    at = split[_LAST] + split[_TIMEOUT] + split[_WAITED]
     # Waiting is not idleness; but a split that was idle before it had to wait stays so.
-    return _MOST if own[_SINCE] != _NONE and at > own[_SINCE] else at
+    return _MOST if split[_SINCE] != _NONE and at > split[_SINCE] else at
 
 
 @cache
@@ -567,7 +567,7 @@ def _by_line(records: pa.Table) -> tuple[pa.Array, list[_Numbers]]:
 
 
 def _ended(records: pa.Table, rules: RecountRules) -> _Numbers:
-    """Return of each record the clock of the last item of the log before its period of emission; _NONE for none."""
+    """Return for each record the clock of the last item before its period of emission; _NONE for none."""
     ended, every_us = np.full(len(records), _NONE), rules.emit_every_us
     if every_us is None or not len(records):
         return ended
@@ -598,7 +598,7 @@ def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Rea
         source, part = (records[name].combine_chunks().dictionary_encode("encode") for name in ("source", "part"))
         parts = len(part.dictionary)
         pairs = [(name, value) for name in source.dictionary.to_pylist() for value in part.dictionary.to_pylist()]
-        of_source = {one.name: one.out_of_orderness_us for one in rules.sources}
+        of_source = {rule.name: rule.out_of_orderness_us for rule in rules.sources}
         tolerance = np.array([of_source[name] for name in source.dictionary.to_pylist()])[source.indices.to_numpy()]
         split = source.indices.to_numpy().astype(np.int64) * parts + part.indices.to_numpy()
     silence_us = 1 + (rules.idle_timeout_us or 0)
@@ -682,7 +682,7 @@ def _reached(window: EndsOfWindow, limit: _Numbers) -> _Numbers:
 
 
 def _begins(unit: str, zone: str, instants: _Numbers) -> _Numbers:
-    """Return the local midnights, or those of the first of a month, around some instants, in order."""
+    """Return the local midnights, or only the first of each month, around some instants, in order."""
     years = np.unique(instants.astype("datetime64[us]").astype("datetime64[Y]").astype(np.int64)) + 1970
     around = sorted({year + n for year in years.tolist() for n in (-1, 0, 1) if 1 <= year + n <= 9999})
     return np.unique(np.concatenate([_begins_of_year(unit, zone, year) for year in around]))
@@ -695,7 +695,7 @@ def _begins_of_year(unit: str, zone: str, year: int) -> _Numbers:
         every = [date(year, 1, 1) + timedelta(n) for n in range((date(year, 12, 31) - date(year, 1, 1)).days + 1)]
     begins = (datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)) for day in every)
     epoch = datetime(1970, 1, 1, tzinfo=ZoneInfo("UTC"))
-    found = [(begin - epoch) // timedelta(microseconds=1) for begin in begins]
-    length = found[-1] - found[-2]  # a time next to the ends of the calendar has one on either side, too
-    before, after = [found[0] - length] if year == 1 else [], [found[-1] + length] if year == 9999 else []
-    return np.array([*before, *found, *after], np.int64)
+    instants = [(begin - epoch) // timedelta(microseconds=1) for begin in begins]
+    length = instants[-1] - instants[-2]  # a time next to the ends of the calendar has one on either side, too
+    before, after = [instants[0] - length] if year == 1 else [], [instants[-1] + length] if year == 9999 else []
+    return np.array([*before, *instants, *after], np.int64)

@@ -118,7 +118,7 @@ def may_be_sent_to_kafka(name: str) -> bool:
     The author of a spec chooses the host: otherwise a spec could send any secret of this machine there.
     """
     listed = os.environ.get("TIDEMARK_KAFKA_VARIABLES", "").split(",")
-    return name.startswith(KAFKA_PREFIX) or name in (one.strip() for one in listed)
+    return name.startswith(KAFKA_PREFIX) or name in (entry.strip() for entry in listed)
 
 
 def use_dagster_home(home: Path) -> None:
@@ -139,8 +139,8 @@ def ensure_dagster_home(home: Path) -> None:
     try:
         make_dagster_home(home)
     except OSError as error:
-        found = f"DAGSTER_HOME is {home}, and that folder cannot be created: {error.strerror}"
-        raise MachineError(found, expected="a writable folder", remedy=remedy) from error
+        fault = f"DAGSTER_HOME is {home}, and that folder cannot be created: {error.strerror}"
+        raise MachineError(fault, expected="a writable folder", remedy=remedy) from error
 
 
 def make_dagster_home(home: Path) -> list[Path]:
@@ -192,7 +192,7 @@ def counted_warehouse(home: Path, pipeline: str, warehouse: Place, usual: Place)
     """Return the warehouse of a pipeline whose runs count.
 
     All its warehouses share the keys of its assets. So a trial run in another one would plot its numbers, and set its
-    checks, among those of the pipeline.
+    checks, among the pipeline's.
 
     Before a code location was loaded, it is the warehouse of the first run, or of the first run on the usual one.
 

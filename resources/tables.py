@@ -77,7 +77,7 @@ def needed_table(window: WindowSpec) -> str:
 
 
 def open_in_column(others: Iterable[str]) -> str:
-    """Return the column that says for which windows an event of a session or sliding window is kept.
+    """Return the column that says for which session and sliding windows an event is stored.
 
     It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
     """
@@ -100,7 +100,7 @@ def remedy_of(place: object) -> str:
 
 
 def _is_of_the_log(parts: Sequence[str]) -> bool:
-    """Return whether the last table in a path is one that cannot be made anew."""
+    """Return whether the last table in a path is one that cannot be rebuilt."""
     derived = (ORDERED_EVENTS, HELD_EVENTS, DEAD_LETTERS, WATERMARKS)
     for above, name in reversed([*pairwise(parts)]):
         if name in OF_THE_LOG or f"{above}/{name}" in OF_THE_LOG:
@@ -130,7 +130,7 @@ def bounded_columns(table: str) -> tuple[str, ...]:
 
     All are numbers or instants of our own, which every table of this kind has had from its first version on. Readers
     take a bound for more than it says: pyarrow returns NaN for `v < 5` if a file is said to be below 5, and the
-    dataset of delta-rs hides the rows of a file that has bounds, but lacks those of a column that the property of the
+    dataset of delta-rs hides the rows of a file that has bounds, but lacks a column's that the property of the
     table names. So floats, texts, and what users name have none. Bounds of the payload would also take two thirds of
     the time of writing it.
     """

@@ -132,8 +132,8 @@ class Workspace:
         tell: Reports the current work to an operator who waits for it.
         watch: Is told when its batches begin and end; None for nothing.
         memory: Rows that were read before, shared by all that look at the same pipeline in one run.
-        log_of: The pipeline whose log it judges, if it makes the tables of that one anew; None if it has its own log.
-        windows_alone: Whether it makes only some windows of that one anew, whose tables hold what is refused earlier.
+        log_of: The pipeline whose log it judges, if it rebuilds that one's tables; None if it has its own log.
+        windows_alone: Whether it rebuilds only some windows of that one, whose tables hold what is refused earlier.
         decided: Control items of this log in addition to `log_control`.
         clocks: The clocks of the log with these items; None if they are as stored.
     """
@@ -368,13 +368,14 @@ class Workspace:
     def by_source(self, noted: Mapping[str, Noted]) -> dict[str, Noted]:
         """Return what is noted of sources, by the names that these have now."""
         names = self.source_names if noted else {}
-        return {names.get(name, name): one for name, one in noted.items()}
+        return {names.get(name, name): note for name, note in noted.items()}
 
     def named_now(self, waiters: Iterable[Waiter]) -> frozenset[Waiter]:
         """Return the waiting sources and splits, by the names that sources have now."""
-        names, found = self.source_names, list(waiters)
+        names, waiting = self.source_names, list(waiters)
         return frozenset(
-            names.get(one, one) if isinstance(one, str) else (names.get(one[0], one[0]), one[1]) for one in found
+            names.get(waiter, waiter) if isinstance(waiter, str) else (names.get(waiter[0], waiter[0]), waiter[1])
+            for waiter in waiting
         )
 
     @property

@@ -84,7 +84,7 @@ def admitted_by(
     instants = np.concatenate([log.times.event_us, log.times.clock_us])
     instants = instants[instants != NONE]
     span = int(instants.max() - instants.min())
-    found = {}
+    least_by_key = {}
     for knob in _knobs(rules, now, refused, overriding):
 
         def accepts(us: int, knob: _Knob = knob) -> bool:
@@ -93,8 +93,8 @@ def admitted_by(
         most_us = min(knob.now_us + 2 * span + knob.step_us, _LONGEST_US)
         least = least_accepted(accepts, knob.guess_us, now_us=knob.now_us, step_us=knob.step_us, most_us=most_us)
         if least is not None:
-            found[knob.key] = least
-    return found
+            least_by_key[knob.key] = least
+    return least_by_key
 
 
 def admitting_unit(times: LogTimes, rules: TimeRules, refused: Refusal) -> str | None:
@@ -137,11 +137,11 @@ class _Log:
     def judged(self, rules: TimeRules) -> JudgedTimes:
         """Judge it; where the clock moves no watermark, only the records that do are looked at."""
         time = rules.time
-        asked = time.unit, time.early, time.late
-        if asked not in self._parts:
+        settings = time.unit, time.early, time.late
+        if settings not in self._parts:
             alone = judged_alone(self.times, time)
-            self._parts[asked] = (self.times, alone) if rules.clock_moves else self.times.rising(alone, self.also)
-        part, alone = self._parts[asked]
+            self._parts[settings] = (self.times, alone) if rules.clock_moves else self.times.rising(alone, self.also)
+        part, alone = self._parts[settings]
         of_one = replace(rules, time=time.model_copy(update={"over": ()})) if time.over else rules
         return part.judged_with(alone, of_one)
 
@@ -203,21 +203,23 @@ def _patience(rules: TimeRules, more_us: int, overriding: Collection[int], windo
 
         def later(us: int) -> TimeRules:
             sources = tuple(
-                one if place in overriding else replace(one, out_of_orderness_us=us)
-                for place, one in enumerate(rules.sources)
+                source if place in overriding else replace(source, out_of_orderness_us=us)
+                for place, source in enumerate(rules.sources)
             )
             return replace(rules, time=_time(time, out_of_orderness=timedelta(microseconds=us)), sources=sources)
 
         yield _Knob("time.out_of_orderness", now, unit, now + more_us, later, windows)
     for place in sorted(overriding):
-        own = rules.sources[place].out_of_orderness_us
+        patience_us = rules.sources[place].out_of_orderness_us
 
         def later_of_one(us: int, place: int = place) -> TimeRules:
             sources = list(rules.sources)
             sources[place] = replace(sources[place], out_of_orderness_us=us)
             return replace(rules, sources=tuple(sources))
 
-        yield _Knob(f"sources[{place}].out_of_orderness", own, unit, own + more_us, later_of_one, windows)
+        yield _Knob(
+            f"sources[{place}].out_of_orderness", patience_us, unit, patience_us + more_us, later_of_one, windows
+        )
 
 
 def _with(rules: TimeRules, rule: Literal["early", "late"], us: int) -> TimeRules:
@@ -252,12 +254,14 @@ def _takes(judged: JudgedTimes, refused: Refusal, window: WindowSpec, place: int
 
 def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: WindowSpec) -> bool:
     """Return whether sessions take an event, where `seqs` are the accepted events of its group, in order."""
-    own = seqs[seqs <= seq]
-    at = np.searchsorted(judged.times.seq, own)
+    seqs_so_far = seqs[seqs <= seq]
+    at = np.searchsorted(judged.times.seq, seqs_so_far)
     t = judged.t[at]
-    met = judged.before_each(own)
+    met = judged.before_each(seqs_so_far)
     late = np.where(t < met, met, NONE)
-    came = Came(np.zeros(len(own), np.int64), t, late, np.zeros(len(own), bool), np.zeros(0, np.int64))
+    came = Came(
+        np.zeros(len(seqs_so_far), np.int64), t, late, np.zeros(len(seqs_so_far), bool), np.zeros(0, np.int64)
+    )
     rules = rules_of_sessions(window.model_copy(update={"emit": "on_close"}), keeps=True)
-    found = sessions(came, np.zeros(0, CLOSED), rules)
-    return bool(found.session[-1] >= 0)
+    placed = sessions(came, np.zeros(0, CLOSED), rules)
+    return bool(placed.session[-1] >= 0)

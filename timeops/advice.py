@@ -215,13 +215,13 @@ def tolerances(
 ) -> tuple[Tolerance, ...]:
     """Return what each of some tolerances would do; `holds` is False where it is not known what it would hold."""
     held = np.sort(needs.held_us[needs.held_us <= max(tolerances_us, default=0)])
-    found = []
+    outcomes = []
     for us in tolerances_us:
         lost = int(np.count_nonzero(needs.least_us > us))
         later = None if today_us is None else us - today_us
-        kept = int(np.searchsorted(held, us, "right")) if holds else None
-        found.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, kept))
-    return tuple(found)
+        held_count = int(np.searchsorted(held, us, "right")) if holds else None
+        outcomes.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, held_count))
+    return tuple(outcomes)
 
 
 def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
@@ -232,16 +232,16 @@ def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
     allowed = [int(share * part + 1e-9) for share in TARGETS]
     last = [max(place - 1 - spare, 0) for spare in allowed]
     before = np.partition(needs.least_us[:place], sorted({*last})) if place else needs.least_us[:0]
-    found = []
+    reached = []
     for share, spare, at in zip(TARGETS, allowed, last, strict=True):
         least = int(before[at]) if spare < place else 0
         if least == NEVER:
-            found.append(Target(share, None, None))
+            reached.append(Target(share, None, None))
             continue
         tolerance_us = -(-a_little_longer(least) // unit_us) * unit_us
         lost = int(np.count_nonzero(after > tolerance_us))
-        found.append(Target(share, tolerance_us, lost / rest if rest else None))
-    return tuple(found)
+        reached.append(Target(share, tolerance_us, lost / rest if rest else None))
+    return tuple(reached)
 
 
 def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> Iterator[Delay]:
@@ -258,12 +258,12 @@ def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> Iterat
         return
     order = np.argsort(of, kind="stable")
     begins = np.searchsorted(of[order], np.arange(len(values) + 1))
-    found = []
+    by_value = []
     for number, value in enumerate(values):
         rows = order[begins[number] : begins[number + 1]]
         if len(rows):
-            found.append(_delay(by, value, needs.least_us[rows], needs.is_late[rows]))
-    yield from sorted(found, key=lambda one: (-one.lost, -one.most_us, one.value))
+            by_value.append(_delay(by, value, needs.least_us[rows], needs.is_late[rows]))
+    yield from sorted(by_value, key=lambda delay: (-delay.lost, -delay.most_us, delay.value))
 
 
 def _delay(by: str, value: str, least_us: Array, is_late: Array) -> Delay:

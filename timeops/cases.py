@@ -46,8 +46,8 @@ _TEXTS = (T.StringType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
 def read_row(text: str, columns: T.StructType) -> dict[str, Any]:
     """Return a row that Spark wrote as JSON, see `values.as_json`."""
-    found = json.loads(text, parse_float=Decimal)
-    return {field.name: read_value(found[field.name], field.dataType) for field in columns}
+    row = json.loads(text, parse_float=Decimal)
+    return {field.name: read_value(row[field.name], field.dataType) for field in columns}
 
 
 def read_value(value: object, kind: T.DataType) -> Any:
@@ -64,12 +64,12 @@ def read_value(value: object, kind: T.DataType) -> Any:
         items = _of(list, value, "a list")
         return [_at(i, item, kind.elementType) for i, item in enumerate(items)]
     if isinstance(kind, T.StructType):
-        known = {field.name: field.dataType for field in kind}
-        fields = _of(Mapping, value, f"a mapping of {', '.join(known)}")
-        unknown = [name for name in fields if name not in known]
+        types = {field.name: field.dataType for field in kind}
+        fields = _of(Mapping, value, f"a mapping of {', '.join(types)}")
+        unknown = [name for name in fields if name not in types]
         if unknown:
-            raise misfit(value, f"a mapping of {', '.join(known)}, not {unknown[0]}")
-        return {name: _at(name, item, known[name]) for name, item in fields.items()}
+            raise misfit(value, f"a mapping of {', '.join(types)}, not {unknown[0]}")
+        return {name: _at(name, item, types[name]) for name, item in fields.items()}
     if isinstance(kind, T.MapType):
         entries = _of(Mapping, value, "a mapping")
         return {str(key): _at(str(key), item, kind.valueType) for key, item in entries.items()}
@@ -81,20 +81,20 @@ def read_value(value: object, kind: T.DataType) -> Any:
     return value
 
 
-def equal(expected: Any, found: Any) -> bool:
+def equal(expected: Any, actual: Any) -> bool:
     """Return whether two values of one kind are equal: floats to a relative 1e-12, structs as far as written.
 
     Args:
         expected: What `read_value` returned for the value of a file.
-        found: The same for that of a table.
+        actual: The same for that of a table.
     """
-    if isinstance(expected, float) and isinstance(found, float):
-        return (isnan(expected) and isnan(found)) or isclose(expected, found, rel_tol=1e-12)
-    if isinstance(expected, list) and isinstance(found, list):
-        return len(expected) == len(found) and all(map(equal, expected, found))
-    if isinstance(expected, dict) and isinstance(found, dict):
-        return all(name in found and equal(item, found[name]) for name, item in expected.items())
-    return bool(expected == found)
+    if isinstance(expected, float) and isinstance(actual, float):
+        return (isnan(expected) and isnan(actual)) or isclose(expected, actual, rel_tol=1e-12)
+    if isinstance(expected, list) and isinstance(actual, list):
+        return len(expected) == len(actual) and all(map(equal, expected, actual))
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return all(name in actual and equal(item, actual[name]) for name, item in expected.items())
+    return bool(expected == actual)
 
 
 def text_of(value: Any) -> str:
@@ -238,11 +238,13 @@ def _watermarks(value: object) -> dict[str, datetime | str]:
 def _expected(value: object) -> Expected:
     if not isinstance(value, Mapping) or not value:
         raise misfit(value, f"a mapping of {_TABLES}")
-    known = (ORDERED, HELD, DEAD_LETTERS, "watermark", "watermarks")
+    keys = (ORDERED, HELD, DEAD_LETTERS, "watermark", "watermarks")
     raise_any(
-        Problem(f"unknown key `{key}`", f"one of {_TABLES}", did_you_mean(str(key), known), (str(key),))
+        Problem(
+            f"unknown key `{key}`", expected=f"one of {_TABLES}", remedy=did_you_mean(str(key), keys), at=(str(key),)
+        )
         for key in value
-        if key not in known and not str(key).startswith(WINDOWS)
+        if key not in keys and not str(key).startswith(WINDOWS)
     )
     rows = {key: item for key, item in value.items() if key not in ("watermark", "watermarks")}
     watermark = _within(("watermark",), _watermark, value["watermark"]) if "watermark" in value else None
@@ -279,15 +281,17 @@ class Case(SpecModel):
         problems = []
         steps = self.steps or ()
         if (self.records is None) == (self.steps is None):
-            problems.append(Problem("found both" if steps else "found neither", "either `records` or `steps`"))
+            problems.append(
+                Problem("found both" if steps else "found neither", expected="either `records` or `steps`")
+            )
         for position, step in enumerate(steps[:-1]):
             if step.end_of_input is not None:
                 at: Path = ("steps", position, "end_of_input")
                 problems.append(Problem("this is not the last step", remedy="write it on the last step", at=at))
         for key in ("expect", "end_of_input"):
             if steps and getattr(self, key) is not None and getattr(steps[-1], key) is not None:
-                found = f"`{key}` is on the last step as well"
-                problems.append(Problem(found, expected="only one of them", at=(key,)))
+                fault = f"`{key}` is on the last step as well"
+                problems.append(Problem(fault, expected="only one of them", at=(key,)))
         if self.expect is None and all(step.expect is None for step in steps):
             expected = "`expect` on the case or on a step, with tables or watermarks"
             problems.append(Problem("the case expects nothing", expected=expected))
@@ -298,8 +302,8 @@ class Case(SpecModel):
     def segments(self) -> tuple[Step, ...]:
         """The steps; a case without steps has one, its records."""
         *others, last = self.steps or (Step(records=self.records or ()),)
-        own = {"expect": self.expect or last.expect, "end_of_input": self.end_of_input or last.end_of_input}
-        return (*others, last.model_copy(update=own))
+        update = {"expect": self.expect or last.expect, "end_of_input": self.end_of_input or last.end_of_input}
+        return (*others, last.model_copy(update=update))
 
     @property
     def ticks(self) -> tuple[tuple[int, datetime], ...]:
@@ -378,7 +382,9 @@ def _case_problems(cases: Sequence[Case], spec: Spec) -> Iterator[Problem]:
     for number, case in enumerate(cases):
         at: Path = ("cases", number)
         if case.name in seen:
-            yield Problem(f"found a second case called {show(case.name)}", "distinct names", at=(*at, "name"))
+            yield Problem(
+                f"found a second case called {show(case.name)}", expected="distinct names", at=(*at, "name")
+            )
         seen.add(case.name)
         for problem in (*_record_problems(case, spec), *_tick_problems(case, spec), *_table_problems(case, spec)):
             yield replace(problem, at=at + problem.at)
@@ -396,19 +402,23 @@ def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:
         named = record.get(SOURCE, next(iter(sources)) if len(sources) == 1 else None)
         source = sources.get(str(named))
         if source is None:
-            found = f"found {show(named)}" if SOURCE in record else "the key is missing: there are several sources"
-            yield Problem(found, expected=f"one of {', '.join(sources)}", at=(*at, SOURCE))
+            fault = f"found {show(named)}" if SOURCE in record else "the key is missing: there are several sources"
+            yield Problem(fault, expected=f"one of {', '.join(sources)}", at=(*at, SOURCE))
             continue
         columns = payload_names(source)
         for name in record:
             if name not in (*columns, *_GIVEN_BESIDE_PAYLOAD):
                 expected = f"columns of the source: {', '.join(columns)}; or {', '.join(_GIVEN_BESIDE_PAYLOAD)}"
-                yield Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns), (*at, name))
+                yield Problem(
+                    f"unknown column `{name}`", expected=expected, remedy=did_you_mean(name, columns), at=(*at, name)
+                )
         if record.get(SPLIT) is not None and not isinstance(record[SPLIT], str):
-            yield Problem(f"found {show(record[SPLIT])}", "text", "put the value in quotes", (*at, SPLIT))
+            yield Problem(
+                f"found {show(record[SPLIT])}", expected="text", remedy="put the value in quotes", at=(*at, SPLIT)
+            )
         if FILE in record and not mentions(source.arrival_time or "", FILE):
-            found = f"`{FILE}` has no effect: the source's arrival_time does not name it"
-            yield Problem(found, remedy="leave it out", at=(*at, FILE))
+            fault = f"`{FILE}` has no effect: the source's arrival_time does not name it"
+            yield Problem(fault, remedy="leave it out", at=(*at, FILE))
         yield from _arrival_problems(record, source, at, spec, is_known=has_arrival)
         has_arrival = has_arrival or ARRIVAL in record
 
@@ -416,24 +426,24 @@ def _record_problems(case: Case, spec: Spec) -> Iterator[Problem]:
 def _arrival_problems(record: Row, source: Source, at: Path, spec: Spec, *, is_known: bool) -> Iterator[Problem]:
     if source.arrival_time is not None:
         if ARRIVAL in record:
-            found = f"`{ARRIVAL}` has no effect: the source's arrival_time `{source.arrival_time}` says it"
-            yield Problem(found, remedy="leave it out", at=(*at, ARRIVAL))
+            fault = f"`{ARRIVAL}` has no effect: the source's arrival_time `{source.arrival_time}` says it"
+            yield Problem(fault, remedy="leave it out", at=(*at, ARRIVAL))
     elif ARRIVAL in record:
         try:
             read_instant(record[ARRIVAL])
         except ProblemsError as error:
-            yield from (Problem(p.found, p.expected, at=(*at, ARRIVAL)) for p in error.problems)
+            yield from (Problem(p.found, expected=p.expected, at=(*at, ARRIVAL)) for p in error.problems)
     elif not is_known and (keys := keys_by_arrival(spec.time, spec.windows)):
-        found = f"the key is missing: {', '.join(keys)} depends on when a record arrived"
+        fault = f"the key is missing: {', '.join(keys)} depends on when a record arrived"
         expected = "an instant; a record without one arrives together with the one before it"
-        yield Problem(found, expected, at=(*at, ARRIVAL))
+        yield Problem(fault, expected=expected, at=(*at, ARRIVAL))
 
 
 def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
     for number, step in enumerate(case.steps or ()):
         if step.tick is not None and not spec.heeds_ticks:
-            found = "`tick` has no effect: no rule of the spec depends on the clock alone"
-            yield Problem(found, remedy="leave it out", at=("steps", number, "tick"))
+            fault = "`tick` has no effect: no rule of the spec depends on the clock alone"
+            yield Problem(fault, remedy="leave it out", at=("steps", number, "tick"))
 
 
 def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
@@ -442,7 +452,12 @@ def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
     for at, expected in case.expectations():
         for table in expected.tables:
             if table.startswith(WINDOWS) and table not in windows:
-                yield Problem(f"the spec has no `{table}`", one_of_them, did_you_mean(table, windows), (*at, table))
+                yield Problem(
+                    f"the spec has no `{table}`",
+                    expected=one_of_them,
+                    remedy=did_you_mean(table, windows),
+                    at=(*at, table),
+                )
             elif table in (ORDERED, HELD) and not spec.outputs.ordered_events:
-                found = f"the spec does not write `{table}`: outputs.ordered_events is false"
-                yield Problem(found, remedy="leave it out", at=(*at, table))
+                fault = f"the spec does not write `{table}`: outputs.ordered_events is false"
+                yield Problem(fault, remedy="leave it out", at=(*at, table))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
-# Columns of the arrival log beside the payload.
+# Columns of the arrival log in addition to the payload.
 SEQ = "_arrival_seq"
 ARRIVAL = "_arrival_time"
 CLOCK = "_clock"

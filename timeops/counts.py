@@ -1,4 +1,4 @@
-"""Counts of what became of a segment of the log, by outcome and window.
+"""How many events of a segment came to which outcome, by window.
 
 Here: sums that conservation and the metrics are made of (A2: early, late and out-of-order input events, dropped and
 adjusted alike). Not here: the decisions.
@@ -65,10 +65,10 @@ class Outcomes:
     def of(judged: Adjusted) -> "Outcomes":
         """Return what became of the records of one log; the segment must be judged with `Execution.counts`."""
         assert judged.told is not None
-        told, [log] = judged.told, judged.watermarks.logs
+        columns, [log] = judged.told, judged.watermarks.logs
         items, behind = log.rises.items, log.rises.findings.out_of_order
         none = np.zeros(len(items.seq), np.int8)
-        codes = {name: told.get(name, none).copy() for name in (WHY, MOVED_BY, SOURCE_PLACE)}
+        codes = {name: columns.get(name, none).copy() for name in (WHY, MOVED_BY, SOURCE_PLACE)}
         policy = judged.rules.time.out_of_order
         if policy == "drop":
             codes[WHY][behind["item"]] = _OUT_OF_ORDER
@@ -77,7 +77,7 @@ class Outcomes:
         return Outcomes(
             items=items,
             behind=behind,
-            instants={name: told[name] for name in (ARRIVAL_US, EVENT_US) if name in told},
+            instants={name: columns[name] for name in (ARRIVAL_US, EVENT_US) if name in columns},
             place=range(len(items.seq)),
             reason=codes[WHY],
             moved=codes[MOVED_BY],
@@ -125,13 +125,13 @@ class Outcomes:
     @property
     def watermark(self) -> Array:
         """The watermark that an event out of order found."""
-        found = np.full(len(self), NONE)
-        found[self.behind["item"] - self.place.start] = self.behind["watermark"]
-        return found
+        watermark = np.full(len(self), NONE)
+        watermark[self.behind["item"] - self.place.start] = self.behind["watermark"]
+        return watermark
 
     def _instants(self, name: str) -> Array:
-        known = self.instants.get(name)
-        return np.full(len(self), NONE) if known is None else self._of_items(known)
+        instants = self.instants.get(name)
+        return np.full(len(self), NONE) if instants is None else self._of_items(instants)
 
     def _of_items(self, values: Array) -> Array:
         return values[self.place.start : self.place.stop]
@@ -171,7 +171,7 @@ class Outcomes:
         return self._by_source_and_reason((self.reason != 0) & self.admitted)
 
     def _by_source_and_reason(self, which: Array) -> dict[tuple[str, str], int]:
-        source, reason = (one[which].astype(np.int64) for one in (self.source, self.reason))
+        source, reason = (codes[which].astype(np.int64) for codes in (self.source, self.reason))
         pairs, counts = np.unique(source * (len(REASONS) + 1) + reason, return_counts=True)
         names = (*self.sources, "")
         return {
@@ -181,18 +181,18 @@ class Outcomes:
 
     def furthest_ahead(self) -> dict[str, int]:
         """Return FURTHEST_US, FURTHEST_SEQ, FURTHEST_T_US: of several events the first one's; empty without any."""
-        found: dict[str, int] = {}
+        furthest: dict[str, int] = {}
         for part in self.parts():
             # An event that is early and kept moves no watermark, however far ahead it is.
             moves = (part._of_items(self.items.role) == JUDGED) & ~part.admitted
-            own, t = np.flatnonzero((part.reason == 0) & moves), part.t
-            ahead = t[own] - part.clock[own]
-            if not len(own) or (found and ahead.max() <= found[FURTHEST_US]):
+            places, t = np.flatnonzero((part.reason == 0) & moves), part.t
+            ahead = t[places] - part.clock[places]
+            if not len(places) or (furthest and ahead.max() <= furthest[FURTHEST_US]):
                 continue
-            item = own[np.argmax(ahead)]
+            item = places[np.argmax(ahead)]
             seq = self.items.seq[part.place.start + item]
-            found = {FURTHEST_US: int(ahead.max()), FURTHEST_SEQ: int(seq), FURTHEST_T_US: int(t[item])}
-        return found
+            furthest = {FURTHEST_US: int(ahead.max()), FURTHEST_SEQ: int(seq), FURTHEST_T_US: int(t[item])}
+        return furthest
 
 
 def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict[str, int]:
@@ -211,14 +211,14 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
         `.window_closed` (these five are all that are accepted) and `.missed_some` (in some window, late for another).
     """
     windows = [window for window in outcome.windows if window.input is None]
-    found = _counted(outcome, windows, outcome.judged.accepted, accepted - admitted, may_miss=True)
+    counts = _counted(outcome, windows, outcome.judged.accepted, accepted - admitted, may_miss=True)
     if outcome.judged.admitted is not None:
         more = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
-        found = {name: n + more[name] for name, n in found.items()}
+        counts = {name: n + more[name] for name, n in counts.items()}
     for name, late in outcome.late_for_sessions().items():
-        found[f"{name}.in_windows"] -= late
-        found[f"{name}.{Reason.WINDOW_CLOSED}"] = late
-    return found
+        counts[f"{name}.in_windows"] -= late
+        counts[f"{name}.{Reason.WINDOW_CLOSED}"] = late
+    return counts
 
 
 def _counted(
@@ -227,12 +227,12 @@ def _counted(
     """Count what became of some events in windows, but for the late events of windows that merge."""
     placed, conditions = _with_places(outcome, windows, events, may_miss=may_miss)
     names = [f"{window.name}.{place}" for window in windows for place in _PLACES]
-    found = {name: n if name.endswith(".in_windows") else 0 for name in names}
+    counts = {name: n if name.endswith(".in_windows") else 0 for name in names}
     if conditions:
         numbered = {f"n{number}": name for number, name in enumerate(conditions)}
         sums = [F.expr(f"count_if({conditions[name]}) AS {n}") for n, name in numbered.items()]
-        found |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
-    return found
+        counts |= {numbered[n]: count for n, count in placed.agg(*sums).collect()[0].asDict().items()}
+    return counts
 
 
 def _with_places(
@@ -254,15 +254,18 @@ def _with_places(
         some_miss = of_window is not None or (some_are_kept and not kind.merges)
         if fails is None and window.where is None and not some_miss and not window.has_gaps:
             continue
-        told = kind.place(told_of(placed, of_window, window))
-        placed = told.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
-        found = _of_window(names)
-        found[Reason.BAD_EXPRESSION] = "false"
+        in_windows = kind.place(told_of(placed, of_window, window))
+        placed = in_windows.drop(FLUSHED_WINDOWS).withColumnsRenamed(names)
+        conditions = _of_window(names)
+        conditions[Reason.BAD_EXPRESSION] = "false"
         if fails is not None:
-            own = f"__tm_unfit{number}"
-            placed = placed.withColumn(own, F.expr(fails))
-            found |= {Reason.BAD_EXPRESSION: own, "filtered": f"{found['filtered']} AND NOT {own}"}
-        counts |= {f"{window.name}.{name}": condition for name, condition in found.items()}
+            is_unfit = f"__tm_unfit{number}"
+            placed = placed.withColumn(is_unfit, F.expr(fails))
+            conditions |= {
+                Reason.BAD_EXPRESSION: is_unfit,
+                "filtered": f"{conditions['filtered']} AND NOT {is_unfit}",
+            }
+        counts |= {f"{window.name}.{name}": condition for name, condition in conditions.items()}
     return placed, counts
 
 

@@ -96,12 +96,12 @@ def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec)
     place = _PLACE if window.input is None else literal(f"a result of {window.input}")
     details = []
     for name, text in window.aggregates.items():
-        own = any_fails(events, on_rows([text]))
-        if own is not None:
+        condition = any_fails(events, on_rows([text]))
+        if condition is not None:
             named = [column for column in payload if mentions(text, column)]
             value = ["' on '", as_json(*map(quoted, named))] if named else []
             sentence = literal(f": the aggregate `{name}` of {window.name}, `{text}`, fails")
-            details.append(f"WHEN {own} THEN concat({', '.join([place, sentence, *value])})")
+            details.append(f"WHEN {condition} THEN concat({', '.join([place, sentence, *value])})")
     return events.where(fails).selectExpr(
         *_FROM_LOG,
         c.TIMELINE,
@@ -123,8 +123,8 @@ def unfit_results(results: DataFrame, window: WindowSpec) -> DataFrame | None:
     payload = [name for name in results.columns if not is_reserved(name)]
     nowhere = {c.SEQ: "bigint", c.POSITION: "bigint", c.ARRIVAL: "timestamp", c.EVENT_TIME: "timestamp"}
     nowhere |= dict.fromkeys((c.SOURCE, c.SPLIT, c.FILE, c.MALFORMED), "string")
-    known = {name: F.lit(None).cast(kind) for name, kind in nowhere.items()}
-    return unfit_letters(results.withColumns(known), payload, window)
+    nulls = {name: F.lit(None).cast(kind) for name, kind in nowhere.items()}
+    return unfit_letters(results.withColumns(nulls), payload, window)
 
 
 def _payload(payload: Sequence[str]) -> str:
@@ -192,22 +192,22 @@ def _repeats_header(text: str, rules: TimeRules) -> str:
     """Return SQL of a BOOLEAN: a line of csv has the names of columns for values."""
     bare = f"trim(BOTH {literal(_AROUND_FIELDS)} FROM __tm_v)"
     fields = f"transform(split({text}, {literal(_BETWEEN_FIELDS)}), __tm_v -> {bare})"
-    found = "false"
+    condition = "false"
     for source, header in rules.headers.items():
         named = [f"CAST(arrays_overlap({fields}, array({literals(names)})) AS INT)" for names in header]
         is_header = f"{' + '.join(named)} >= {min(2, len(named))}"
-        found = f"IF({c.SOURCE} = {literal(source)}, {is_header}, {found})"
-    return found
+        condition = f"IF({c.SOURCE} = {literal(source)}, {is_header}, {condition})"
+    return condition
 
 
 def _event_text(rules: TimeRules, refused: DataFrame) -> str:
     """Return the text of the value of `timestamp_by`."""
-    found = "''"
-    for one in rules.event_times:
-        if one.timestamp_by is not None:
-            is_own = is_of(one.sources) if one.sources else "true"
-            found = f"IF({is_own}, {text_of(refused, one.timestamp_by)}, {found})"
-    return f"coalesce({found}, '')"
+    text = "''"
+    for expression in rules.event_times:
+        if expression.timestamp_by is not None:
+            is_own = is_of(expression.sources) if expression.sources else "true"
+            text = f"IF({is_own}, {text_of(refused, expression.timestamp_by)}, {text})"
+    return f"coalesce({text}, '')"
 
 
 def _shortened(text: str) -> str:
@@ -219,7 +219,7 @@ def _by_source(rules: TimeRules, text: Callable[[SourceTime], str], default: str
     texts = {source.name: text(source) for source in rules.sources}
     if len(set(texts.values())) <= 1:
         return literal(next(iter(texts.values()), default))
-    cases = " ".join(f"WHEN {literal(name)} THEN {literal(one)}" for name, one in texts.items())
+    cases = " ".join(f"WHEN {literal(name)} THEN {literal(value)}" for name, value in texts.items())
     return f"CASE {c.SOURCE} {cases} ELSE {literal(default)} END"
 
 

@@ -88,11 +88,11 @@ def _as_on_a_clock(text: str) -> str:
         (("hours", "minutes"), ("minutes", "seconds")) if parts[3] is None else (("hours", "minutes", "seconds"),)
     )
     counts = [int(part) for part in parts.groups() if part is not None]
-    said = [
+    lengths = [
         " ".join(f"{n} {unit[: len(unit) - (n == 1)]}" for n, unit in zip(counts, units, strict=True) if n)
         for units in readings
     ]
-    return f"write {' or '.join(f'`{one}`' for one in said if one)}" if any(said) else ""
+    return f"write {' or '.join(f'`{length}`' for length in lengths if length)}" if any(lengths) else ""
 
 
 def _sum(text: str) -> timedelta:
@@ -167,14 +167,14 @@ def rounded_up(us: int) -> timedelta:
 
 def round_lengths(longest_us: int) -> list[int]:
     """Return lengths of time that a person would try, microseconds, up to the first that is at least as long."""
-    day, found = _UNIT_US["d"], list[int]()
+    day, lengths = _UNIT_US["d"], list[int]()
     fine = (n * size for size in (1, 10, 100) for n in (1, 2, 5))
     days = (n * day for n in (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 180, 365, 730, 1_825, 3_650, 36_500))
     for length_us in (*fine, *_EASY_US, *days):
-        found.append(length_us)
+        lengths.append(length_us)
         if length_us >= longest_us:
-            return found
-    return [*found, -(-longest_us // day) * day]
+            return lengths
+    return [*lengths, -(-longest_us // day) * day]
 
 
 _STEPS_US = (

@@ -48,7 +48,7 @@ class State:
     Attributes:
         timelines: timelines.STATE.
         held: Accepted events that are not released yet; None for none.
-        first_times: Records that are no duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
+        first_times: Records that are not duplicates, duplicates.FIRST_TIMES_SCHEMA; None for none.
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
@@ -68,22 +68,24 @@ class State:
             events: Accepted events, `adjustment.admitted_events`.
             windows: The windows that begin with the state.
         """
-        known, groups = dict(self.events), dict(self.seen_groups)
+        by_window, groups = dict(self.events), dict(self.seen_groups)
         for window in (window for window in windows if window.input is None):
-            earlier = known.get(window.name)
-            known[window.name] = events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+            earlier = by_window.get(window.name)
+            by_window[window.name] = (
+                events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+            )
             if window.empty:
                 fresh, seen = seen_groups(events, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
-        return replace(self, events=known, seen_groups=groups)
+        return replace(self, events=by_window, seen_groups=groups)
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
 
         def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
             shared = {id(frame): frame for frame in frames.values()}  # windows of one kind share a frame
-            kept = {key: materialize(frame) for key, frame in shared.items()}
-            return {name: kept[id(frame)] for name, frame in frames.items()}
+            computed = {key: materialize(frame) for key, frame in shared.items()}
+            return {name: computed[id(frame)] for name, frame in frames.items()}
 
         return State(
             self.timelines,
@@ -96,7 +98,7 @@ class State:
 
 
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
-    """Return the windows in groups that need the same kind of rows, so that one frame holds those of all of a group.
+    """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
     Windows whose events are kept with the names of the windows that need them are apart from all others. In both
     groups the windows that revise their results are apart. A window over another one is alone: its rows are results.
@@ -149,7 +151,7 @@ class Outcome:
 
     @cached_property
     def released(self) -> Released:
-        """Accepted events, also those held before, by what becomes of them, with the `_watermark` that each met."""
+        """Accepted events, and the ones held before, by what becomes of them, with the `_watermark` that each met."""
         if self.before.held is None:
             return self.released_of_segment
         events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
@@ -176,9 +178,9 @@ class Outcome:
         return self._segments[window.name]
 
     def known_to(self, window: WindowSpec) -> DataFrame | None:
-        """Return the events of earlier segments that a window goes on from, marked EARLIER; None for none."""
-        known = self.before.events.get(window.name)
-        return None if known is None else known.withColumn(EARLIER, F.lit(True))
+        """Return the events of earlier segments that a window continues from, marked EARLIER; None for none."""
+        events = self.before.events.get(window.name)
+        return None if events is None else events.withColumn(EARLIER, F.lit(True))
 
     def results(
         self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
@@ -195,10 +197,10 @@ class Outcome:
                 materialize=materialize or self.execution.materialize,
                 are_few=self.execution.are_few,
             )
-            found = window_results(segment, window, only=only)
-            is_input = any(one.input == window.name for one in self.windows)
+            results = window_results(segment, window, only=only)
+            is_input = any(reader.input == window.name for reader in self.windows)
             self._results[window.name] = (
-                self.execution.materialize(found) if is_input and self.execution.written is None else found
+                self.execution.materialize(results) if is_input and self.execution.written is None else results
             )
         return self._results[window.name]
 
@@ -229,13 +231,13 @@ class Outcome:
         """Count the events of `late_for` by window, for windows that merge: a loop has placed their events."""
         merging = [window for window in self.may_be_late_for if kind_of(window).merges]
         placed = {window.name: self._placed_in(window) for window in merging}
-        return {name: own.late for name, own in placed.items() if own is not None}
+        return {name: sessions.late for name, sessions in placed.items() if sessions is not None}
 
     def _segment(self, window: WindowSpec, *, is_known: bool) -> WindowSegment:
         """Return the segment, with the known events only where they are asked for, as they may have to be loaded."""
         return WindowSegment(
             self.segment_of(window),
-            known=self.known_to(window) if is_known else None,
+            earlier=self.known_to(window) if is_known else None,
             flushed_windows=self.before.flushed_windows.get(window.name),
             flushed=self.flushed,
         )
@@ -243,8 +245,8 @@ class Outcome:
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
         over_results = [window for window in self.windows if window.input is not None]
-        found = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
-        return [frame for frame in found if frame is not None]
+        frames = [unfit_results(self.segment_of(window).accepted, window) for window in over_results]
+        return [frame for frame in frames if frame is not None]
 
     def dead_letters(self, payload: Sequence[str], *, of_windows_alone: bool = False) -> DataFrame:
         """Return every record that is refused, by a rule of time or by a window.
@@ -260,23 +262,23 @@ class Outcome:
             frames += [] if unfit is None else [unfit]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
-    def needed_after(self, windows: Sequence[WindowSpec], known: DataFrame | None) -> DataFrame:
+    def needed_after(self, windows: Sequence[WindowSpec], earlier: DataFrame | None) -> DataFrame:
         """Return the events that some windows still need after the segment.
 
         A flush closes all windows; events still count at later instants of a sliding one, if the log is reopened.
 
         Args:
             windows: Windows that share a frame, see `sharing`.
-            known: Those of earlier segments that they may need; None for none.
+            earlier: Events of earlier segments that they may need; None for none.
         """
         first = windows[0]
-        segment = WindowSegment(self.segment_of(first), known=known)
+        segment = WindowSegment(self.segment_of(first), earlier=earlier)
         needing = [window for window in windows if not self.flushed or kind_of(window).needs_after_flush]
         segments = []
         for window in needing:
             flushed_windows = self.before.flushed_windows.get(window.name)
-            own = replace(segment, flushed_windows=flushed_windows, placed=self._placed_in(window))
-            segments.append((window, own))
+            of_window = replace(segment, flushed_windows=flushed_windows, placed=self._placed_in(window))
+            segments.append((window, of_window))
         events = segment.events_as_they_came if first.revises else segment.events
         return still_needed(events, segments, named=kind_of(first).needs_others)
 
@@ -339,7 +341,7 @@ def replay(
     """Judge segments of a log in order, each from the state that the one before has left.
 
     Args:
-        steps: The segments, each with its rules: those of one spec, with the waits of sources in the segment.
+        steps: The segments, each with its rules: of one spec, with the waits of sources in the segment.
         state: The state before the first of them.
         carry: Returns the state after a segment. It is called when the next segment is asked for.
     """

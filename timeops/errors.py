@@ -19,7 +19,7 @@ class TidemarkError(Exception):
     """
 
     def __init__(self, found: str, *, expected: str = "", remedy: str = "") -> None:
-        self.found, self.expected, self.remedy = (printable(one, keep="\n\t") for one in (found, expected, remedy))
+        self.found, self.expected, self.remedy = (printable(text, keep="\n\t") for text in (found, expected, remedy))
         parts = [self.found]
         if expected:
             parts.append(f"Expected: {self.expected}")
@@ -28,9 +28,9 @@ class TidemarkError(Exception):
         super().__init__("\n".join(parts))
 
 
-def first_line(said: object) -> str:
+def first_line(message: object) -> str:
     """Return the first line of what a library says; only a line feed ends it, as a text may quote any other sign."""
-    return str(said).strip().partition("\n")[0].rstrip("\r")
+    return str(message).strip().partition("\n")[0].rstrip("\r")
 
 
 class SpecError(TidemarkError):
@@ -48,7 +48,7 @@ class InputError(TidemarkError):
 
 
 class UnfitFilesError(InputError):
-    """Some of the files that were to be read together cannot be read; nothing is said of the others.
+    """Some of the files that one read should take cannot be read; the others may be good.
 
     Args:
         found: What was found, for a reader who does not go by the files.
@@ -69,10 +69,10 @@ class UnexpectedError(TidemarkError):
         stack: Where it happened, as a traceback.
     """
 
-    def __init__(self, name: str, said: str, stack: str) -> None:
+    def __init__(self, name: str, message: str, stack: str) -> None:
         self.stack = printable(stack, keep="\n\t")
         super().__init__(
-            f"Unexpected {name}{': ' if said else ''}{said}",
+            f"Unexpected {name}{': ' if message else ''}{message}",
             expected="no error in the program itself; readers still see the last commit",
             remedy="Run again. If it fails again, report it with the output of `--verbose`.",
         )
@@ -83,7 +83,7 @@ class MachineError(TidemarkError):
 
 
 class LakeError(TidemarkError):
-    """The lake is not in a state that this program can go on from."""
+    """The lake is not in a state from which this program can continue."""
 
 
 class BusyError(LakeError):

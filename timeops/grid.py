@@ -225,7 +225,7 @@ def last_end_before(before_us: int, window: WindowSpec) -> int:
 
 
 def _local_begin_from(instant_us: int, window: WindowSpec) -> int:
-    """Return the first local midnight, of any day or of the first of a month, at or after an instant."""
+    """Return the first local midnight, of any day or only of a month's first, at or after an instant."""
     unit, zone = window.calendar or ("day", "UTC")
     day = instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
     if unit == "month":
@@ -233,7 +233,7 @@ def _local_begin_from(instant_us: int, window: WindowSpec) -> int:
         days = [date(month // 12, month % 12 + 1, 1) for month in months]
     else:  # a zone may have left a day out, and gone back over a midnight
         days = [day + timedelta(days=n) for n in (-1, 0, 1, 2)]
-    return min(begin for begin in (us_of(begin_of(one, zone)) for one in days) if begin >= instant_us)
+    return min(begin for begin in (us_of(begin_of(day, zone)) for day in days) if begin >= instant_us)
 
 
 def _full_end(within: str, window: WindowSpec) -> str:
@@ -242,7 +242,7 @@ def _full_end(within: str, window: WindowSpec) -> str:
 
 
 def _local_first(limit_us: str, window: WindowSpec) -> str:
-    """Return the latest local midnight, of any day or of the first of a month, that is at most a limit.
+    """Return the latest local midnight, of any day or only of a month's first, that is at most a limit.
 
     A midnight that the clocks skip is when they are moved. Of one that comes twice the first counts: where the clocks
     go back over it, the local date may be that of the day before.

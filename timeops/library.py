@@ -25,7 +25,7 @@ from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import types_of, utf8_sql
 from tidemark.timeops.materialize import Execution, computed, from_driver
-from tidemark.timeops.problems import Problem, problems_of, spec_error, told
+from tidemark.timeops.problems import Problem, error_at, problems_of, spec_error
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.session import check_session
 from tidemark.timeops.spec import TimeSpec, WindowSpec, is_reserved, read_part
@@ -58,13 +58,13 @@ def arrival_log(events: DataFrame, time: TimeSpec, arrival_time: str | None) -> 
     _check_columns(events, arrival_time)
     timed = _with_arrival(events, time, arrival_time)
     nothing = F.lit(None).cast("string")
-    given = {
+    columns = {
         c.SEQ: F.col(c.SEQ).cast("bigint") if c.SEQ in events.columns else _numbers(events),
         c.SOURCE: F.col(c.SOURCE) if c.SOURCE in events.columns else F.lit(SOURCE_NAME),
         c.SPLIT: F.expr(utf8_sql(c.SPLIT)) if c.SPLIT in events.columns else nothing,
     }
     earlier = Window.orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    return timed.withColumns(given).withColumns(
+    return timed.withColumns(columns).withColumns(
         {
             c.CLOCK: F.max(c.ARRIVAL).over(earlier),
             c.POSITION: F.col(c.SEQ),
@@ -86,8 +86,8 @@ def _check_columns(events: DataFrame, arrival_time: str | None) -> None:
         )
     for name, (kind, words) in TAKEN.items():
         if name in events.columns and not isinstance(events.schema[name].dataType, kind):
-            found = events.schema[name].dataType.simpleString().upper()
-            raise InputError(f"the column `{name}` is {found}", expected=words, remedy="cast it")
+            actual = events.schema[name].dataType.simpleString().upper()
+            raise InputError(f"the column `{name}` is {actual}", expected=words, remedy="cast it")
     if arrival_time is not None and c.ARRIVAL in events.columns:
         raise InputError(
             f"the events have a column `{c.ARRIVAL}`, and `arrival_time` is {arrival_time!r} as well",
@@ -187,7 +187,7 @@ def adjust(
             default the clock stops at the last event.
 
     Returns:
-        Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (those
+        Accepted, released, held and refused events. Without `_arrival_seq` they are numbered by arrival (the ones
         without one last), then by the values of their columns from left to right. That sorts all of them in one
         task: for many events add `_arrival_seq`.
 
@@ -289,8 +289,8 @@ def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> D
     read = _window(events, window)
     outcome = _with_window(events, read)
     if read.revises:  # its results are made in several steps, which all read the judged events
-        kept = replace(outcome.judged, accepted=computed(outcome.judged.accepted))
-        outcome = replace(outcome, judged=kept, execution=Execution(computed))
+        judged = replace(outcome.judged, accepted=computed(outcome.judged.accepted))
+        outcome = replace(outcome, judged=judged, execution=Execution(computed))
     return passing(last_revisions(outcome.results(read), read))
 
 
@@ -316,18 +316,18 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
 
 def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
     """Return the outcome of the events with one window."""
-    known = events._outcome
-    judged = replace(known.judged, rules=replace(known.judged.rules, windows=(window,)))
-    return Outcome(judged, known.before, known.flushed, known.execution)
+    outcome = events._outcome
+    judged = replace(outcome.judged, rules=replace(outcome.judged.rules, windows=(window,)))
+    return Outcome(judged, outcome.before, outcome.flushed, outcome.execution)
 
 
 def _refuse(time: TimeSpec, session: SparkSession) -> None:
     """Refuse settings that ask for more than events and their time, and zones that Java has by other rules."""
     problems = [] if time.timestamp_by else list(without_event_time(time))
     if time.idle is not None and time.idle.advance != "arrival_clock":
-        found = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
+        fault = f"{time.idle.advance} depends on the splits or windows of a pipeline, which are unknown here"
         remedy = "run a pipeline, or use arrival_clock"
-        problems.append(Problem(found, remedy=remedy, at=("time", "idle", "advance")))
+        problems.append(Problem(fault, remedy=remedy, at=("time", "idle", "advance")))
     problems += problems_of_zone(session, time.time_zone, ("time", "time_zone"))
     if problems:
         raise spec_error("time", [replace(problem, at=problem.at[1:]) for problem in problems], {})
@@ -337,7 +337,7 @@ def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
     """Refuse an expression in which a text of an event is taken for a time, and completed from the clock."""
     problem = hidden_time_problem(events.sparkSession, expression, types_of(events))
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
 
 
 def _us_of_tick(tick: datetime) -> int:
@@ -354,11 +354,11 @@ def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> W
     session = events.accepted.sparkSession
     problems = [*problems, *problems_of_zone(session, read.time_zone, ("windows", 0, "time_zone"))]
     if problems:
-        own = [
+        relative = [
             replace(problem, at=problem.at[2:] if problem.at[:1] == ("windows",) else problem.at)
             for problem in problems
         ]
-        raise spec_error(f"window {read.name}", own, {})
+        raise spec_error(f"window {read.name}", relative, {})
     expressions = [*filter(None, [read.where]), *(text for _, text in read.group_expressions)]
     for text in (*expressions, *on_rows(read.aggregates.values())):
         _refuse_hidden_time(events.accepted, text, f"window {read.name}")

@@ -17,16 +17,16 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 def parts_of_url(text: str) -> tuple[str, str, str] | None:
     """Return the scheme in its own spelling, the host or bucket and the rest of a URL; None of a path."""
-    found = _URL.fullmatch(text)
-    if found is None:
+    match = _URL.fullmatch(text)
+    if match is None:
         return None
-    scheme = found[1].lower()
-    host, _, rest = found[2].partition("/")
+    scheme = match[1].lower()
+    host, _, rest = match[2].partition("/")
     return SPELLINGS.get(scheme, scheme), host, rest
 
 
 def url_problem(text: str) -> str | None:
-    """Return what is wrong with a URL, to follow it in a sentence; None of a path and of a URL of a place."""
+    """Return what is wrong with a URL, to follow it in a sentence; None for a path and for a place's URL."""
     parts = parts_of_url(text)
     if parts is None:
         return None

@@ -1,6 +1,6 @@
 """Losses of a log: the shares of a day that were refused, and why: who pulled the watermark, or how late they were.
 
-Here: values, made of rows of `dead_letters` and of the log. Duplicates are left out: the spec asks for their removal.
+Here: values, made from rows of `dead_letters` and the log. Duplicates are left out: the spec asks for their removal.
 An event in a gap, or filtered, is not a loss either, nor is one that missed some of its windows and reached others.
 Not here: reading tables and the sentences (assets/losses.py), the limits (timeops/spec/automation.py).
 """
@@ -247,7 +247,7 @@ def trait_of(seqs: Integers, weights: Integers, records: pa.Table, columns: Sequ
         seqs: The records; only the ones that are among `records` count.
         weights: How often each counts.
         records: `_arrival_seq`, in order, and columns.
-        columns: The columns, those first that a spec would name. Of equally telling ones the first counts.
+        columns: The columns, first the ones that a spec would name. Of equally telling ones the first counts.
     """
     place = np.searchsorted(_numbers(records[SEQ]), seqs)
     there = place < len(records)
@@ -279,7 +279,7 @@ def pull_of(
     Args:
         letters: LETTERS.
         pulls: The records that set their watermarks, as of `pulls_of`.
-        records: Records around the letters and those of `pulls` that count most, in the order of the log:
+        records: Records around the letters and the ones in `pulls` that count most, in the order of the log:
             `_arrival_seq`, EVENT and ARRIVAL (null where unknown), and `columns`.
         columns: The columns that may say who they are.
         tolerance_us: How far the watermark is below the event that sets it.

@@ -24,7 +24,7 @@ Stored = Callable[[Sequence[str]], Iterator[pa.RecordBatch] | None]
 
 
 def computed(frame: DataFrame) -> DataFrame:
-    """Return the same rows, computed now: else they are planned and computed anew each time.
+    """Return the same rows, computed now: else they are planned and computed again each time.
 
     Nothing remembers how to compute them again. On a cluster two executors keep each row, as one may go away.
     """
@@ -56,8 +56,8 @@ class Execution:
         materialize: What is done with frames that are read several times.
         counts: The judged records hold what `counts.Outcomes` is made of.
         are_few: The segment has few records: what is found of them goes through the driver instead of joins.
-        keeps_records: The judged records are computed once and kept; else each reader judges them again.
-        stored: Reads columns of the segment's records without Spark; by default Spark is asked.
+        keeps_records: The judged records are computed once and stay in memory; else each reader judges them again.
+        stored: Reads columns of the segment's records without Spark; by default Spark reads them.
         few: Returns the records of the segment that have these numbers, unless they are too large; by default they
             are looked for among all.
         written: Returns the results of a window, by its name, from where they were written, for windows over it; by

@@ -1,4 +1,4 @@
-"""Narrow rows on the driver, where loops read them, and what these find beside the rows of Spark again.
+"""Narrow rows on the driver, where loops read them, and what these find joined with the rows of Spark again.
 
 Here: fetching many rows piece by piece, numbers for groups, joins by few columns. Not here: what the loops find.
 """
@@ -30,7 +30,7 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     """Fetch narrow rows; many of them piece by piece, as one answer of Spark has a bound.
 
     Args:
-        narrow: The rows, those of records with their `_arrival_seq`.
+        narrow: The rows, of records with their `_arrival_seq`.
         seqs: The numbers of the segment's records, if these are many; rows of others are fetched as well.
     """
     if seqs is None or len(seqs) <= PIECE:
@@ -38,8 +38,8 @@ def fetched(narrow: DataFrame, seqs: range | None) -> pa.Table:
     ends = [*seqs[PIECE::PIECE], None]
     pieces = []
     for start, end in zip([None, *ends], ends, strict=False):
-        own = narrow if start is None else narrow.where(f"{SEQ} >= {start}")
-        piece = (own if end is None else own.where(f"coalesce({SEQ} < {end}, true)")).toArrow()
+        later = narrow if start is None else narrow.where(f"{SEQ} >= {start}")
+        piece = (later if end is None else later.where(f"coalesce({SEQ} < {end}, true)")).toArrow()
         pieces.append(piece.combine_chunks())  # copied, as what Spark sends together is freed together
     return pa.concat_tables(pieces)
 
@@ -60,16 +60,16 @@ def integers(column: pa.ChunkedArray | pa.Array) -> Array:
 
 def numbers(rows: pa.Table, names: Sequence[str]) -> Array:
     """Return a number from 0 up for each combination of values that rows have in some columns."""
-    found, count = np.zeros(len(rows), np.int64), 1
+    codes, count = np.zeros(len(rows), np.int64), 1
     for name in names:
         chunks = rows[name].dictionary_encode().unify_dictionaries().chunks
-        own = [np.asarray(pc.fill_null(chunk.indices, -1)) for chunk in chunks]
+        indices = [np.asarray(pc.fill_null(chunk.indices, -1)) for chunk in chunks]
         different = 1 + max((len(chunk.dictionary) for chunk in chunks), default=0)
-        found, count = found * different + np.concatenate([*own, np.zeros(0, np.int32)]) + 1, count * different
+        codes, count = codes * different + np.concatenate([*indices, np.zeros(0, np.int32)]) + 1, count * different
         if count > 4 * len(rows) + 16:
-            known, found = np.unique(found, return_inverse=True)
-            count = len(known)
-    return found
+            distinct, codes = np.unique(codes, return_inverse=True)
+            count = len(distinct)
+    return codes
 
 
 def to_join(spark: SparkSession, rows: pa.Table) -> DataFrame:
@@ -81,42 +81,42 @@ def to_join(spark: SparkSession, rows: pa.Table) -> DataFrame:
     return F.broadcast(frame) if len(rows) <= BROADCAST and rows.nbytes > _SPARK_DECIDES else frame
 
 
-def beside(rows: DataFrame, found: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:
+def beside(rows: DataFrame, added: pa.Table, keys: Sequence[str], how: str = "inner") -> DataFrame:
     """Add to rows the other columns of what was found for them: at most one row for each combination of keys.
 
     Null is equal to null. `inner` leaves the rows out for which nothing was found, `left` leaves them without it.
     """
-    names = [name for name in found.column_names if name not in keys]
-    if len(found) > BROADCAST and list(keys) == [SEQ] and _is_dense(found):
-        blocks = F.broadcast(from_driver(rows.sparkSession, _in_blocks(found, names)))
+    names = [name for name in added.column_names if name not in keys]
+    if len(added) > BROADCAST and list(keys) == [SEQ] and _is_dense(added):
+        blocks = F.broadcast(from_driver(rows.sparkSession, _in_blocks(added, names)))
         near = rows.withColumn(_NUMBER, F.shiftright(SEQ, _BLOCK_BITS)).join(blocks, _NUMBER, how)
-        own = [f"get({quoted(name)}, CAST(pmod({SEQ}, {_BLOCK}) AS INT)) AS {quoted(name)}" for name in names]
-        known = near.selectExpr(*map(quoted, rows.columns), *own)
-        return known.where(F.col(quoted(names[0])).isNotNull()) if how == "inner" else known
+        columns = [f"get({quoted(name)}, CAST(pmod({SEQ}, {_BLOCK}) AS INT)) AS {quoted(name)}" for name in names]
+        joined = near.selectExpr(*map(quoted, rows.columns), *columns)
+        return joined.where(F.col(quoted(names[0])).isNotNull()) if how == "inner" else joined
     if set(keys) <= {SEQ, TIMELINE}:  # they are never null
         same = F.expr(" AND ".join(f"row.{name} = found.{name}" for name in keys))
     else:
         same = same_in("row", "found", keys)
-    both = rows.alias("row").join(to_join(rows.sparkSession, found).alias("found"), same, how)
+    both = rows.alias("row").join(to_join(rows.sparkSession, added).alias("found"), same, how)
     return both.selectExpr("row.*", *[f"found.{quoted(name)}" for name in names])
 
 
-def _is_dense(found: pa.Table) -> bool:
-    ends = pc.min_max(found[SEQ]).as_py()
-    return int(ends["max"] - ends["min"]) < 8 * len(found)
+def _is_dense(added: pa.Table) -> bool:
+    ends = pc.min_max(added[SEQ]).as_py()
+    return int(ends["max"] - ends["min"]) < 8 * len(added)
 
 
-def _in_blocks(found: pa.Table, names: Sequence[str]) -> pa.Table:
+def _in_blocks(added: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return the same, one row for a block of numbers: an array for each column, null where nothing was found."""
-    seq = found[SEQ].to_numpy()
+    seq = added[SEQ].to_numpy()
     first = int(seq.min()) // _BLOCK
     count = int(seq.max()) // _BLOCK - first + 1
     offsets = pa.array(np.arange(count + 1) * _BLOCK, pa.int32())
     columns = {_NUMBER: pa.array(np.arange(first, first + count))}
     for name in names:
         values, is_none = np.zeros(count * _BLOCK, np.int64), np.ones(count * _BLOCK, bool)
-        own = found[name]
-        values[seq - first * _BLOCK] = pc.fill_null(own, 0).to_numpy()
-        is_none[seq - first * _BLOCK] = np.asarray(own.is_null())
+        column = added[name]
+        values[seq - first * _BLOCK] = pc.fill_null(column, 0).to_numpy()
+        is_none[seq - first * _BLOCK] = np.asarray(column.is_null())
         columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values, pa.int64(), mask=is_none))
     return pa.table(columns)

@@ -12,7 +12,7 @@ def printable(text: str, *, keep: str = "", write: Callable[[str], str] | None =
     r"""Return a text with everything written out that a terminal would not show, such as `\x1b` or `\u202e`.
 
     Control characters, which a terminal obeys, directions, which put a text in another order, line separators and
-    bytes that are no text become visible. Letters, signs and blanks of all languages stay as they are.
+    bytes that are not text become visible. Letters, signs and blanks of all languages stay as they are.
 
     Args:
         text: Any text.
@@ -22,7 +22,9 @@ def printable(text: str, *, keep: str = "", write: Callable[[str], str] | None =
     if text.isprintable():
         return text
     written = write or (lambda letter: letter.encode("unicode_escape").decode())
-    return "".join(one if one.isprintable() or one in keep or _is_blank(one) else written(one) for one in text)
+    return "".join(
+        letter if letter.isprintable() or letter in keep or _is_blank(letter) else written(letter) for letter in text
+    )
 
 
 def json_line(value: object) -> str:

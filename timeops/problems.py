@@ -6,7 +6,7 @@ Here: one problem, several of them, and the one error that lists them. Not here:
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from types import MappingProxyType
 
 from pydantic import BaseModel, ValidationError
@@ -65,6 +65,7 @@ class Problem:
     """
 
     found: str
+    _: KW_ONLY
     expected: str = ""
     remedy: str = ""
     at: Path = ()
@@ -87,7 +88,7 @@ def raise_any(problems: Iterable[Problem]) -> None:
 
 def misfit(value: object, expected: str, remedy: str = "") -> ProblemsError:
     """Return the error of a value that is not what was expected."""
-    return ProblemsError([Problem(f"found {show(value)}", expected, remedy)])
+    return ProblemsError([Problem(f"found {show(value)}", expected=expected, remedy=remedy)])
 
 
 def show(value: object) -> str:
@@ -108,27 +109,27 @@ def show(value: object) -> str:
             return str(value)
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, words: Iterable[str]) -> str:
     """Return `did you mean `x`?`, or an empty text when nothing is near."""
-    near = near_name(word, known) if isinstance(word, str) else None
+    near = near_name(word, words) if isinstance(word, str) else None
     return f"did you mean `{near}`?" if near is not None else ""
 
 
-def near_name(word: str, known: Iterable[str]) -> str | None:
+def near_name(word: str, words: Iterable[str]) -> str | None:
     """Return the known word that is nearest to another one; None where none is near."""
-    by_lower = {name.lower(): name for name in known}
-    asked = word.lower()
-    near = difflib.get_close_matches(asked, by_lower, n=len(by_lower) or 1, cutoff=0.6)
+    by_lower = {name.lower(): name for name in words}
+    lower = word.lower()
+    near = difflib.get_close_matches(lower, by_lower, n=len(by_lower) or 1, cutoff=0.6)
     best = min(
         near,
-        key=lambda name: (-_likeness(asked, name), -_likeness(*map(_consonants, (asked, name))), name),
+        key=lambda name: (-_likeness(lower, name), -_likeness(*map(_consonants, (lower, name))), name),
         default=None,
     )
     return by_lower[best] if best is not None else None
 
 
-def _likeness(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, other, one).ratio()
+def _likeness(word: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, other, word).ratio()
 
 
 def _consonants(word: str) -> str:
@@ -151,9 +152,9 @@ def path_text(path: Path) -> str:
 
 def _one_line(problem: Problem) -> str:
     place = path_text(problem.at)
-    found = f"{place}: {problem.found}" if place else problem.found
+    fault = f"{place}: {problem.found}" if place else problem.found
     expected = f"expected {problem.expected}" if problem.expected else ""
-    return "; ".join(filter(None, (found, expected, problem.remedy)))
+    return "; ".join(filter(None, (fault, expected, problem.remedy)))
 
 
 class SpecFileError(SpecError):
@@ -182,22 +183,22 @@ def spec_error(file: str, problems: Sequence[Problem], lines: Mapping[Path, int]
 
     `lines` has the line of each path that is in the file, from 1.
     """
-    told = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
-    if len(told) == 1:
-        problem = told[0]
+    in_order = sorted(dict.fromkeys(problems), key=lambda problem: _line(problem.at, lines))
+    if len(in_order) == 1:
+        problem = in_order[0]
         place = place_text(problem.at, lines)
-        found = f"{file}, {place}{problem.found}" if place else f"{file}: {problem.found}"
-        return SpecFileError(found, expected=problem.expected, remedy=problem.remedy, problems=problems, lines=lines)
+        fault = f"{file}, {place}{problem.found}" if place else f"{file}: {problem.found}"
+        return SpecFileError(fault, expected=problem.expected, remedy=problem.remedy, problems=problems, lines=lines)
     rows = []
-    for problem in told:
+    for problem in in_order:
         rows.append(f"  {place_text(problem.at, lines)}{problem.found}")
         rows += [f"    Expected: {problem.expected}"] if problem.expected else []
         rows += [f"    To do: {problem.remedy}"] if problem.remedy else []
-    found = "\n".join([f"{file} has {len(told)} problems:", *rows])
-    return SpecFileError(found, problems=problems, lines=lines)
+    fault = "\n".join([f"{file} has {len(in_order)} problems:", *rows])
+    return SpecFileError(fault, problems=problems, lines=lines)
 
 
-def told(problem: Problem, where: str) -> SpecError:
+def error_at(problem: Problem, where: str) -> SpecError:
     """Return the error of one problem in a place that no file names."""
     return SpecError(f"{where}: {problem.found}", expected=problem.expected, remedy=problem.remedy)
 
@@ -231,7 +232,7 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
     if isinstance(cause, ProblemsError):
         return [replace(problem, at=at + problem.at) for problem in cause.problems]
     keys = tuple(step for step in steps[:-1] if isinstance(step, str))
-    found = f"found {show(detail['input'])}"
+    fault = f"found {show(detail['input'])}"
     if detail["type"] == "extra_forbidden":
         return [_unknown_key(at, models[keys])]
     if detail["type"] == "missing":
@@ -240,11 +241,15 @@ def _translate(detail: ErrorDetails, models: Mapping[Path, type[BaseModel]]) -> 
         return [Problem("the key is missing", expected=expected, at=at)]
     if detail["type"] == "literal_error":
         words = re.findall("'(.*?)'", detail["ctx"]["expected"])
-        return [Problem(found, " or ".join(words), did_you_mean(detail["input"], words), at)]
+        return [Problem(fault, expected=" or ".join(words), remedy=did_you_mean(detail["input"], words), at=at)]
     expected = _EXPECTED.get(detail["type"]) or detail["msg"]
     item = detail["input"] if detail["type"] == "tuple_type" and isinstance(detail["input"], str) else ""
     shown = item if re.fullmatch(r"\w+", item) else show(item)
-    return [Problem(found, expected, f"write `[{shown}]` for a list with one entry" if item else "", at)]
+    return [
+        Problem(
+            fault, expected=expected, remedy=f"write `[{shown}]` for a list with one entry" if item else "", at=at
+        )
+    ]
 
 
 def _is_kind(steps: Sequence[str | int], i: int) -> bool:
@@ -265,6 +270,6 @@ def _unknown_key(at: Path, model: type[BaseModel]) -> Problem:
     without_effect: Mapping[str, str] = getattr(model, "WITHOUT_EFFECT", {})
     if key in without_effect:
         return Problem(f"`{key}` has no effect here: {without_effect[key]}", remedy="leave the key out", at=at)
-    known = [field.alias or name for name, field in model.model_fields.items()]
-    near = did_you_mean(key, known)
-    return Problem(f"unknown key `{key}`", expected="one of " + ", ".join(known), remedy=near, at=at)
+    keys = [field.alias or name for name, field in model.model_fields.items()]
+    near = did_you_mean(key, keys)
+    return Problem(f"unknown key `{key}`", expected="one of " + ", ".join(keys), remedy=near, at=at)

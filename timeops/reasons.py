@@ -37,7 +37,7 @@ class Reason(StrEnum):
         return made
 
     # `extract` in timeops/events/event_time.py, whose CASE has their order; of MALFORMED the source's reader decides,
-    # in `_malformed`: `to_records` and `too_large` in resources/sources/records.py, and text_files.py beside it
+    # in `_malformed`: `to_records` and `too_large` in resources/sources/records.py, and text_files.py next to it
     MALFORMED = ("malformed", Stage.INGEST, False, "the record does not fit the schema of its source")
     NO_ARRIVAL_TIME = ("no_arrival_time", Stage.INGEST, False, "nothing says when the record arrived")
     BAD_EXPRESSION = (  # of a window: `unfit` in timeops/windows/membership.py
@@ -66,7 +66,7 @@ class Reason(StrEnum):
 
 REASONS = tuple(Reason)
 AT_INGESTION = tuple(reason for reason in Reason if reason.stage == Stage.INGEST)
-"""Reasons of records that belong to no timeline or split and are no activity."""
+"""Reasons of records that belong to no timeline or split and do not count as activity."""
 UNTIMED = (*AT_INGESTION, Reason.BAD_EXPRESSION, Reason.BAD_TIMESTAMP, Reason.NO_TIMESTAMP)
 """Reasons of records that have no event time."""
 OF_WINDOWS = (Reason.BAD_EXPRESSION, Reason.WINDOW_CLOSED)

@@ -18,12 +18,12 @@ Waiter = str | tuple[str, str]
 
 def waiters_to_json(waiters: Iterable[Waiter]) -> list[Waiter]:
     """Return the waiters in an order, for a plan or a control item; a split is a list of two there."""
-    return sorted(waiters, key=lambda one: (one,) if isinstance(one, str) else one)
+    return sorted(waiters, key=lambda waiter: (waiter,) if isinstance(waiter, str) else waiter)
 
 
 def waiters_from_json(values: Iterable[Any]) -> frozenset[Waiter]:
     """Return the waiters that `waiters_to_json` wrote."""
-    return frozenset(one if isinstance(one, str) else (one[0], one[1]) for one in values)
+    return frozenset(waiter if isinstance(waiter, str) else (waiter[0], waiter[1]) for waiter in values)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class TimeRules:
 
     @staticmethod
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
-        """Return the rules of a spec; `splits` are those by source that are known beside the ones that it lists."""
+        """Return the rules of a spec; `splits` has, by source, known ones in addition to the ones that it lists."""
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
         headers = {source.name: source.header for source in spec.sources if source.header}
         return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)

@@ -70,8 +70,8 @@ JAVA_MEANING = " ".join(
 )
 """The options of Java that make an expression mean the same, on any machine: its locale above all."""
 
-# Each text is another one in the languages whose rules differ: Turkish, Azeri, Lithuanian, Greek, Armenian, and those
-# with digits of their own. A table of all functions of Spark found no more of them that go by the locale.
+# Each text is another one in the languages whose rules differ: Turkish, Azeri, Lithuanian, Greek, Armenian, and ones
+# with digits of their own. A table of all Spark's functions found no more of them that go by the locale.
 _BY_LOCALE = {
     "upper({})": ("iάև", "IΆԵՒ"),
     "lower({})": ("IÌİ", "iìi̇"),
@@ -97,16 +97,17 @@ def check_session(session: SparkSession) -> None:
         TidemarkError: A setting differs, or its Java has the locale of a language with other texts.
     """
     changed = session.conf.getAll
-    found = {name: changed.get(name, value) for name, value in SESSION_SETTINGS.items()}
-    found |= {name: session.conf.get(name) or "" for name in (_ZONE, _ANSI)}  # Spark's own defaults are others
-    wrong = [name for name, value in SESSION_SETTINGS.items() if found[name].lower() != value.lower()]
-    wrong = [name for name in wrong if name != _ZONE or not is_utc(found[name])]
+    settings = {name: changed.get(name, value) for name, value in SESSION_SETTINGS.items()}
+    settings |= {name: session.conf.get(name) or "" for name in (_ZONE, _ANSI)}  # Spark's own defaults are others
+    wrong = [name for name, value in SESSION_SETTINGS.items() if settings[name].lower() != value.lower()]
+    wrong = [name for name in wrong if name != _ZONE or not is_utc(settings[name])]
     legacy = legacy_settings(changed)
     if wrong or legacy:
         expected = [*(f"{name} = {SESSION_SETTINGS[name]}" for name in wrong), *(f"no {name}" for name in legacy)]
         remedies = [f'spark.conf.set("{name}", "{SESSION_SETTINGS[name]}")' for name in wrong]
         raise TidemarkError(
-            "the Spark session has " + ", ".join(f"{name} = {(found | changed)[name]}" for name in [*wrong, *legacy]),
+            "the Spark session has "
+            + ", ".join(f"{name} = {(settings | changed)[name]}" for name in [*wrong, *legacy]),
             expected=f"{', '.join(expected)}, which the meaning of times and expressions depends on",
             remedy="; ".join([*remedies, *(f'spark.conf.unset("{name}")' for name in legacy)]),
         )
@@ -114,7 +115,7 @@ def check_session(session: SparkSession) -> None:
 
 
 def legacy_settings(settings: Iterable[str]) -> list[str]:
-    """Return those of some settings that bring back what older versions of Spark did, without a fixed value here."""
+    """Return, of some settings, any that bring back what older versions of Spark did, without a fixed value here."""
     return sorted(name for name in settings if name.startswith(LEGACY) and name not in SESSION_SETTINGS)
 
 
@@ -137,10 +138,10 @@ def check_locale(session: SparkSession) -> None:
         rows = session.range(0, _TASKS, 1, _TASKS).selectExpr(*planned, *computed).distinct().collect()
     wanted = [text for _, text in _BY_LOCALE.values()]
     for row in rows:
-        for query, found, expected in zip(planned * 2, row, wanted * 2, strict=False):
-            if found != expected:
+        for query, actual, expected in zip(planned * 2, row, wanted * 2, strict=False):
+            if actual != expected:
                 raise TidemarkError(
-                    f"the Java of the Spark session runs in the locale of another language: {query} is {found!r} "
+                    f"the Java of the Spark session runs in the locale of another language: {query} is {actual!r} "
                     "there",
                     expected=f"{expected!r}: with `upper`, `lower` and `ilike` results would depend on the machine",
                     remedy="start Spark with `-Duser.language=en -Duser.country=US` in both "

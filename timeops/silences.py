@@ -58,5 +58,7 @@ def habits_of(seen: pa.Table) -> list[Habit]:
 
 def silent_of(habits: list[Habit], clock_us: int) -> list[Habit]:
     """Return who is silent, the longest first; no one if more than half are: then it is the input that pauses."""
-    silent = sorted((one for one in habits if one.is_silent(clock_us)), key=lambda one: (one.last_us, one.value))
+    silent = sorted(
+        (habit for habit in habits if habit.is_silent(clock_us)), key=lambda habit: (habit.last_us, habit.value)
+    )
     return [] if 2 * len(silent) > len(habits) else silent

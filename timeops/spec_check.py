@@ -69,11 +69,11 @@ def expression_problems(
     """
     zones = (spec.time.time_zone, *(source.time_zone for source in spec.sources))
     check = _Check(log, next((zone for zone in zones if zone not in (None, "UTC")), None) or "UTC")
-    for number, (source, own) in enumerate(zip(spec.sources, sources, strict=True)):
+    for number, (source, records) in enumerate(zip(spec.sources, sources, strict=True)):
         at: Path = ("sources", number)
-        with_file = own.withColumn(FILE, F.lit("").cast("string"))
+        with_file = records.withColumn(FILE, F.lit("").cast("string"))
         check.rows(with_file, _given([((*at, "arrival_time"), source.arrival_time)], instant_problem))
-        check.rows(own, _given([((*at, "split"), source.split)], _text_problem))
+        check.rows(records, _given([((*at, "split"), source.split)], _text_problem))
         check.rows(log, _given([((*at, "timestamp_by"), source.timestamp_by)], instant_problem))
     time = spec.time
     timelines = [(("time", "over", i), text) for i, text in enumerate(time.over)]
@@ -96,12 +96,12 @@ def expression_problems(
 
 def is_storable(kind: T.DataType) -> bool:
     """Return whether a table can have a column of this type."""
-    return all(isinstance(one, _STORABLE) for one in parts(kind)) and not _is_collated(kind)
+    return all(isinstance(part, _STORABLE) for part in parts(kind)) and not _is_collated(kind)
 
 
 def _is_collated(kind: T.DataType) -> bool:
     """Return whether values of a type may be equal and yet differ, such as 'a' and 'A', so that chance keeps one."""
-    return any(isinstance(one, T.StringType) and not one.isUTF8BinaryCollation() for one in parts(kind))
+    return any(isinstance(part, T.StringType) and not part.isUTF8BinaryCollation() for part in parts(kind))
 
 
 def _given(texts: Iterable[tuple[Path, str | None]], judge: Judge) -> list[Place]:
@@ -122,34 +122,36 @@ class _Check:
 
     def rows(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
         """Judge expressions over one row each; return the types of the expressions that have one."""
-        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be beside a column
+        beside = F.col(quoted(frame.columns[0]))  # an aggregate cannot be next to a column
         alone = [replace(place, name="") for place in places]  # none of them may name another
-        kinds = self._types(frame, alone, lambda found: frame.select(beside, *found))
+        kinds = self._types(frame, alone, lambda columns: frame.select(beside, *columns))
         self._try_out(frame, {place.text: place for place in places if place.at in kinds})
         return kinds
 
     def aggregates(self, frame: DataFrame, places: Sequence[Place]) -> dict[Path, T.DataType]:
-        """Judge expressions over all rows of a group; each may name those before it."""
+        """Judge expressions over all rows of a group; each may name the earlier ones."""
         grouped = frame.withColumn(_KEY, F.lit(0)).groupBy(_KEY)
-        kinds = self._types(frame, places, lambda found: grouped.agg(*found))
+        kinds = self._types(frame, places, lambda columns: grouped.agg(*columns))
         cuts = [(place, cut(place.text)) for place in places if place.at in kinds]
-        self._try_out(frame, {text: place for place, one in cuts for text in one.on_rows})
-        for place, one in cuts:
-            if not one.sums:
-                found = f"`{place.text}` has the same value in every result"
+        self._try_out(frame, {text: place for place, pieces in cuts for text in pieces.on_rows})
+        for place, pieces in cuts:
+            if not pieces.sums:
+                fault = f"`{place.text}` has the same value in every result"
                 remedy = f"leave it out, or write `max({place.text})`"
-                self._note(Problem(found, "an aggregate, such as `count(*)`", remedy), place)
-            elif one.result is not None:
-                sums = [F.expr(text).alias(name) for name, text in one.sums.items()]
-                self._try_out(grouped.agg(*sums), {one.result: place})
+                self._note(Problem(fault, expected="an aggregate, such as `count(*)`", remedy=remedy), place)
+            elif pieces.result is not None:
+                sums = [F.expr(text).alias(name) for name, text in pieces.sums.items()]
+                self._try_out(grouped.agg(*sums), {pieces.result: place})
         return kinds
 
     def _try_out(self, frame: DataFrame, places: Mapping[str, Place]) -> None:
         """Note the expressions that fail on every made-up record."""
-        for text, said in faults_of(frame, places).items():
-            found = f"`{places[text].text}` fails on every record: {said}"
+        for text, sentence in faults_of(frame, places).items():
+            fault = f"`{places[text].text}` fails on every record: {sentence}"
             remedy = "correct the pattern, the format or the name in it"
-            self._note(Problem(found, "an expression that has a value on some record", remedy), places[text])
+            self._note(
+                Problem(fault, expected="an expression that has a value on some record", remedy=remedy), places[text]
+            )
 
     def window(self, events: DataFrame, window: WindowSpec, at: Path) -> DataFrame:
         """Judge the expressions of a window; return the columns of its results, as events of another window."""
@@ -161,20 +163,22 @@ class _Check:
             for i, (name, text) in enumerate(window.group_expressions)
         ]
         where = [Place((*at, "where"), window.where, _truth_problem, hints=only_where)] if window.where else []
-        found = self.rows(events, [*where, *groups])
+        judged = self.rows(events, [*where, *groups])
         stands = "is a group column, which every result has: leave this out"
         of_groups = {name.lower(): f"`{name}` {stands}" for name in window.group_columns}
         named = [
             Place((*at, "aggregates", name), text, _result_problem, name, of_groups)
             for name, text in window.aggregates.items()
         ]
-        found |= self.aggregates(events, named)
+        judged |= self.aggregates(events, named)
         for place in named:
-            if not _is_collated(found.get(place.at, T.NullType())):  # otherwise it has been said
+            if not _is_collated(judged.get(place.at, T.NullType())):  # otherwise it has been said
                 for text in _kept_by(place.text):
-                    self._types(events, [Place(place.at, text, _plain_problem)], lambda kept: events.select(*kept))
+                    self._types(
+                        events, [Place(place.at, text, _plain_problem)], lambda columns: events.select(*columns)
+                    )
         times: dict[str, T.DataType] = {"window_start": T.TimestampType(), "window_end": T.TimestampType()}
-        kinds = times | {place.name: found.get(place.at, T.NullType()) for place in (*groups, *named)}
+        kinds = times | {place.name: judged.get(place.at, T.NullType()) for place in (*groups, *named)}
         results = _empty(events, kinds)
         if window.having is not None:
             inner = {
@@ -217,8 +221,8 @@ class _Check:
                 column = _column(place)
                 kinds[place.at] = query([*good, column]).schema.fields[-1].dataType
             except REFUSALS as error:
-                asked = Asked(place.text, frame.columns, place.hints, lambda: self._functions)
-                self._note(_problem(error, asked, frame), place)
+                expression = Asked(place.text, frame.columns, place.hints, lambda: self._functions)
+                self._note(_problem(error, expression, frame), place)
             else:
                 good.append(column)
         return kinds
@@ -239,19 +243,19 @@ def _column(place: Place) -> Column:
     return F.expr(f"({place.text}\n)").alias(place.name or "__tm_e")
 
 
-def _problem(error: Exception, asked: Asked, frame: DataFrame) -> Problem:
+def _problem(error: Exception, expression: Asked, frame: DataFrame) -> Problem:
     """Return the problem, in words that do not speak of the brackets that were put around the expression."""
-    problem = problem_of(error, asked)
+    problem = problem_of(error, expression)
     if "`)`" not in problem.found:
         return problem
     try:
-        _ = frame.select(F.expr(asked.text)).schema
+        _ = frame.select(F.expr(expression.text)).schema
     except ParseException as plainly:
-        return problem_of(plainly, asked)
+        return problem_of(plainly, expression)
     except AnalysisException:
         pass  # it can be read, which is all that was asked
-    found = f"`{asked.text}` ends in a word that only names it"
-    return Problem(found, "one expression, with an operator or brackets between its words")
+    fault = f"`{expression.text}` ends in a word that only names it"
+    return Problem(fault, expected="one expression, with an operator or brackets between its words")
 
 
 def _empty(frame: DataFrame, kinds: Mapping[str, T.DataType]) -> DataFrame:
@@ -280,10 +284,12 @@ def _kept_by(aggregate: str) -> list[str]:
 def _plain_problem(kind: T.DataType, text: str) -> Problem | None:
     if not _is_collated(kind):
         return None
-    found = (
+    fault = (
         f"`{text}` is {_shown(kind)}: of texts that it treats as equal, the order of rows decides which one is kept"
     )
-    return Problem(found, "text that is equal only if it is identical", "write `lower(x)` or `rtrim(x)` instead")
+    return Problem(
+        fault, expected="text that is equal only if it is identical", remedy="write `lower(x)` or `rtrim(x)` instead"
+    )
 
 
 def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
@@ -296,7 +302,11 @@ def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
         remedy = f"compare it, such as `{text} = 'a'` or `{text} IS NOT NULL`"
     elif isinstance(kind, T.StructType):
         remedy = "put AND or OR between several conditions"
-    return Problem(f"`{text}` has the type {_shown(kind)}, which is neither true nor false", "a condition", remedy)
+    return Problem(
+        f"`{text}` has the type {_shown(kind)}, which is neither true nor false",
+        expected="a condition",
+        remedy=remedy,
+    )
 
 
 def _text_problem(kind: T.DataType, text: str) -> Problem | None:
@@ -314,4 +324,6 @@ def _result_problem(kind: T.DataType, text: str) -> Problem | None:
         remedy = "write it as a number: of two instants `timestampdiff(SECOND, first, last)` makes one"
     elif isinstance(kind, T.NullType):
         remedy = "add a type, such as `cast(null AS BIGINT)`"
-    return Problem(f"`{text}` has the type {shown}, which no table can hold", "a type of Delta tables", remedy)
+    return Problem(
+        f"`{text}` has the type {shown}, which no table can hold", expected="a type of Delta tables", remedy=remedy
+    )

@@ -1,6 +1,6 @@
 """Time zones that Java and Python know by different rules: Spark computes with Java's, plans are made with Python's.
 
-Here: Java's rules of a zone, asked through Spark, beside Python's. Not here: arithmetic with zones (grid.py, utc.py).
+Here: Java's rules of a zone, asked through Spark, and Python's. Not here: arithmetic with zones (grid.py, utc.py).
 
 Each has a database of its own, of another release. Where their rules differ, a window of a local day would begin at
 one instant and be looked for at another. Whether it is found would depend on how the log is cut.
@@ -35,17 +35,17 @@ at each quarter of an hour of the day before, up to that begin. The first entry 
 def java_release(session: SparkSession) -> str:
     """Return the release of Java's time zone data, such as 2025a; `unknown` where Java does not say."""
     try:
-        found = session.sql("SELECT java_method('java.time.zone.ZoneRulesProvider', 'getVersions', 'UTC')").collect()
+        rows = session.sql("SELECT java_method('java.time.zone.ZoneRulesProvider', 'getVersions', 'UTC')").collect()
     except PySparkException:  # a cluster may forbid it
         return "unknown"
-    return str(found[0][0]).strip("{}").rpartition(", ")[2].partition("=")[0]
+    return str(rows[0][0]).strip("{}").rpartition(", ")[2].partition("=")[0]
 
 
 def zones_of(spec: Spec) -> dict[Path, str]:
     """Return the time zones that a spec names, but for UTC, by where it names them."""
     parts: dict[Path, str | None] = {("time",): spec.time.time_zone, ("partitions",): spec.partitions.time_zone}
-    parts |= {("sources", number): one.time_zone for number, one in enumerate(spec.sources)}
-    parts |= {("windows", number): one.time_zone for number, one in enumerate(spec.windows)}
+    parts |= {("sources", number): source.time_zone for number, source in enumerate(spec.sources)}
+    parts |= {("windows", number): window.time_zone for number, window in enumerate(spec.windows)}
     return {(*at, "time_zone"): zone for at, zone in parts.items() if zone is not None and zone != "UTC"}
 
 
@@ -70,8 +70,8 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
             raise
         return Problem(
             f"`{zone}` is unknown to Java, whose time zone data are of release {java_release(session)}",
-            "a time zone that both Python and Java know",
-            "update Java, or its time zone data alone, or name another zone with the same clocks",
+            expected="a time zone that both Python and Java know",
+            remedy="update Java, or its time zone data alone, or name another zone with the same clocks",
         )
     different = first_difference(java, _python_offsets(zone))
     if different is None:
@@ -80,16 +80,18 @@ def _problem(session: SparkSession, zone: str) -> Problem | None:
     return Problem(
         f"`{zone}` has different rules in two databases: at {at:%Y-%m-%d %H:%M} UTC its offset is {_shown(by_java)} "
         f"by Java's (release {java_release(session)}) and {_shown(by_python)} by Python's",
-        f"the same rules from 1970 to {LAST_YEAR}, as Spark computes with Java's and plans are made with Python's",
-        "update Java, and the system's zone files or the package tzdata, to the same release",
+        expected=f"the same rules from 1970 to {LAST_YEAR}: Spark computes with Java's, plans are made with Python's",
+        remedy="update Java, and the system's zone files or the package tzdata, to the same release",
     )
 
 
-def first_difference(one: Offsets, other: Offsets) -> tuple[datetime, int, int] | None:
+def first_difference(left: Offsets, right: Offsets) -> tuple[datetime, int, int] | None:
     """Return the first instant at which offsets differ, with both; None where they never do."""
     before = [0, 0]
-    for day in sorted({*one, *other}):
-        here = [found.get(day, (known,) * (_QUARTERS + 1)) for found, known in zip((one, other), before, strict=True)]
+    for day in sorted({*left, *right}):
+        here = [
+            offsets.get(day, (last,) * (_QUARTERS + 1)) for offsets, last in zip((left, right), before, strict=True)
+        ]
         for quarter, (first, second) in enumerate(zip(*here, strict=True)):
             if first != second:
                 return EPOCH + timedelta(days=day - 1, seconds=quarter * _QUARTER_S), first, second
@@ -108,27 +110,27 @@ def _java_offsets(session: SparkSession, zone: str) -> Offsets:
     query = (
         f"SELECT transform({moved}, day -> struct(day, {quarters} AS offsets)) AS moved FROM VALUES (0) AS one(row)"
     )
-    [found] = session.sql(query).collect()
-    return {one["day"]: tuple(one["offsets"]) for one in found["moved"]}
+    [row] = session.sql(query).collect()
+    return {entry["day"]: tuple(entry["offsets"]) for entry in row["moved"]}
 
 
 def _python_offsets(zone: str) -> Offsets:
     rules = ZoneInfo(zone)
 
     def offset(seconds: int) -> int:
-        known = (EPOCH + timedelta(seconds=seconds)).astimezone(rules).utcoffset()
-        assert known is not None  # an aware time of a zone has one
-        return int(known.total_seconds())
+        utc_offset = (EPOCH + timedelta(seconds=seconds)).astimezone(rules).utcoffset()
+        assert utc_offset is not None  # an aware time of a zone has one
+        return int(utc_offset.total_seconds())
 
     def quarters(day: int) -> Iterator[int]:
         return (offset((day - 1) * _DAY_S + quarter * _QUARTER_S) for quarter in range(_QUARTERS + 1))
 
-    found, last = {0: tuple(quarters(0))}, offset(0)
+    offsets, last = {0: tuple(quarters(0))}, offset(0)
     for day in range(1, _DAYS):
         now = offset(day * _DAY_S)
         if now != last:
-            found[day], last = tuple(quarters(day)), now
-    return found
+            offsets[day], last = tuple(quarters(day)), now
+    return offsets
 
 
 def _shown(offset_s: int) -> str:

@@ -1,4 +1,4 @@
-"""Day partitions of a window table: the rows of chosen days, computed anew from the arrival log.
+"""Day partitions of a window table: the rows of chosen days, recomputed from the arrival log.
 
 Here: the part of the log that they are made of, judging it whole or in pieces, and replacing days in one commit. Not
 here: what was stored at the ends of a part (../state/checkpoints.py), live batches.
@@ -102,9 +102,9 @@ def part_of_log(checkpoints: Sequence[Checkpoint], window: WindowSpec, from_us: 
     see `range_of_windows`.
     """
     closed_us = closed_from(to_us, window)
-    before = [one for one in checkpoints if _all_before(one.position, from_us)]
-    reached = [(one, one.position.watermark_us) for one in checkpoints]
-    closed = [one for one, us in reached if us is not None and us >= closed_us]
+    before = [checkpoint for checkpoint in checkpoints if _all_before(checkpoint.position, from_us)]
+    reached = [(checkpoint, checkpoint.position.watermark_us) for checkpoint in checkpoints]
+    closed = [checkpoint for checkpoint, us in reached if us is not None and us >= closed_us]
     return LogRange(before[-1] if before else START, closed[0] if closed else checkpoints[-1])
 
 
@@ -127,9 +127,9 @@ def _closed_on_all_timelines(
     rows = workspace.read_base(tables.WATERMARKS).where(F.col(c.TIMELINE).isNotNull())
     has_reached = F.col("watermark") >= c.to_instant(f"{watermark_us}L")
     first = rows.groupBy(c.TIMELINE).agg(F.min(F.when(has_reached, F.col(c.BATCH))).alias("batch_id"))
-    found = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
-    [all_of_them] = found.collect()
-    at = [one for one in checkpoints if one.batch_id == all_of_them["batch_id"]]
+    slowest = first.agg(F.max("batch_id").alias("batch_id"), F.count_if(F.col("batch_id").isNull()).alias("behind"))
+    [all_of_them] = slowest.collect()
+    at = [checkpoint for checkpoint in checkpoints if checkpoint.batch_id == all_of_them["batch_id"]]
     return at[0] if at and not all_of_them["behind"] else checkpoints[-1]
 
 
@@ -159,8 +159,8 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
     days = between_days(first, last, workspace.spec.partitions.time_zone)
     start, end = (us_of(instant) for _, _, instant in days)
     part = range_of_windows(workspace, window, start, end)
-    given = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
-    plan = begin(workspace, run_id, "backfill", given, after=done, seqs=(part.first_seq, part.end_seq))
+    batch_input = {"window": window.name, "days": [first.isoformat(), last.isoformat()], **zone_data(workspace)}
+    plan = begin(workspace, run_id, "backfill", batch_input, after=done, seqs=(part.first_seq, part.end_seq))
     table = tables.window_table(window.name)
     workspace.tell(f"batch {plan.batch_id}: computing {table} from {first} to {last}, of {part.records:,} records")
     with at_work(workspace, plan):
@@ -193,7 +193,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
     items = [item for item in recorded(workspace, *REPLAYED_KINDS) if after < item["_batch_id"] <= upto]
     pieces = pieces_left(items, part.first_seq, 0, part.end_seq, part.records, waits=waits.sources)
     # Days on which nothing came have a part without a record.
-    segments = [one.segment for one in pieces] or [LogSegment(part.first_seq, part.end_seq, flushes=False)]
+    segments = [piece.segment for piece in pieces] or [LogSegment(part.first_seq, part.end_seq, flushes=False)]
     times = None
     if workspace.spec.time.deduplicate_by:
         times = first_times_at(workspace, part.begin, records_between(workspace, part.first_seq, part.end_seq))

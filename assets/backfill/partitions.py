@@ -1,7 +1,7 @@
 """`windows/<name>` as Dagster assets with day partitions.
 
 Here: the materialization of chosen days, which is a backfill from the log, and of all days after a change of the
-window, which makes it anew. Not here: which days there are (../day_partitions.py), the live run, which reports the
+window, which rebuilds it. Not here: which days there are (../day_partitions.py), the live run, which reports the
 days it touched (../live.py).
 """
 
@@ -70,21 +70,21 @@ def _window(
         say_who_runs(context)
         workspace = open_workspace(context, tidemark_spark)
         workspace.ensure_whole()
-        asked, report = context.partition_keys, under_run(context)
-        for day in asked:
+        wanted_days, report = context.partition_keys, under_run(context)
+        for day in wanted_days:
             ensure_day(day)
         if not context.selected_asset_keys:
-            view, counts = view_of(workspace, window), counts_of_days(workspace, window, asked)
+            view, counts = view_of(workspace, window), counts_of_days(workspace, window, wanted_days)
             fresh = check_freshness(view, workspace)
             tell_checks(context.instance, report, view, counts, fresh=fresh)
             return
-        first, last = date.fromisoformat(min(asked)), date.fromisoformat(max(asked))
+        first, last = date.fromisoformat(min(wanted_days)), date.fromisoformat(max(wanted_days))
         chosen = days_of_zone(first, last, zone)
-        plan, written = _compute(context, workspace, window, asked, chosen)
+        plan, written = _compute(context, workspace, window, wanted_days, chosen)
         context.instance.add_run_tags(context.run.run_id, run_tags(plan))
         # Reported day by day, as of live runs: a result of the step has one data version for all of its days.
         named = dg.MetadataValue.text("{} to {}".format(*chosen))
-        of_window = {**dict.fromkeys(asked, 0), **written.get(window.name, {})}
+        of_window = {**dict.fromkeys(wanted_days, 0), **written.get(window.name, {})}
         view = view_of(workspace, window)
         for other in spec.windows:
             days = of_window if other == window else written.get(other.name, {})
@@ -103,28 +103,28 @@ def _compute(
     context: dg.AssetExecutionContext,
     workspace: Workspace,
     window: WindowSpec,
-    asked: Sequence[str],
+    days: Sequence[str],
     chosen: tuple[date, date],
 ) -> tuple[Plan, dict[str, Mapping[str, int]]]:
     """Compute days of a window; with all of its days, windows that a change of the spec asks for, whole.
 
     Returns:
-        The batch, and the rows of each day that it wrote, by window; where windows are made anew, of this one alone:
+        The batch, and the rows of each day that it wrote, by window; where windows are rebuilt, of this one alone:
         the rebuild reports the days of the others.
     """
     run_id, needed = context.run.run_id, needed_by(changes_of_spec(workspace))
-    if window.name in needed.windows and set(shown_days(context.instance, workspace.spec, window.name)) <= {*asked}:
+    if window.name in needed.windows and set(shown_days(context.instance, workspace.spec, window.name)) <= {*days}:
         report, key_of_window = under_run(context), key(workspace.file, tables.window_table(window.name))
 
         def report_others(event: dg.AssetMaterialization | dg.AssetCheckEvaluation) -> None:
             """Report all but the days that were asked for, which the run yields."""
-            if event.asset_key != key_of_window or event.partition not in asked:
+            if event.asset_key != key_of_window or event.partition not in days:
                 report(event)
 
         telling = Telling(context.instance, report_others)
         planned = plan_rebuild(workspace, needed, "all days in Dagster")
         plan = rebuild(workspace, run_id, planned, telling=telling).plan
         rows = rows_by_day(workspace, tables.window_table(window.name))
-        return plan, {window.name: {day: n for day, n in rows.items() if day in asked}}
+        return plan, {window.name: {day: n for day, n in rows.items() if day in days}}
     plan = rebuild_days(workspace, window, *chosen, run_id).plan
     return plan, {**days_of_batch(BatchWriter(workspace, plan))}

@@ -39,12 +39,14 @@ def evaluation_of(
 
 
 def _details(checked: Checked) -> show.Metadata:
-    found: show.Metadata = {name: dg.MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
+    metadata: show.Metadata = {name: dg.MetadataValue.float(float(n)) for name, n in checked.numbers.items()}
     if checked.measured:
-        apart = sum(abs(one.found - one.expected) for one in checked.measured)
-        found["difference"] = dg.MetadataValue.int(apart)  # a number, so that Dagster plots it
-        counts = [{"subject": one.subject, "expected": one.expected, "found": one.found} for one in checked.measured]
-        found["counts"] = show.rows_as_table(counts)
+        apart = sum(abs(count.found - count.expected) for count in checked.measured)
+        metadata["difference"] = dg.MetadataValue.int(apart)  # a number, so that Dagster plots it
+        counts = [
+            {"subject": count.subject, "expected": count.expected, "found": count.found} for count in checked.measured
+        ]
+        metadata["counts"] = show.rows_as_table(counts)
     if checked.sample:
-        found["sample"] = show.rows_as_table(checked.sample)
-    return found
+        metadata["sample"] = show.rows_as_table(checked.sample)
+    return metadata

@@ -111,8 +111,8 @@ def carried_on(pieces: Iterable[Bin], before: Position, follows_us: int | None) 
     carried = []
     for piece in pieces:
         newest, clock = _largest(newest, piece.newest_us), _largest(clock, piece.clock_us)
-        asked = newest - follows_us if newest is not None and follows_us is not None else None
-        watermark = _largest(watermark, piece.watermark_us, asked)
+        followed_us = newest - follows_us if newest is not None and follows_us is not None else None
+        watermark = _largest(watermark, piece.watermark_us, followed_us)
         carried.append(replace(piece, clock_us=clock, newest_us=newest, watermark_us=watermark))
     return tuple(carried)
 
@@ -272,8 +272,8 @@ def _histogram(log: _Log) -> dict[tuple[int, str], int]:
     buckets = _buckets(log.lateness)
     histogram: dict[tuple[int, str], int] = {}
     for number, outcome in enumerate(OUTCOMES):
-        found, counts = np.unique(buckets[log.outcome == number], return_counts=True)
-        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(found, counts, strict=True)}
+        numbers, counts = np.unique(buckets[log.outcome == number], return_counts=True)
+        histogram |= {(int(bucket), outcome): int(n) for bucket, n in zip(numbers, counts, strict=True)}
     return histogram
 
 
@@ -298,21 +298,21 @@ def _bin(log: _Log, start: int) -> Bin:
 def _with_reached(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
     """Add the watermarks at the ends of batches, which the clock or the slowest of several splits may have set."""
     left = [(end, position.watermark_us) for end, position in reached if position.watermark_us is not None]
-    for one in bins:
-        known = one.watermark_us
-        while left and left[0][0] - first <= one.last + 1:
-            known = max(known if known is not None else NONE, left.pop(0)[1])
-        yield replace(one, watermark_us=known)
+    for piece in bins:
+        watermark_us = piece.watermark_us
+        while left and left[0][0] - first <= piece.last + 1:
+            watermark_us = max(watermark_us if watermark_us is not None else NONE, left.pop(0)[1])
+        yield replace(piece, watermark_us=watermark_us)
 
 
 def _bounded(bins: Iterable[Bin], reached: Sequence[tuple[int, Position]], first: int) -> Iterator[Bin]:
     """Limit watermarks to the one at the end of the record's batch: the spec may have changed since."""
     left = [(end - first, position.watermark_us) for end, position in reached if not position.final]
-    for one in bins:
-        while left and left[0][0] <= one.last:
+    for piece in bins:
+        while left and left[0][0] <= piece.last:
             left.pop(0)
-        known = [us for us in (one.watermark_us, left[0][1] if left else None) if us is not None]
-        yield one if one.watermark_us is None else replace(one, watermark_us=min(known))
+        limits = [us for us in (piece.watermark_us, left[0][1] if left else None) if us is not None]
+        yield piece if piece.watermark_us is None else replace(piece, watermark_us=min(limits))
 
 
 def _buckets(lateness_us: Integers) -> Integers:

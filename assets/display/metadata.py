@@ -122,12 +122,12 @@ def _met(by_source: Mapping[str, Met]) -> Metadata:
     shown = {"": sum(by_source.values(), Met(0, 0, 0))}
     if len(by_source) > 1:
         shown |= {f"_{source}": of_source for source, of_source in by_source.items()}
-    found = {}
-    for of, one in shown.items():
-        found[f"out_of_order_events{of}"] = one.out_of_order
-        found[f"late_input_events{of}"] = one.late
-        found[f"early_input_events{of}"] = one.early
-    return numbers(found)
+    counts = {}
+    for of, met in shown.items():
+        counts[f"out_of_order_events{of}"] = met.out_of_order
+        counts[f"late_input_events{of}"] = met.late
+        counts[f"early_input_events{of}"] = met.early
+    return numbers(counts)
 
 
 def counted(counts: Mapping[str, int], *, of: str) -> Any:
@@ -146,10 +146,10 @@ def rows_as_table(shown: Sequence[Mapping[str, object]]) -> Any:
     return MetadataValue.table(records, TableSchema(columns=columns))
 
 
-def sentences(said: Sequence[str], *, of: str) -> Any:
+def sentences(texts: Sequence[str], *, of: str) -> Any:
     """Return sentences as a small table of one column; of many only the first."""
-    rest = [f"... and {len(said) - _MOST_SENTENCES} more"] if len(said) > _MOST_SENTENCES else []
-    return rows_as_table([{of: sentence} for sentence in (*said[:_MOST_SENTENCES], *rest)])
+    rest = [f"... and {len(texts) - _MOST_SENTENCES} more"] if len(texts) > _MOST_SENTENCES else []
+    return rows_as_table([{of: sentence} for sentence in (*texts[:_MOST_SENTENCES], *rest)])
 
 
 def losses(batch: BatchWriter) -> Metadata:
@@ -255,7 +255,7 @@ def _causes_of_delay(workspace: Workspace, plan: Plan, after: Position) -> str:
         ("clocks that differ, of events and of this machine", _skew(after)),
         ("too little compute", f"{behind:,} records of the log wait for the next batch"),
         ("no input, or a source that is throttled", f"the last record or tick came {last}"),
-        ("a sink that is throttled", "compare the durations of this run's steps with those of earlier ones"),
+        ("a sink that is throttled", "compare the durations of this run's steps with earlier runs"),
     ]
     lines = [f"| {cause} | {here} |" for cause, here in rows]
     return "\n".join([f"The watermark is {_ago(workspace, after.watermark_us)}.", "", *_HEAD, *lines])

@@ -111,7 +111,7 @@ def png(figure: Figure) -> bytes:
     if _made_room(figure):
         sheet.draw()
     small = io.BytesIO()
-    # The default method loses the colours of small areas, such as those of few refused events.
+    # The default method loses the colours of small areas, such as the ones of few refused events.
     few = Image.fromarray(np.asarray(sheet.buffer_rgba())).convert("RGB")
     few.quantize(_COLOURS_OF_PNG, method=Image.Quantize.FASTOCTREE).save(small, format="png", optimize=True)
     return small.getvalue()
@@ -139,7 +139,7 @@ def svg(figure: Figure) -> bytes:
 
 
 def _made_room(figure: Figure) -> bool:
-    """Move the axes of a drawn sheet to the right if the label beside their numbers is off; return whether it was."""
+    """Move the axes of a drawn sheet to the right if the label next to their numbers is off; return whether so."""
     lefts = [axes.yaxis.label.get_window_extent().x0 / figure.bbox.width for axes in figure.axes]
     missing = _MARGIN - min(lefts, default=_MARGIN)
     if missing > 0:
@@ -169,26 +169,26 @@ def draw_watermark(bins: Sequence[Bin]) -> Figure | None:
     Lower is older: an event below the watermark when it arrives is out of order. The lines show the values at the end
     of each bin. Return None if no record has a time.
     """
-    known = [one for one in bins if one.clock_us is not None and one.newest_us is not None]
-    if not known:
+    timed = [piece for piece in bins if piece.clock_us is not None and piece.newest_us is not None]
+    if not timed:
         return None
-    dots = [(one, us / 1e6) for one in known for us in dict.fromkeys(one.refused_behind_us or ())]
+    dots = [(piece, us / 1e6) for piece in timed for us in dict.fromkeys(piece.refused_behind_us or ())]
     lines = {
-        ("newest event", _BLUE): [_seconds(one.newest_us, one) for one in known],
-        ("watermark", _GREEN): [_seconds(one.watermark_us, one) for one in known],
+        ("newest event", _BLUE): [_seconds(piece.newest_us, piece) for piece in timed],
+        ("watermark", _GREEN): [_seconds(piece.watermark_us, piece) for piece in timed],
     }
     values = [y for heights in lines.values() for y in heights if not math.isnan(y)] + [y for _, y in dots]
     most = _outlying_from(values)
     longest = most or max(map(abs, values))
     unit, size = next((unit for unit in _UNITS if longest >= 2 * unit[1]), _UNITS[-1])
     figure, axes = _canvas()
-    across = _across(axes, known)
+    across = _across(axes, timed)
     for (label, colour), heights in lines.items():
         axes.plot(across, [y / size for y in heights], label=label, color=colour, drawstyle="steps-post")
     if dots:
-        place = {one.last: x for one, x in zip(known, across, strict=True)}
-        label = f"refused ({sum(one.refused for one in known):,})"
-        xs, ys = [place[one.last] for one, _ in dots], [y / size for _, y in dots]
+        place = {piece.last: x for piece, x in zip(timed, across, strict=True)}
+        label = f"refused ({sum(piece.refused for piece in timed):,})"
+        xs, ys = [place[piece.last] for piece, _ in dots], [y / size for _, y in dots]
         axes.scatter(xs, ys, s=9, color=_RED, label=label, zorder=3)
     if most is not None:
         far = [tick / size for tick in _TICKS]
@@ -207,8 +207,8 @@ def draw_lateness(lateness: Lateness, tolerances: Mapping[str, float]) -> Figure
     """
     if not lateness.histogram:
         return None
-    known = [bucket for bucket, _ in lateness.histogram]
-    buckets = range(min(known), max(known) + 1)
+    numbers = [bucket for bucket, _ in lateness.histogram]
+    buckets = range(min(numbers), max(numbers) + 1)
     edges = [bucket_start(bucket) / 1e6 for bucket in (*buckets, buckets.stop)]
     figure, axes = _canvas()
     floor = [0] * len(buckets)
@@ -263,10 +263,10 @@ def draw_tolerances(
 
 def _across(axes: Axes, bins: Sequence[Bin]) -> list[float]:
     """Return the places along the axis: the clock where it moves, else the number of the record."""
-    clocks = [one.clock_us or 0 for one in bins]
+    clocks = [piece.clock_us or 0 for piece in bins]
     if len(set(clocks)) < min(len(bins), 3):
         axes.set_xlabel("records, in order of arrival")
-        return [float(one.last) for one in bins]
+        return [float(piece.last) for piece in bins]
     _set_time_axis(axes, "arrival clock, UTC")
     return [_days_of(us) for us in clocks]
 
@@ -373,7 +373,7 @@ def _number(value: float) -> str:
 
 def _labels(texts: Sequence[str]) -> list[str]:
     """Return one short line for each text, cut no shorter than the texts differ."""
-    lines = [" ".join("".join(one if one.isprintable() else " " for one in text).split()) for text in texts]
+    lines = [" ".join("".join(char if char.isprintable() else " " for char in text).split()) for text in texts]
     for length in range(_LABEL_LENGTH, _LONGEST_LABEL):
         cut = [_cut(line, length) for line in lines]
         if len(set(cut)) == len(set(lines)):
@@ -381,9 +381,11 @@ def _labels(texts: Sequence[str]) -> list[str]:
     else:  # they differ further on, or only in what is not printed
         half = _LONGEST_LABEL // 2
         cut = [line if len(line) <= _LONGEST_LABEL else f"{line[:half]}…{line[-half:]}" for line in lines]
-    numbered = [f"{one} ({cut[: i + 1].count(one)})" if cut.count(one) > 1 else one for i, one in enumerate(cut)]
+    numbered = [
+        f"{label} ({cut[: i + 1].count(label)})" if cut.count(label) > 1 else label for i, label in enumerate(cut)
+    ]
     # matplotlib takes a leading underscore for «no legend»
-    return ["\u200b" + one if one.startswith("_") else one for one in numbered]
+    return ["\u200b" + label if label.startswith("_") else label for label in numbered]
 
 
 def _cut(line: str, length: int) -> str:

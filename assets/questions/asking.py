@@ -12,7 +12,7 @@ from tidemark.assets.questions.record import RecordAnswer, RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window import WindowAnswer, WindowQuestion
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import numbers_where
+from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError, TidemarkError
@@ -135,7 +135,7 @@ def _answer(workspace: Workspace, question: Question) -> Answer:
     if question.seq is not None:
         return records.answer(question.seq)
     raw = tables.RAW_EVENTS
-    seqs = numbers_where(workspace.lake, raw, workspace.base_of(raw), question.where or "", c.SEQ)
+    seqs = rows_where(workspace.lake, raw, workspace.base_of(raw), question.where or "", [c.SEQ])[c.SEQ].to_numpy()
     seqs = seqs[seqs < workspace.progress.processed_end()]
     return RecordAnswers(records.answers(seqs[: question.most].tolist()), len(seqs))
 

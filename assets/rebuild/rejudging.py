@@ -13,7 +13,7 @@ from tidemark.assets.exclusions import Excluded, Numbers, excluded, moved_clock,
 from tidemark.assets.log_control import EXCLUDE, INCLUDE, control_item
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild
 from tidemark.resources import tables
-from tidemark.resources.delta.queries import numbers_where
+from tidemark.resources.delta.queries import rows_where
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
@@ -51,7 +51,7 @@ def plan_rejudging(
     numbers = np.unique(np.array([*exclude, *include], np.int64))
     if where is not None:
         version = workspace.base_of(tables.RAW_EVENTS)
-        numbers = numbers_where(workspace.lake, tables.RAW_EVENTS, version, where, c.SEQ)
+        numbers = rows_where(workspace.lake, tables.RAW_EVENTS, version, where, [c.SEQ])[c.SEQ].to_numpy()
         numbers = np.setdiff1d(out.places_of(numbers), out.by_hand)
     _refuse_unfit(workspace, numbers, workspace.progress.log_end())
     _refuse_corrected(out, numbers)

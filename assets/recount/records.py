@@ -19,6 +19,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.log_control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
+from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
@@ -34,21 +35,21 @@ from tidemark.timeops.spec import WindowSpec
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
 
-def recount_of_batch(batch: Batch, dead_letters: DataFrame) -> Mapping[str, int]:
+def recount_of_batch(batch: Batch) -> Mapping[str, int]:
     """Recount a batch's range of the log, see `recount.recount`."""
-    workspace, items, told, known = batch.workspace, batch.items, None, None
+    workspace, items, duplicates, first_times = batch.workspace, batch.items, None, None
     rules = _rules_of(workspace, batch.plan, items)
     if rules.deduplicate_by:
-        told = dead_letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
-        known = known_first_times(workspace, batch.spans)
+        duplicates = batch.written(tables.DEAD_LETTERS).where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
+        first_times = known_first_times(workspace, batch.spans)
     return recount(
         items,
         range(batch.plan.first_seq, plan_end(batch.plan)),
         rules,
         batch.timelines,
         compute=computed,
-        told=told,
-        first_times=known,
+        told=duplicates,
+        first_times=first_times,
     )
 
 
@@ -61,13 +62,13 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     """
     untimed = sum(n for reason, n in written.items() if reason not in _JUDGED)
     each = [(reason.value, fresh[reason], written.get(reason, 0)) for reason in _JUDGED]
-    found = [
+    measured = [
         Measured(what, wanted, n, f"{n:,} dead letters {what}; expected {wanted:,}, by the recount")
         for what, wanted, n in (*each, ("without a time", fresh["untimed"], untimed))
     ]
     what = "mistaken for duplicates, or not known as such"
-    said = f"{fresh['mistaken']:,} records {what}; expected none"
-    return [*found, Measured(what, 0, fresh["mistaken"], said)]
+    sentence = f"{fresh['mistaken']:,} records {what}; expected none"
+    return [*measured, Measured(what, 0, fresh["mistaken"], sentence)]
 
 
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
@@ -103,12 +104,16 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
 def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
     by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by, source.time_zone)
     since_us = dict.fromkeys(waits.sources, waits.since_us)
-    alone = {one for one in (*waits.sources, *waits.waited_us) if isinstance(one, tuple) and one[0] == source.name}
+    alone = {
+        waiter
+        for waiter in (*waits.sources, *waits.waited_us)
+        if isinstance(waiter, tuple) and waiter[0] == source.name
+    }
     return SourceRules(
         **{**asdict(source), "timestamp_by": by},
         waited_us=waits.waited_us.get(source.name, 0),
         waits_since_us=since_us.get(source.name),
-        waits_of_splits={one[1]: (waits.waited_us.get(one, 0), since_us.get(one)) for one in alone},
+        waits_of_splits={waiter[1]: (waits.waited_us.get(waiter, 0), since_us.get(waiter)) for waiter in alone},
     )
 
 
@@ -149,11 +154,11 @@ def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) ->
             continue
         if any(numbered[name].null_count for name in RELEASE_COLUMNS):
             return False
-        found = np.stack([numbered[name].cast(pa.int64()).to_numpy() for name in RELEASE_COLUMNS])
-        if found[1].max() >= limit_us:
+        columns = np.stack([numbered[name].cast(pa.int64()).to_numpy() for name in RELEASE_COLUMNS])
+        if columns[1].max() >= limit_us:
             return False
-        begins = np.flatnonzero(np.concatenate([[True], ~_follows(found[:, :-1], found[:, 1:])]))
-        ends.append(np.concatenate([found[:, begins], found[:, np.append(begins[1:], found.shape[1]) - 1]]))
+        begins = np.flatnonzero(np.concatenate([[True], ~_follows(columns[:, :-1], columns[:, 1:])]))
+        ends.append(np.concatenate([columns[:, begins], columns[:, np.append(begins[1:], columns.shape[1]) - 1]]))
         runs += len(begins)
         if runs > _MOST_RUNS:
             return False
@@ -168,5 +173,5 @@ def is_in_order(rows: Iterable[pa.RecordBatch], *, start: int, limit_us: int) ->
 def _follows(before: NDArray[np.int64], row: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Return for each row whether it has the next number, and a later time or the same and a later arrival."""
     comes_later = (row[1] > before[1]) | ((row[1] == before[1]) & (row[2] > before[2]))
-    found: NDArray[np.bool_] = (row[0] == before[0] + 1) & comes_later
-    return found
+    follows: NDArray[np.bool_] = (row[0] == before[0] + 1) & comes_later
+    return follows

@@ -48,7 +48,7 @@ ONE_FINAL_ROW = Expectation(
 DENSE_REVISIONS = Expectation(
     name="dense_revisions",
     holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
-    "(with `having`, those of them that pass)",
+    "(with `having`, the ones that pass)",
     remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
@@ -94,21 +94,23 @@ def asked_of(spec: Spec) -> tuple[Expectation, ...]:
 def count_windows(batch: Batch) -> list[Counted]:
     """Count what is wrong with the results that a batch wrote; windows without a new result cost nothing."""
     workspace, plan = batch.workspace, batch.plan
-    asked = asked_of(workspace.spec)
+    checks = asked_of(workspace.spec)
     looks = looks_at(batch)
     written = [(window, looks[window.name]) for window in workspace.spec.windows if window.name in looks]
-    doubled = [_doubled(workspace, *one) for one in written if not stand_once(workspace.lake, *one)]
-    found = [_none_of(doubled, ONE_FINAL_ROW, "windows and groups with several final rows")]
-    if DENSE_REVISIONS in asked:
-        gaps = [_with_gaps(workspace, plan, *one) for one in written if one[0].history]
-        found.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
-    if SUM_OVERFLOW in asked:
-        found.append(_overflow(workspace, written))
-    if HAVING in asked:
+    doubled = [
+        _doubled(workspace, window, look) for window, look in written if not stand_once(workspace.lake, window, look)
+    ]
+    counted = [_none_of(doubled, ONE_FINAL_ROW, "windows and groups with several final rows")]
+    if DENSE_REVISIONS in checks:
+        gaps = [_with_gaps(workspace, plan, window, look) for window, look in written if window.history]
+        counted.append(_none_of(gaps, DENSE_REVISIONS, "windows and groups whose revisions have gaps"))
+    if SUM_OVERFLOW in checks:
+        counted.append(_overflow(workspace, written))
+    if HAVING in checks:
         undecided = [_undecided(batch, window) for window, _ in written if window.having]
         rows = [frame for frame in undecided if frame is not None]
-        found.append(_none_of(rows, HAVING, "results on which `having` fails"))
-    return found
+        counted.append(_none_of(rows, HAVING, "results on which `having` fails"))
+    return counted
 
 
 def looks_at(batch: Batch) -> dict[str, Look]:
@@ -154,16 +156,16 @@ def stand_once(lake: Lake, window: WindowSpec, look: Look) -> bool:
     """
     table, keys = tables.window_table(window.name), list(window.key_columns)
     since = [(START, ">=", Instant(look.first_us))]
-    found: list[pa.RecordBatch] = []
+    key_rows: list[pa.RecordBatch] = []
     rows = 0
     for piece in pieces(lake, table, lake.version(table), keys, since):
         rows += piece.num_rows
         if rows > _MOST_ROWS or not all(_is_plain(field.type) for field in piece.schema):
             return False
-        found.append(piece)
+        key_rows.append(piece)
     if not rows:
         return True
-    return bool(pa.Table.from_batches(found).group_by(keys).aggregate([]).num_rows == rows)
+    return bool(pa.Table.from_batches(key_rows).group_by(keys).aggregate([]).num_rows == rows)
 
 
 def _is_plain(kind: pa.DataType) -> bool:
@@ -174,7 +176,7 @@ def _is_plain(kind: pa.DataType) -> bool:
 
 def _overflow(workspace: Workspace, written: Sequence[tuple[WindowSpec, Look]]) -> Counted:
     """Look for sums and averages that do not fit, in the windows that lack one."""
-    each = [_too_large(workspace, *one) for one in written if one[1].lacking and can_recompute(one[0])]
+    each = [_too_large(workspace, window, look) for window, look in written if look.lacking and can_recompute(window)]
     frames = [frame for frame in each if frame is not None]
     n = reduce(DataFrame.unionByName, frames).count() if frames else 0
     too_large = Measured("sums and averages that are null as they do not fit", 0, n)
@@ -190,7 +192,7 @@ def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFram
     which = [f"IF({text}\n, {literal(name)}, NULL)" for name, text in overflows.items() if text is not None]
     if not which:
         return None
-    found = by_window(events, window).agg(F.expr(f"array_compact(array({', '.join(which)})) AS __tm_which"))
+    sums = by_window(events, window).agg(F.expr(f"array_compact(array({', '.join(which)})) AS __tm_which"))
     shown = [
         literal(window.name) + " AS window_name",
         START,
@@ -198,7 +200,7 @@ def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFram
         group_values(window.group_columns),
         "__tm_aggregate AS aggregate",
     ]
-    return found.selectExpr("*", "explode(__tm_which) AS __tm_aggregate").selectExpr(*shown)
+    return sums.selectExpr("*", "explode(__tm_which) AS __tm_aggregate").selectExpr(*shown)
 
 
 def group_values(names: Sequence[str]) -> str:
@@ -228,10 +230,10 @@ def _named(window: WindowSpec, *columns: str) -> list[str]:
 
 
 def _none_of(frames: Sequence[DataFrame], expectation: Expectation, what: str) -> Counted:
-    found = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
-    sample = [row.asDict(recursive=True) for row in found[:SAMPLE_ROWS]]
-    n = f"more than {_MOST_SHOWN:,}" if len(found) > _MOST_SHOWN else f"{len(found):,}"
-    return Counted(expectation, [Measured(what, 0, len(found), f"{what}: {n}; expected none")], lambda: sample)
+    rows = readable(reduce(DataFrame.unionByName, frames).limit(_MOST_SHOWN + 1)).collect() if frames else []
+    sample = [row.asDict(recursive=True) for row in rows[:SAMPLE_ROWS]]
+    n = f"more than {_MOST_SHOWN:,}" if len(rows) > _MOST_SHOWN else f"{len(rows):,}"
+    return Counted(expectation, [Measured(what, 0, len(rows), f"{what}: {n}; expected none")], lambda: sample)
 
 
 def _doubled(workspace: Workspace, window: WindowSpec, look: Look) -> DataFrame:
@@ -249,8 +251,8 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     now = rows.select(*keys, F.col("_revision").alias("__tm_last"))
     history = _since(workspace, tables.history_table(window.name), look)
     history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
-    given = history.groupBy(*keys).agg(F.count("*").alias("__tm_n"), F.max("_revision").alias("__tm_highest"))
-    both = now.alias("now").join(given.alias("given"), c.same_in("now", "given", window.key_columns), "left")
+    stored = history.groupBy(*keys).agg(F.count("*").alias("__tm_n"), F.max("_revision").alias("__tm_highest"))
+    both = now.alias("now").join(stored.alias("stored"), c.same_in("now", "stored", window.key_columns), "left")
     # Of revisions that did not pass `having` there are no rows.
     all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") + 1
     gap = ~F.coalesce(all_there & (F.col("__tm_highest") == F.col("__tm_last")), F.lit(False))

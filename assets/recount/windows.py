@@ -60,7 +60,7 @@ def can_recompute(window: WindowSpec) -> bool:
 def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongResult]:
     """Recompute the final results of a window, and yield the ones that differ. Each window meets each event.
 
-    Floating-point numbers may differ by 1e-9 of themselves or of the largest of their column, as the order of adding
+    Floating-point numbers may differ by 1e-9 of themselves or of their column's largest, as the order of adding
     up changes them. Not compared are aggregates that the order of rows changes by more, texts and truth values that
     are made of sums, windows that begin before all that a flush closed in a log that was reopened, and sessions that
     late events may have made to overlap.
@@ -127,8 +127,10 @@ def _recomputed(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> D
     events = events_in(workspace, spans, window)
     # Another way to the same sums.
     texts = {name: without_overflow(text, events, in_decimals=True) for name, text in window.aggregates.items()}
-    found = with_aggregates(by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}"))
-    return found.where(passes_having(found, window.having) | F.col(_UNSURE))
+    results = with_aggregates(
+        by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}")
+    )
+    return results.where(passes_having(results, window.having) | F.col(_UNSURE))
 
 
 def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
@@ -217,5 +219,5 @@ def _floats(value: Any) -> Iterator[float]:
     if isinstance(value, float) and math.isfinite(value):
         yield value
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for one in inside:
-        yield from _floats(one)
+    for part in inside:
+        yield from _floats(part)

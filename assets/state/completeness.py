@@ -1,10 +1,10 @@
 """The place that a window has come to: up to which day no live batch changes its results any more.
 
 Here: the stored state as of the last commit, compared with the windows of a day. Not here: when windows close
-(timeops/grid.py), what Dagster is told of it (../day_checks.py).
+(timeops/grid.py), what is reported to Dagster (../day_checks.py).
 
 With `over`, a timeline that is new may begin with old events: a day that all timelines have passed is complete for
-all that are there.
+all known ones.
 """
 
 from dataclasses import dataclass

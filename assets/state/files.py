@@ -26,12 +26,12 @@ def known_files(workspace: Workspace, source: Source) -> list[FileState]:
 
 def copies_after(workspace: Workspace, batch_id: int) -> list[FileState]:
     """Return the files that were first found to be copies of others after a batch."""
-    found: dict[tuple[str, str, str], tuple[int, FileState]] = {}
+    copies: dict[tuple[str, str, str], tuple[int, FileState]] = {}
     for source in workspace.spec.sources:
         for batch, state in _stored(workspace, source):
             if state.copy_of is not None:
-                found.setdefault((source.name, state.name, state.digest), (batch, state))
-    return [state for batch, state in found.values() if batch > batch_id]
+                copies.setdefault((source.name, state.name, state.digest), (batch, state))
+    return [state for batch, state in copies.values() if batch > batch_id]
 
 
 def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]:
@@ -54,8 +54,8 @@ def write_states(workspace: Workspace, plan: Plan, states: Sequence[tuple[str, F
     """Add the states that a batch leaves, each with the name of its source."""
     rows = []
     for source, state in states:
-        said = asdict(state)
-        rows.append({"source": source, "path": said.pop("name"), **said, "_batch_id": plan.batch_id})
+        values = asdict(state)
+        rows.append({"source": source, "path": values.pop("name"), **values, "_batch_id": plan.batch_id})
     table = pa.Table.from_pylist(rows, schema=tables.FILES_SCHEMA)
     before = workspace.ready(tables.FILES, plan)
     expect = workspace.lake.grow(tables.FILES, tables.FILES_SCHEMA, attempt=plan.attempt, expect=before)

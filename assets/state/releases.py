@@ -75,11 +75,11 @@ def _write_by_spark(batch: Batch, outcomes: Outcomes, held_before: int) -> int:
     """Write the events by queries of Spark; return how many got a `_release_seq`."""
     payload = payload_of(batch.workspace)
     passed = batch.outcome.released.passed.select(*held_columns(payload))
-    written, kept = 0, int(outcomes.is_kept.sum())
+    written, kept_events = 0, int(outcomes.is_kept.sum())
     sequence, in_sequence = _sequence(batch, outcomes)
     # Events kept out of order pass outside the sequence: their number stays null.
     both = sequence.unionByName(passed, allowMissingColumns=True)
-    if in_sequence != 0 or kept:
+    if in_sequence != 0 or kept_events:
         written = batch.append(tables.ORDERED_EVENTS, both.select(*ordered_columns(payload))).rows
     # A watermark of one timeline releases all that is before it: what was held earlier need not be read again.
     several = bool(batch.workspace.spec.time.over)
@@ -91,7 +91,7 @@ def _write_by_spark(batch: Batch, outcomes: Outcomes, held_before: int) -> int:
     few = batch.is_small or (batch.is_moderate and outcomes.accepted + held_before - written <= FEW_ROWS)
     held = held if few else held.repartitionByRange(c.TIMESTAMP)
     batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
-    return written - kept
+    return written - kept_events
 
 
 def _write_few(batch: Batch) -> int:
@@ -100,7 +100,7 @@ def _write_few(batch: Batch) -> int:
     events = batch.outcome.released.events
     rows = events.selectExpr(*map(quoted, columns), FATE).toArrow()
     fate, rows = rows[FATE], rows.drop_columns(FATE)
-    sequence, passed, held = (rows.filter(pc.equal(fate, one)) for one in (IN_SEQUENCE, PASSED, HELD))
+    sequence, passed, held = (rows.filter(pc.equal(fate, kind)) for kind in (IN_SEQUENCE, PASSED, HELD))
     sequence = sequence.sort_by([(name, "ascending") for name in RELEASE_ORDER])
     numbered = sequence.append_column(c.RELEASE_SEQ, _numbers(batch, sequence[c.TIMELINE]))
     outside = passed.append_column(c.RELEASE_SEQ, pa.nulls(len(passed), pa.int64()))
@@ -110,7 +110,7 @@ def _write_few(batch: Batch) -> int:
 
 
 def _numbers(batch: Batch, timelines: pa.ChunkedArray) -> pa.Array:
-    """Return `_release_seq` of events in order, by the timeline of each; those of a timeline are side by side."""
+    """Return `_release_seq` of events in order, by the timeline of each; a timeline's are side by side."""
     places = np.arange(len(timelines))
     if not batch.workspace.spec.time.over:
         return pa.array(batch.before.released + places, pa.int64())
@@ -138,8 +138,8 @@ def with_released(batch: Batch) -> pa.Table:
 
 def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
     """Return how many events of each timeline got a `_release_seq` before the batch."""
-    known = pc.index_in(timelines, batch.timelines[c.TIMELINE].combine_chunks())
-    return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(known.combine_chunks()), 0))
+    places = pc.index_in(timelines, batch.timelines[c.TIMELINE].combine_chunks())
+    return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(places.combine_chunks()), 0))
 
 
 def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
@@ -163,8 +163,8 @@ def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
 
 def _released_us(batch: Batch, outcomes: Outcomes) -> Array:
     """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
-    own = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
-    fresh = [us[us < _released_before_us(batch.after)] for us in own]
+    times = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
+    fresh = [us[us < _released_before_us(batch.after)] for us in times]
     held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in _no_longer(batch, [c.TIMESTAMP])]
     return np.concatenate([np.zeros(0, np.int64), *held, *fresh])
 

@@ -62,7 +62,7 @@ class StoredEvents:
 
     @staticmethod
     def of(batch: Batch, outcomes: Outcomes) -> "StoredEvents | None":
-        """Return the events of a batch; None where Spark has to be asked.
+        """Return the events of a batch; None where Spark has to read them.
 
         So it is on a cluster, where the log is not as it is stored, if a rule moved an event or one was let in, and
         if an expression says when it happened.
@@ -90,8 +90,8 @@ class StoredEvents:
         """Return some events, which are marked among the records of the batch."""
         places = np.flatnonzero(are_wanted)
         span = range(places[0], places[-1] + 1) if len(places) else range(0)
-        found = [rows.filter(pa.array(are_wanted[at])) for at, rows in self.between(span)]
-        return pa.concat_tables([self.schema.empty_table(), *found])
+        parts = [rows.filter(pa.array(are_wanted[at])) for at, rows in self.between(span)]
+        return pa.concat_tables([self.schema.empty_table(), *parts])
 
     def between(self, span: range) -> Iterator[tuple[Array, pa.Table]]:
         """Yield events by their places among the records of the batch, piece by piece, with the place of each."""
@@ -140,9 +140,9 @@ class StoredEvents:
 
 
 def _span(places: NDArray[np.int32]) -> range:
-    """Return the span of places in a batch; those below zero are held events."""
-    own = places[places >= 0]
-    return range(int(own.min()), int(own.max()) + 1) if len(own) else range(0)
+    """Return the span of places in a batch; below zero they are of held events."""
+    in_batch = places[places >= 0]
+    return range(int(in_batch.min()), int(in_batch.max()) + 1) if len(in_batch) else range(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ class _Sequence:
     Attributes:
         events: Events of the batch.
         held: Events that earlier batches held.
-        ranks: The place of each in the order: those held before, then the records; -1 of one that is not released.
+        ranks: The place of each in the order: the ones held before, then the records; -1 of one that is not released.
         start: The first `_release_seq`.
         batch_id: The batch.
     """
@@ -174,18 +174,18 @@ class _Sequence:
         Raises:
             pyarrow.ArrowInvalid: Too many events wait for others before them.
         """
-        known = len(self.held)
+        held_count = len(self.held)
         came = chain(
-            [(self.ranks[:known], self.held)],
-            ((self.ranks[known + at], rows) for at, rows in self.events.between(span)),
+            [(self.ranks[:held_count], self.held)],
+            ((self.ranks[held_count + at], rows) for at, rows in self.events.between(span)),
         )
         missing = np.bincount(np.arange(len(wanted)) // _GROUP_ROWS)
         done, waiting = wanted.start, list[pa.Table]()
         for ranks, rows in came:
             are_own = (ranks >= wanted.start) & (ranks < wanted.stop)
-            own = ranks[are_own]
-            waiting.append(rows.filter(pa.array(are_own)).append_column(_RANK, pa.array(own)))
-            missing -= np.bincount((own - wanted.start) // _GROUP_ROWS, minlength=len(missing))
+            own_ranks = ranks[are_own]
+            waiting.append(rows.filter(pa.array(are_own)).append_column(_RANK, pa.array(own_ranks)))
+            missing -= np.bincount((own_ranks - wanted.start) // _GROUP_ROWS, minlength=len(missing))
             groups = np.flatnonzero(missing)  # that are not whole yet
             end = wanted.start + int(groups[0]) * _GROUP_ROWS if len(groups) else wanted.stop
             if end > done:

@@ -4,7 +4,7 @@ Here: reading and writing that state. Not here: how events move it (timeops/wate
 
 The state of one timeline is the pipeline's row in `watermarks`. With `over`, or when a watermark is not seen at once,
 the state is a table, a base and changes: each batch adds the timelines that it moved, and every so often all of them
-are written anew. So neither writing nor reading grows with history.
+are rewritten. So neither writing nor reading grows with history.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +52,7 @@ def timelines_before(workspace: Workspace, position: Position) -> pa.Table:
     if before is None:
         return timelines_at(workspace, position, version, waits)
     earlier = workspace.under(before)
-    old, new = (replace(one.rules, waits=waits) for one in (earlier, workspace))
+    old, new = replace(earlier.rules, waits=waits), replace(workspace.rules, waits=waits)
     first_us = first_clock_asked_for(workspace) or first_clock_asked_for(earlier)
     place = replace(log_place(workspace, position), first_us=first_us)
     return _with_state(_stored(earlier, position, version), lambda rows: under_other_rules(rows, old, new, place))
@@ -72,21 +72,21 @@ def timelines_at(workspace: Workspace, position: Position, version: int, waits: 
 
 
 def _stored(workspace: Workspace, position: Position, version: int) -> pa.Table:
-    """Return the timelines as they were written; the clock may have gone on since."""
+    """Return the timelines as they were written; the clock may have moved since."""
     if not workspace.spec.keeps_timelines:
         return one_timeline(position)
     rows = workspace.lake.rows(tables.TIMELINES, version).sort_by(c.BATCH)
     timeline = rows[c.TIMELINE].combine_chunks().dictionary_encode()
     latest = np.zeros(len(timeline.dictionary), np.int64)
     latest[timeline.indices.to_numpy()] = np.arange(len(rows))  # of several rows of a timeline the last one stays
-    found, names = rows.take(latest).select(TIMELINE_SCHEMA.names).cast(TIMELINE_SCHEMA), workspace.source_names
+    timelines, names = rows.take(latest).select(TIMELINE_SCHEMA.names).cast(TIMELINE_SCHEMA), workspace.source_names
     if not names:
-        return found
+        return timelines
     splits = [
-        None if one is None else [split | {"source": names.get(split["source"], split["source"])} for split in one]
-        for one in found["splits"].to_pylist()
+        None if row is None else [split | {"source": names.get(split["source"], split["source"])} for split in row]
+        for row in timelines["splits"].to_pylist()
     ]
-    return with_column(found, "splits", pa.array(splits, STATE.field("splits").type))
+    return with_column(timelines, "splits", pa.array(splits, STATE.field("splits").type))
 
 
 def _with_state(rows: pa.Table, change: Callable[[pa.Table], pa.Table]) -> pa.Table:
@@ -129,8 +129,8 @@ def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *,
     """
     new = pa.nulls(len(after) - len(before), pa.int64())
     released_before = pc.fill_null(pa.chunked_array([*before[RELEASED].chunks, new]), 0)
-    known = after.append_column("fresh", pc.subtract(after[RELEASED], released_before))
-    moved = known.filter(_moved(before, after, ["max_t"]))
+    timelines = after.append_column("fresh", pc.subtract(after[RELEASED], released_before))
+    moved = timelines.filter(_moved(before, after, ["max_t"]))
     instant, count = pa.timestamp("us", "UTC"), len(moved)
     counts = pa.MapArray.from_arrays(
         pa.array(np.arange(count + 1), pa.int32()), pa.repeat("released", count), moved["fresh"].combine_chunks()
@@ -153,10 +153,10 @@ def _moved(before: pa.Table, after: pa.Table, columns: Sequence[str]) -> pa.Arra
     """Return whether each timeline has another value in some columns than before, or was not there."""
     moved = np.arange(len(after)) >= len(before)
     for name in columns:
-        known = after[name].slice(0, len(before))
-        if pa.types.is_nested(known.type):
-            differs = [one != other for one, other in zip(before[name].to_pylist(), known.to_pylist(), strict=True)]
+        current = after[name].slice(0, len(before))
+        if pa.types.is_nested(current.type):
+            differs = [old != new for old, new in zip(before[name].to_pylist(), current.to_pylist(), strict=True)]
         else:
-            differs = integers(before[name]) != integers(known)
+            differs = integers(before[name]) != integers(current)
         moved[: len(before)] |= np.asarray(differs, bool)
     return pa.array(moved)

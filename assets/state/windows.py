@@ -1,14 +1,14 @@
 """The state of windows between batches: events and results, groups seen, windows that a flush closed.
 
-Here: which table holds what, which of its rows a batch reads, and which it writes anew. Not here: which events a
+Here: which table holds what, which of its rows a batch reads, and which it rewrites. Not here: which events a
 window needs (timeops/engine.py), the tables of results (../windows.py).
 
-A batch of few records adds rows and takes rows back; it does not write anew what stays:
+A batch of few records adds rows and takes rows back; it does not rewrite what stays:
 - Of windows on a grid, files go when no event in them is needed any longer. Events that share a file with others stay
   until a base is due: they are in no window that closes, and are not read.
 - Of sessions and sliding windows, a row whose `_arrival_seq` is -1 - *n* takes back the row *n* of earlier batches.
   It has the `_timestamp` of that row, so that a filter finds both or none. When less than half of the rows count, or
-  the files are many, the table is written anew.
+  the files are many, the table is rewritten.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,10 +45,10 @@ class ByWindow(Mapping[str, DataFrame]):
     load: Callable[[WindowSpec], DataFrame | None]
 
     def __getitem__(self, name: str) -> DataFrame:
-        found = next((self.load(window) for window in self.windows if window.name == name), None)
-        if found is None:
+        frame = next((self.load(window) for window in self.windows if window.name == name), None)
+        if frame is None:
             raise KeyError(name)
-        return found
+        return frame
 
     def __iter__(self) -> Iterator[str]:
         return (window.name for window in self.windows if self.load(window) is not None)
@@ -125,17 +125,17 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
         _write_changes(batch, table, windows)
         return
     look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
-    where, known = look(batch, table, windows)
-    rows = batch.outcome.needed_after(windows, None if known is None else known.withColumn(EARLIER, F.lit(True)))
+    where, earlier = look(batch, table, windows)
+    rows = batch.outcome.needed_after(windows, None if earlier is None else earlier.withColumn(EARLIER, F.lit(True)))
     may_stay = _may_be_needed(batch, windows)
-    if known is not None:  # earlier ones that the table keeps are not written again
+    if earlier is not None:  # earlier ones that the table keeps are not written again
         is_deleted = F.expr(sql_condition(where)) if where is not None else F.lit(False)
         may_stay = F.when(F.col(EARLIER).isNull(), may_stay).otherwise(is_deleted)
     rows = rows.where(may_stay)
     payload = payload_of(batch.workspace)
     stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
     stays = None
-    if where and known is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
+    if where and earlier is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
     batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where, stays=stays)
 
@@ -160,13 +160,13 @@ def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> N
     stored = lake.rows(table, workspace.base_of(table))
     alive = live_rows(stored).drop_columns(c.BATCH)
     looked_at = _matching(alive, _up_to_watermark(batch, batch.after, windows))
-    known = loaded_events(_of_names_now(workspace, lake.frame(table, looked_at)), payload)
-    known = known.withColumn(EARLIER, F.lit(True))
-    needed = stored_events(batch.outcome.needed_after(windows, known), payload)
+    earlier = loaded_events(_of_names_now(workspace, lake.frame(table, looked_at)), payload)
+    earlier = earlier.withColumn(EARLIER, F.lit(True))
+    needed = stored_events(batch.outcome.needed_after(windows, earlier), payload)
     columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
-    found = needed.selectExpr(*map(quoted, columns), EARLIER).toArrow()
-    is_known = pc.is_valid(found[EARLIER])
-    fresh, needed_still = (found.filter(one).drop_columns(EARLIER) for one in (pc.invert(is_known), is_known))
+    needed_rows = needed.selectExpr(*map(quoted, columns), EARLIER).toArrow()
+    is_known = pc.is_valid(needed_rows[EARLIER])
+    fresh, needed_still = (needed_rows.filter(mask).drop_columns(EARLIER) for mask in (pc.invert(is_known), is_known))
     may_go = _matching(looked_at, where) if where is not None else looked_at.slice(0, 0)
     mark = tables.open_in_column(payload.names)
     gone, again = _differing(may_go, needed_still, mark)
@@ -193,9 +193,10 @@ def _differing(before: pa.Table, after: pa.Table, mark: str) -> tuple[pa.Table, 
 def _taken_back(rows: pa.Table) -> pa.Table:
     """Return the rows that take back the given ones: all columns but number and time are null."""
     numbers = pc.subtract(pa.scalar(-1, pa.int64()), rows[c.SEQ])
-    kept = {c.SEQ: numbers, c.TIMESTAMP: rows[c.TIMESTAMP]}
+    columns = {c.SEQ: numbers, c.TIMESTAMP: rows[c.TIMESTAMP]}
     return pa.table(
-        [kept.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in rows.schema], names=rows.column_names
+        [columns.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in rows.schema],
+        names=rows.column_names,
     )
 
 
@@ -235,7 +236,7 @@ def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
 def _may_be_needed(batch: Batch, windows: Sequence[WindowSpec]) -> Column:
     """Return a BOOLEAN, never null: false only for records of the batch that are before every open window."""
     watermark_us = batch.after.watermark_us
-    if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are no records
+    if watermark_us is None or batch.flushes or windows[0].input is not None:  # results are not records
         return F.lit(True)
     return batch.may_reach(min(kind_of(window).needed_from(watermark_us) for window in windows))
 
@@ -263,15 +264,15 @@ def _around_watermark(
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events of sessions and sliding windows may be obsolete, and the events that decide it.
 
-    The events that are still needed are written anew.
+    The events that are still needed are rewritten.
     """
-    known = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
+    events = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
     if batch.flushes:
-        return (), known
+        return (), events
     if batch.after.watermark_us is None:
-        return None, known
+        return None, events
     first = max(needed_for_certain_from(batch.after.watermark_us, window) for window in windows)
-    return [(c.TIMESTAMP, "<", Instant(first))], known
+    return [(c.TIMESTAMP, "<", Instant(first))], events
 
 
 def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:

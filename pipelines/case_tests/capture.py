@@ -90,9 +90,9 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
     ensure_committed(workspace)
     _check_range(workspace, first_seq, last_seq)
     payload = payload_of(workspace)
-    kept = _columns_asked(workspace.spec, payload.names)
+    columns = _columns_asked(workspace.spec, payload.names)
     _check_redacted(workspace.spec, payload, redact)
-    rows = _rows(workspace, payload, [*dict.fromkeys([*kept, *redact])], first_seq, last_seq)
+    rows = _rows(workspace, payload, [*dict.fromkeys([*columns, *redact])], first_seq, last_seq)
     there = {row[c.SEQ] for row in rows}
     left_out = [seq for seq in range(first_seq, last_seq + 1) if seq not in there]
     if not rows:
@@ -104,10 +104,12 @@ def capture(workspace: Workspace, first_seq: int, last_seq: int, redact: Sequenc
     begin = f"records {first_seq:,} to {last_seq:,} of {workspace.spec.name}, judged alone"
     ending = "flush" if _is_flushed(workspace, last_seq) else "hold"
     shell = "\n".join([*_case(begin, records, ending), "    expect: {watermark: none}", ""])
-    found = outcome_of(workspace.file, parse_cases(shell, workspace.spec, file="the captured case"), workspace.spark)
-    differing = _differing(workspace, rows, found, first_seq, last_seq)
+    outcome = outcome_of(
+        workspace.file, parse_cases(shell, workspace.spec, file="the captured case"), workspace.spark
+    )
+    differing = _differing(workspace, rows, outcome, first_seq, last_seq)
     lines = [*_notes(first_seq, last_seq, left_out, differing), *_case(begin, records, ending)]
-    text = "\n".join([*lines, *_expected(workspace.spec, found), ""])
+    text = "\n".join([*lines, *_expected(workspace.spec, outcome), ""])
     return Captured(text, len(rows), tuple(left_out), tuple(differing))
 
 
@@ -128,8 +130,8 @@ def _check_range(workspace: Workspace, first_seq: int, last_seq: int) -> None:
 
 def _columns_asked(spec: Spec, payload: Sequence[str]) -> list[str]:
     """Return the payload columns that an expression of the spec names."""
-    found = [column for text in _expressions(spec) for column in columns_named(text, payload)]
-    return [name for name in payload if name in found]
+    columns = [column for text in _expressions(spec) for column in columns_named(text, payload)]
+    return [name for name in payload if name in columns]
 
 
 def _expressions(spec: Spec) -> Iterator[str]:
@@ -193,10 +195,10 @@ def _rows(
     """Return the records of the stretch that could be read, with the values of some columns as JSON."""
     zone = workspace.rules.sources[0].time_zone
     frame = as_declared(records_between(workspace, first_seq, last_seq + 1), payload, zone)
-    told = [c.SEQ, f"unix_micros({c.ARRIVAL}) AS arrival", c.SOURCE, c.SPLIT, c.FILE]
+    record_columns = [c.SEQ, f"unix_micros({c.ARRIVAL}) AS arrival", c.SOURCE, c.SPLIT, c.FILE]
     values = f"{as_json(*map(quoted, names))} AS payload" if names else "'{}' AS payload"
-    found = frame.where(F.col(c.MALFORMED).isNull()).selectExpr(*told, values).orderBy(c.SEQ).collect()
-    return [row.asDict() | {"payload": json.loads(row["payload"], parse_float=Decimal)} for row in found]
+    records = frame.where(F.col(c.MALFORMED).isNull()).selectExpr(*record_columns, values).orderBy(c.SEQ).collect()
+    return [row.asDict() | {"payload": json.loads(row["payload"], parse_float=Decimal)} for row in records]
 
 
 def _ticks(workspace: Workspace, first_seq: int, last_seq: int) -> list[tuple[int, str]]:
@@ -241,8 +243,8 @@ class _Records:
             values = {name: value for name, value in row["payload"].items() if value is not None}
             for name in self.redact:
                 if name in values:
-                    known = numbers[name]
-                    number = known.setdefault(json.dumps(values[name], default=str), len(known))
+                    number_of = numbers[name]
+                    number = number_of.setdefault(json.dumps(values[name], default=str), len(number_of))
                     values[name] = _replacement(self.payload[name].dataType, name, number)
             source = sources[row[c.SOURCE]]
             if len(sources) > 1:
@@ -266,9 +268,9 @@ def _case(name: str, records: _Records, ending: str) -> Iterator[str]:
     else:
         yield "    steps:"
         for after, clock in records.ticks:
-            own = [line for seq, line in lines if seq <= after]
-            lines = lines[len(own) :]
-            yield from _step(own, clock)
+            step_lines = [line for seq, line in lines if seq <= after]
+            lines = lines[len(step_lines) :]
+            yield from _step(step_lines, clock)
         yield from _step([line for _, line in lines], None)
     yield f"    end_of_input: {ending}"
 
@@ -280,19 +282,19 @@ def _step(lines: Sequence[str], clock: str | None) -> Iterator[str]:
         yield f"        tick: {clock}"
 
 
-def _expected(spec: Spec, found: Outcome) -> Iterator[str]:
+def _expected(spec: Spec, outcome: Outcome) -> Iterator[str]:
     yield "    expect:"
-    yield f"      watermark: {text_of(found.watermark)}"
+    yield f"      watermark: {text_of(outcome.watermark)}"
     shown: dict[str, list[dict[str, Any]]] = {}
     if spec.outputs.ordered_events:
         over = [c.TIMELINE] if spec.time.over else []
         for table in (ORDERED, HELD):
-            shown[table] = [_some(row, [c.SEQ, c.TIMESTAMP, *over, c.ADJUSTED_BY]) for row in found.tables[table]]
+            shown[table] = [_some(row, [c.SEQ, c.TIMESTAMP, *over, c.ADJUSTED_BY]) for row in outcome.tables[table]]
     letters = [c.SEQ, "stage", "reason", "window_name", "lateness_us"]
-    shown[DEAD_LETTERS] = [_some(row, letters) for row in found.tables[DEAD_LETTERS]]
+    shown[DEAD_LETTERS] = [_some(row, letters) for row in outcome.tables[DEAD_LETTERS]]
     for window in spec.windows:
         table = WINDOWS + window.name
-        shown[table] = [_some(row, _result_columns(window), whole=True) for row in found.tables[table]]
+        shown[table] = [_some(row, _result_columns(window), whole=True) for row in outcome.tables[table]]
     for table, rows in shown.items():
         yield f"      {table}:" if rows else f"      {table}: []"
         yield from (f"        - {_flow(row)}" for row in rows)
@@ -332,7 +334,9 @@ def _scalar(value: Any) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _differing(workspace: Workspace, rows: Sequence[Row], found: Outcome, first_seq: int, last_seq: int) -> list[int]:
+def _differing(
+    workspace: Workspace, rows: Sequence[Row], outcome: Outcome, first_seq: int, last_seq: int
+) -> list[int]:
     """Return the records that the pipeline judged in another way than the case does."""
     of = [(c.SEQ, ">=", first_seq), (c.SEQ, "<=", last_seq)]
     version = workspace.base_of(tables.DEAD_LETTERS)
@@ -341,7 +345,7 @@ def _differing(workspace: Workspace, rows: Sequence[Row], found: Outcome, first_
     then, alone = defaultdict(set), defaultdict(set)
     for letter in letters:
         then[letter[c.SEQ]].add((letter["reason"], letter["window_name"]))
-    for letter in found.tables[DEAD_LETTERS]:
+    for letter in outcome.tables[DEAD_LETTERS]:
         if letter[c.SEQ] is not None:
             alone[rows[letter[c.SEQ]][c.SEQ]].add((letter["reason"], letter["window_name"]))
     return [row[c.SEQ] for row in rows if then[row[c.SEQ]] != alone[row[c.SEQ]]]

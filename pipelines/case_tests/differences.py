@@ -21,7 +21,7 @@ class Outcome:
     """The contents of the tables at one place of a log.
 
     Attributes:
-        tables: Rows by table, those of `ordered_events` in their order.
+        tables: Rows by table, of `ordered_events` in their order.
         watermark: The pipeline's: an instant, `none` or `final`.
         watermarks: The same by timeline.
     """
@@ -85,18 +85,18 @@ class Difference:
         return "\n".join(lines)
 
 
-def differences(expected: Expected, found: Outcome, place: str) -> Iterator[Difference]:
+def differences(expected: Expected, actual: Outcome, place: str) -> Iterator[Difference]:
     """Find every difference between an outcome and what is expected of it; columns that `expected` lacks may differ.
 
     Its rows hold values as `read_value` of timeops/cases.py returns them. The place is for the reader.
     """
-    if expected.watermark is not None and expected.watermark != found.watermark:
-        words = f"expected {text_of(expected.watermark)}, found {text_of(found.watermark)}"
+    if expected.watermark is not None and expected.watermark != actual.watermark:
+        words = f"expected {text_of(expected.watermark)}, found {text_of(actual.watermark)}"
         yield Difference(f"{place}, watermark", words)
     if expected.watermarks is not None:
-        yield from _of_watermarks(expected.watermarks, found.watermarks, place)
+        yield from _of_watermarks(expected.watermarks, actual.watermarks, place)
     for table, rows in expected.tables.items():
-        if (difference := _of_table(table, rows, found.tables[table], place)) is not None:
+        if (difference := _of_table(table, rows, actual.tables[table], place)) is not None:
             yield difference
 
 
@@ -104,17 +104,17 @@ def cut_differences(outcomes: CaseOutcomes) -> list[Difference]:
     """Find the differences between a case and itself, cut elsewhere; the first such place is enough."""
     whole = outcomes.steps[-1]
     expected = Expected(whole.tables, whole.watermark, whole.watermarks)
-    for cut, found in outcomes.cuts.items():
+    for cut, outcome in outcomes.cuts.items():
         place = f"record {cut + 1} in a segment of its own, against all records in one"
-        if found != whole and (told := list(differences(expected, found, place))):
-            return told
+        if outcome != whole and (of_cut := list(differences(expected, outcome, place))):
+            return of_cut
     return []
 
 
-def _of_watermarks(expected: Mapping[str, Any], found: Mapping[str, Any], place: str) -> Iterator[Difference]:
-    wanted = {_timeline(key, found): mark for key, mark in expected.items()}
-    for timeline in sorted({*wanted, *found}):
-        mark, seen = wanted.get(timeline), found.get(timeline)
+def _of_watermarks(expected: Mapping[str, Any], actual: Mapping[str, Any], place: str) -> Iterator[Difference]:
+    wanted = {_timeline(key, actual): mark for key, mark in expected.items()}
+    for timeline in sorted({*wanted, *actual}):
+        mark, seen = wanted.get(timeline), actual.get(timeline)
         if mark != seen:
             words = f"expected {_mark(mark)}, found {_mark(seen)}"
             yield Difference(f"{place}, watermark of the timeline {timeline}", words)
@@ -124,48 +124,48 @@ def _mark(mark: Any) -> str:
     return "no such timeline" if mark is None else text_of(mark)
 
 
-def _timeline(key: str, known: Mapping[str, Any]) -> str:
+def _timeline(key: str, timelines: Mapping[str, Any]) -> str:
     """Return a timeline as it is written: `_timeline`, or of one `over` the value alone."""
-    if key in known or key.startswith("["):
+    if key in timelines or key.startswith("["):
         return key
     return json.dumps([key], separators=(",", ":"), ensure_ascii=False)
 
 
-def _of_table(table: str, expected: Sequence[Row], found: Sequence[Row], place: str) -> Difference | None:
-    matched = _matching(expected, found)
+def _of_table(table: str, expected: Sequence[Row], actual: Sequence[Row], place: str) -> Difference | None:
+    matched = _matching(expected, actual)
     left = [row for i, row in enumerate(expected) if i not in matched]
-    over = [row for j, row in enumerate(found) if j not in set(matched.values())]
+    over = [row for j, row in enumerate(actual) if j not in set(matched.values())]
     place = f"{place}, {table}"
     written = tuple(dict.fromkeys(name for row in expected for name in row))
     if not left and not over:
-        if table == ORDERED and not _in_order(expected, found):
+        if table == ORDERED and not _in_order(expected, actual):
             words = "the rows are as expected, their order is not; found in this order"
-            return Difference(place, words, written, tuple(Pair(None, row) for row in found))
+            return Difference(place, words, written, tuple(Pair(None, row) for row in actual))
         return None
     pairs = _nearest(left, over)
-    columns = written or tuple(name for name in (found[0] if found else {}) if name not in _UNSEEN)
-    return Difference(place, _counts(pairs, len(expected), len(found)), columns, pairs)
+    columns = written or tuple(name for name in (actual[0] if actual else {}) if name not in _UNSEEN)
+    return Difference(place, _counts(pairs, len(expected), len(actual)), columns, pairs)
 
 
-def _fits(expected: Row, found: Row) -> bool:
-    return all(name in found and equal(value, found[name]) for name, value in expected.items())
+def _fits(expected: Row, actual: Row) -> bool:
+    return all(name in actual and equal(value, actual[name]) for name, value in expected.items())
 
 
-def _matching(expected: Sequence[Row], found: Sequence[Row]) -> dict[int, int]:
+def _matching(expected: Sequence[Row], actual: Sequence[Row]) -> dict[int, int]:
     """Match as many expected rows as possible with a found row of their own; return its place by theirs.
 
     An expected row that writes few columns may fit several found ones. So a row that was matched may be taken back
     for another (augmenting paths).
     """
-    fitting = [[j for j, row in enumerate(found) if _fits(want, row)] for want in expected]
-    given: dict[int, int] = {}
+    fitting = [[j for j, row in enumerate(actual) if _fits(want, row)] for want in expected]
+    matches: dict[int, int] = {}
     taken: dict[int, int] = {}
     for i in range(len(expected)):
-        _give(i, fitting, given, taken)
-    return given
+        _give(i, fitting, matches, taken)
+    return matches
 
 
-def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken: dict[int, int]) -> None:
+def _give(i: int, fitting: Sequence[Sequence[int]], matches: dict[int, int], taken: dict[int, int]) -> None:
     """Match an expected row with a found one, if others can make room for it."""
     wants: dict[int, int] = {}  # the expected row that asked for a found row first
     asking = [i]
@@ -180,14 +180,14 @@ def _give(i: int, fitting: Sequence[Sequence[int]], given: dict[int, int], taken
             free: int | None = j
             while free is not None:  # each row that makes room takes the row it asked for
                 taker = wants[free]
-                taken[free], given[taker], free = taker, free, given.get(taker)
+                taken[free], matches[taker], free = taker, free, matches.get(taker)
             return
 
 
-def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
+def _in_order(expected: Sequence[Row], actual: Sequence[Row]) -> bool:
     """Return whether expected rows are in the release order of each timeline; rows outside the sequence have none."""
     queues: dict[str, list[Row]] = defaultdict(list)
-    for j, row in enumerate(found):
+    for j, row in enumerate(actual):
         queues[row["_timeline"] if row["_release_seq"] is not None else str(j)].append(row)
     for want in expected:
         queue = next((queue for queue in queues.values() if queue and _fits(want, queue[0])), None)
@@ -197,9 +197,9 @@ def _in_order(expected: Sequence[Row], found: Sequence[Row]) -> bool:
     return True
 
 
-def _nearest(expected: list[Row], found: list[Row]) -> tuple[Pair, ...]:
+def _nearest(expected: list[Row], actual: list[Row]) -> tuple[Pair, ...]:
     """Pair each missing row with the one that shares most values with it, as long as there are any."""
-    rest = list(found)
+    rest = list(actual)
     pairs = []
     for want in expected:
         nearest = max(rest, key=lambda row: sum(equal(v, row.get(name)) for name, v in want.items()), default=None)
@@ -208,12 +208,12 @@ def _nearest(expected: list[Row], found: list[Row]) -> tuple[Pair, ...]:
     return (*pairs, *(Pair(None, row) for row in rest))
 
 
-def _counts(pairs: Sequence[Pair], expected: int, found: int) -> str:
+def _counts(pairs: Sequence[Pair], expected: int, actual: int) -> str:
     unequal = sum(pair.expected is not None and pair.found is not None for pair in pairs)
     kinds = {
         "differs" if unequal == 1 else "differ": unequal,
         "missing": sum(pair.found is None for pair in pairs),
         "not expected": sum(pair.expected is None for pair in pairs),
     }
-    said = [f"{n} {kind}" for kind, n in kinds.items() if n]
-    return f"expected {expected} row{'' if expected == 1 else 's'}, found {found}: {', '.join(said)}"
+    parts = [f"{n} {kind}" for kind, n in kinds.items() if n]
+    return f"expected {expected} row{'' if expected == 1 else 's'}, found {actual}: {', '.join(parts)}"

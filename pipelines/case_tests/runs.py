@@ -127,11 +127,11 @@ class Records:
     def _clocks(self, case: int, end: End) -> list[int]:
         """Return arrivals of records and clocks of ticks up to a place, in their order."""
         records, ticks = end
-        found: list[int | None] = []
+        clocks: list[int | None] = []
         for position in range(records + 1):
-            found += [us for place, us in self.ticks[case][:ticks] if place == position]
-            found += self.arrivals[case][position : min(position + 1, records)]
-        return [us for us in found if us is not None]
+            clocks += [us for place, us in self.ticks[case][:ticks] if place == position]
+            clocks += self.arrivals[case][position : min(position + 1, records)]
+        return [us for us in clocks if us is not None]
 
 
 def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType) -> Records:
@@ -145,11 +145,12 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
     written = from_driver(spark, pa.Table.from_pylist(lines, schema=_LINES))
     timed = _union([_of_source(written, source, spec, payload) for source in spec.sources])
     misfits = F.array_compact(F.array(*[_misfit(name) for name in payload.names]))
-    known = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
+    records = timed.withColumn("__tm_misfits", misfits).coalesce(1).localCheckpoint()
     arrivals: list[list[int | None]] = [[] for _ in file.cases]
     places = [list(case.places()) for case in file.cases]
     problems = []
-    for row in known.select("__tm_case", c.SEQ, "__tm_arrival", "__tm_misfits").orderBy("__tm_case", c.SEQ).collect():
+    columns = ["__tm_case", c.SEQ, "__tm_arrival", "__tm_misfits"]
+    for row in records.select(columns).orderBy("__tm_case", c.SEQ).collect():
         arrivals[row["__tm_case"]].append(row["__tm_arrival"])
         at, record = places[row["__tm_case"]][row[c.SEQ]]
         for name in row["__tm_misfits"]:
@@ -158,7 +159,7 @@ def read_records(spark: SparkSession, spec: Spec, file: CasesFile, payload: Stru
             problems.append(Problem(f"found {show(record[name])}", expected=f"a value of {kind}", at=place))
     file.complain(problems)
     ticks = [[(place, us_of(clock)) for place, clock in case.ticks] for case in file.cases]
-    return Records(_items(known, payload), payload, arrivals, ticks)
+    return Records(_items(records, payload), payload, arrivals, ticks)
 
 
 def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
@@ -170,7 +171,9 @@ def _unquoted(cases: Sequence[Case], payload: StructType) -> Iterator[Problem]:
                 kind = payload[name].dataType if name in payload.names else None
                 if kind is not None and is_written_as_text(kind) and value is not None and not isinstance(value, str):
                     expected = f"text, for {kind.simpleString().upper()}"
-                    yield Problem(f"found {show(value)}", expected, "put the value in quotes", place)
+                    yield Problem(
+                        f"found {show(value)}", expected=expected, remedy="put the value in quotes", at=place
+                    )
                 else:
                     yield from _ambiguous(value, place, kind)
 
@@ -187,7 +190,7 @@ def _ambiguous(value: object, at: Path, kind: DataType | None) -> Iterator[Probl
         text = kind is not None and is_written_as_text(kind)
         if text or isinstance(_as_all_read_it(value), Misread):
             expected = "a value that every YAML parser reads the same way"
-            yield Problem(f"found {show(value)}", expected, "put it in quotes if it is text", at)
+            yield Problem(f"found {show(value)}", expected=expected, remedy="put it in quotes if it is text", at=at)
 
 
 def _kind_within(kind: DataType | None, field: str = "") -> DataType | None:
@@ -232,13 +235,13 @@ def _of_source(written: DataFrame, source: Source, spec: Spec, payload: StructTy
     lines = written.where(F.col(c.SOURCE) == source.name).withColumn(LINE, F.col("__tm_record"))
     # A Connect server takes no call without options.
     read = objects_of(lines, payload, Reading(time_zone, {"columnNameOfCorruptRecord": RAW}))
-    own = read.frame.select(*written.columns, *[value.alias(name) for name, value in read.columns.items()])
+    records = read.frame.select(*written.columns, *[value.alias(name) for name, value in read.columns.items()])
     if source.split is not None:
-        own = own.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(own, source)))
+        records = records.withColumn(c.SPLIT, F.coalesce(c.SPLIT, split_of(records, source)))
     if source.arrival_time is None:
-        return own
+        return records
     where = f"sources[{source.name}].arrival_time"
-    timed = with_instant(own, source.arrival_time, time_zone, where=where)
+    timed = with_instant(records, source.arrival_time, time_zone, where=where)
     return timed.withColumn("__tm_arrival", F.col(US)).drop(US, FAILED, BAD)
 
 
@@ -247,9 +250,9 @@ def _misfit(name: str) -> Any:
     return F.when(lost, F.lit(name))
 
 
-def _items(known: DataFrame, payload: StructType) -> DataFrame:
+def _items(records: DataFrame, payload: StructType) -> DataFrame:
     earlier = Window.partitionBy("__tm_case").orderBy(c.SEQ).rowsBetween(Window.unboundedPreceding, 0)
-    return known.select(
+    return records.select(
         "__tm_case",
         *[F.col(f"`{name}`") for name in payload.names],
         c.SEQ,
@@ -296,12 +299,12 @@ def state_of(logs: Sequence[str], state: State) -> State:
         return frame.where(log.isin(*logs))
 
     def each(frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        return {name: frame for name, known in frames.items() if (frame := some(known)) is not None}
+        return {name: frame for name, whole in frames.items() if (frame := some(whole)) is not None}
 
-    own = [log_of_timeline(name) in logs for name in state.timelines[c.TIMELINE].to_pylist()]
+    are_in = [log_of_timeline(name) in logs for name in state.timelines[c.TIMELINE].to_pylist()]
     times = state.first_times
     return State(
-        state.timelines.filter(pa.array(own, pa.bool_())),
+        state.timelines.filter(pa.array(are_in, pa.bool_())),
         some(state.held),
         None if times is None else times.where(F.get_json_object("key", "$[0]").isin(*logs)),
         each(state.events),
@@ -346,11 +349,11 @@ def log_watermarks(
     for row in outcome.timelines.select([c.TIMELINE, "watermark"]).to_pylist():
         if (log := log_of_timeline(row[c.TIMELINE])) in by_log:
             by_log[log][re.sub(_LOG_IN_TIMELINE, "[", row[c.TIMELINE])] = row["watermark"]
-    found = {}
+    marks = {}
     for log, us in clocks.items():
         all_of_log = (arrival_watermark(us, time), *by_log[log].values())
-        found[log] = LogWatermarks(max((one for one in all_of_log if one is not None), default=None), by_log[log])
-    return found
+        marks[log] = LogWatermarks(max((mark for mark in all_of_log if mark is not None), default=None), by_log[log])
+    return marks
 
 
 MOST_CUTS = 32
@@ -385,13 +388,13 @@ class Log:
     @property
     def ends(self) -> list[End]:
         """The end of each segment; one that has more ticks than the end before is a tick."""
-        found: list[End] = []
+        segment_ends: list[End] = []
         for place in sorted({self.cut, min(self.cut + 1, self.records), self.records, *self.ticks}):
             before, count = bisect_left(self.ticks, place), self.ticks.count(place)
             if place == self.cut or not count:
-                found.append((place, before))
-            found += [(place, before + 1 + number) for number in range(count)]
-        return found
+                segment_ends.append((place, before))
+            segment_ends += [(place, before + 1 + number) for number in range(count)]
+        return segment_ends
 
     def end(self, segment: int) -> End:
         """Return the end of a segment; if the log has fewer, the end of its last; before the first its beginning."""
@@ -525,8 +528,8 @@ def _as_json(frame: DataFrame, table: str, columns: StructType) -> DataFrame:
     named = frame
     if c.TIMELINE in frame.columns:
         named = frame.withColumn(c.TIMELINE, F.regexp_replace(c.TIMELINE, _LOG_IN_TIMELINE, "["))
-    known = {_IN_SEQUENCE: "CAST(NULL AS BOOLEAN)", PASSES: "true", _REPLACED: "CAST(NULL AS INT)"}
-    in_sequence, passes, replaced = (name if name in frame.columns else other for name, other in known.items())
+    defaults = {_IN_SEQUENCE: "CAST(NULL AS BOOLEAN)", PASSES: "true", _REPLACED: "CAST(NULL AS INT)"}
+    in_sequence, passes, replaced = (name if name in frame.columns else other for name, other in defaults.items())
     return named.selectExpr(
         f"{_SEGMENT} AS segment",
         f"{literal(table)} AS table",
@@ -558,13 +561,13 @@ class _Written:
 
     def outcome(self, log: str, tables: Sequence[str], end: int, *, final: bool = False) -> Outcome:
         """Return the contents of a log's tables after one of the segments; `final` if it was flushed by then."""
-        found = {table: self._appended(log, table, end) for table in tables if table != HELD}
+        by_table = {table: self._appended(log, table, end) for table in tables if table != HELD}
         if ORDERED in tables:
-            found[ORDERED] = _numbered(found[ORDERED])
-            found[HELD] = list(self.rows.get((end, log, HELD), ()))
+            by_table[ORDERED] = _numbered(by_table[ORDERED])
+            by_table[HELD] = list(self.rows.get((end, log, HELD), ()))
         watermarks = self.watermarks[end][log]
         return Outcome(
-            tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in found.items()},
+            tables={table: _plain(rows) if table == ORDERED else _sorted(rows) for table, rows in by_table.items()},
             watermark=_watermark(watermarks.highest, final=final),
             watermarks={name: _watermark(us, final=final) for name, us in watermarks.by_timeline.items()},
         )
@@ -606,11 +609,11 @@ def _watermark(us: int | None, *, final: bool) -> datetime | str:
 
 
 def _outcomes(number: int, case: Case, logs: Sequence[Log], written: _Written, tables: Sequence[str]) -> CaseOutcomes:
-    own = {log.cut: log for log in logs if log.case == number}
+    by_cut = {log.cut: log for log in logs if log.case == number}
     ends = _step_ends(case)
-    whole = own[ends[-1][0]]
-    steps = [written.outcome(own[end[0]].name, tables, own[end[0]].ends.index(end)) for end in ends[:-1]]
-    final = {cut: written.final(log.name, tables) for cut, log in own.items()}
+    whole = by_cut[ends[-1][0]]
+    steps = [written.outcome(by_cut[end[0]].name, tables, by_cut[end[0]].ends.index(end)) for end in ends[:-1]]
+    final = {cut: written.final(log.name, tables) for cut, log in by_cut.items()}
     return CaseOutcomes(
         steps=(*steps, final[whole.cut]), cuts={cut: outcome for cut, outcome in final.items() if cut != whole.cut}
     )

@@ -70,14 +70,16 @@ class Verdict:
     failure: str = ""
 
     @property
-    def said(self) -> str:
+    def findings(self) -> str:
         """All that speaks against the case, as plain text."""
-        return "\n".join([*(one.text for one in (*self.differences, *self.cuts)), *filter(None, [self.failure])])
+        return "\n".join(
+            [*(difference.text for difference in (*self.differences, *self.cuts)), *filter(None, [self.failure])]
+        )
 
     @property
     def holds(self) -> bool:
         """Return whether all is as it should be: also when a case that must fail does, and says what it should."""
-        return self.case.error in self.said and not self.cuts if self.case.error else not self.said
+        return self.case.error in self.findings and not self.cuts if self.case.error else not self.findings
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ class CasesReport:
         """A few lines for each case that does not hold: file, name and all that speaks against it."""
         all_verdicts = ((file, verdict) for file, verdicts in self.verdicts.items() for verdict in verdicts)
         return tuple(
-            f"{file}: {verdict.case.name}\n{verdict.said or 'nothing differs'}"
+            f"{file}: {verdict.case.name}\n{verdict.findings or 'nothing differs'}"
             for file, verdict in all_verdicts
             if not verdict.holds
         )
@@ -137,8 +139,8 @@ def outcome_of(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> Out
         workspace = without_tables(spec_file, lambda: spark)
         schemas, payload = _schemas(workspace), payload_of(workspace)
         records = read_records(spark, spec, file, payload)
-        [found] = run_cases(spark, spec, file.cases, records, schemas)
-        return found.steps[-1]
+        [outcomes] = run_cases(spark, spec, file.cases, records, schemas)
+        return outcomes.steps[-1]
 
 
 def _schemas(workspace: Workspace) -> dict[str, StructType]:
@@ -189,13 +191,20 @@ def _row(
         if name not in columns.names:
             expected = f"one of {', '.join(columns.names)}"
             problems.append(
-                Problem(f"unknown column `{name}`", expected, did_you_mean(name, columns.names), (*at, name))
+                Problem(
+                    f"unknown column `{name}`",
+                    expected=expected,
+                    remedy=did_you_mean(name, columns.names),
+                    at=(*at, name),
+                )
             )
             continue
         try:
             values[name] = read_value(value, columns[name].dataType)
         except ProblemsError as error:
-            problems += [Problem(p.found, p.expected, p.remedy, (*at, name, *p.at)) for p in error.problems]
+            problems += [
+                Problem(p.found, expected=p.expected, remedy=p.remedy, at=(*at, name, *p.at)) for p in error.problems
+            ]
     return values
 
 
@@ -219,9 +228,9 @@ def _verdicts(
 
 
 def _against_expected(case: Case, outcome: CaseOutcomes) -> Iterator[Difference]:
-    for number, (step, found) in enumerate(zip(case.segments, outcome.steps, strict=True), start=1):
+    for number, (step, actual) in enumerate(zip(case.segments, outcome.steps, strict=True), start=1):
         if step.expect is not None:
-            yield from differences(step.expect, found, f"after step {number}" if case.steps else "in the end")
+            yield from differences(step.expect, actual, f"after step {number}" if case.steps else "in the end")
 
 
 def _reason(error: Exception) -> str:
@@ -240,8 +249,8 @@ def show_verdicts(title: str, verdicts: Sequence[Verdict]) -> None:
     for verdict in verdicts:
         _show(verdict, console)
     failed = sum(not verdict.holds for verdict in verdicts)
-    kept = len(verdicts) - failed
-    console.print(f"{kept} of {len(verdicts)} hold" + (f", {failed} FAIL" if failed else ""))
+    passed = len(verdicts) - failed
+    console.print(f"{passed} of {len(verdicts)} hold" + (f", {failed} FAIL" if failed else ""))
 
 
 def _show(verdict: Verdict, console: Console) -> None:
@@ -251,8 +260,8 @@ def _show(verdict: Verdict, console: Console) -> None:
         return
     console.print(Text("  FAIL  ", "bold red") + Text(name))
     if case.error:
-        found = "what is said is this" if verdict.said else "nothing differs"
-        console.print(printable(f"        it must fail with «{case.error}»; {found}"))
+        finding = "what is said is this" if verdict.findings else "nothing differs"
+        console.print(printable(f"        it must fail with «{case.error}»; {finding}"))
     for difference in (*verdict.differences, *verdict.cuts):
         _show_difference(difference, console)
     if verdict.cuts:

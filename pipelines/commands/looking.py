@@ -57,12 +57,12 @@ def status(*, specs: tuple[Path, ...], warehouse: "Place | None", as_json: bool,
     from tidemark.pipelines.status import status as state_of
 
     def look(path: Path) -> None:
-        found = state_of(path, warehouse=warehouse)
+        state = state_of(path, warehouse=warehouse)
         if as_json:
-            click.echo(json_line(found.to_json()))
+            click.echo(json_line(state.to_json()))
         else:
-            _show_status(found)
-        wrong.extend(found.wrong)
+            _show_status(state)
+        wrong.extend(state.wrong)
 
     wrong: list[str] = []
     failed = for_each(specs, look, name_of=str)
@@ -107,86 +107,86 @@ def notify(*, specs: tuple[Path, ...], warehouse: "Place | None", test: bool) ->
             failed.extend(why for why in answers.values() if why)
             return
         workspace.ensure_whole()
-        found = alert_messages.notify(workspace, deliver)
-        for sentence in found:
+        sentences = alert_messages.notify(workspace, deliver)
+        for sentence in sentences:
             say(f"{name}: {sentence}")
-        if not found:
+        if not sentences:
             put(f"{name}: every channel is up to date")
-        failed.extend(found)
+        failed.extend(sentences)
 
     failed: list[str] = []
     status_of_specs = for_each(read_specs(specs, []), send, name_of=lambda file: file.spec.name)
     sys.exit(FAILED if failed else status_of_specs)
 
 
-def _show_status(found: "Status") -> None:
+def _show_status(state: "Status") -> None:
     """Print a pipeline as a block of lines."""
     from tidemark.pipelines.terminal import print_block
 
-    style = "red" if found.wrong else ""
-    wrong = [("" if number else "wrong", said, style) for number, said in enumerate(found.wrong or ["nothing"])]
-    print_block(found.name, [*((name, said, "") for name, said in _status_lines(found)), *wrong])
+    style = "red" if state.wrong else ""
+    wrong = [("" if number else "wrong", text, style) for number, text in enumerate(state.wrong or ["nothing"])]
+    print_block(state.name, [*((name, text, "") for name, text in _status_lines(state)), *wrong])
 
 
-def _status_lines(found: "Status") -> "Iterator[tuple[str, str]]":
+def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
     from tidemark.pipelines.terminal import plural, second
 
-    if found.last is None:
+    if state.last is None:
         yield "records", "none: no batch has been committed yet"
     else:
-        left = found.records - found.processed
+        left = state.records - state.processed
         rest = f"{plural(left, 'is', 'are')} not processed yet" if left else "all processed"
-        yield "records", f"{found.records:,}, {rest}"
-        yield "watermark", _watermark(found)
-        if found.held is not None:
-            yield "held", f"{plural(found.held, 'event')}, which the watermark has not passed"
-        yield "dead letters", f"{found.dead_letters:,}"
-        if found.lost:
-            yield "lost", "\n".join(found.lost)
-        taken = f"{plural(found.excluded, 'record')}, which `tidemark rejudge` took out of the log"
-        ended = f"{', '.join(found.ended)}: no longer in the spec"
-        said = {"by hand": ", ".join(found.by_hand), "excluded": taken if found.excluded else ""}
-        said |= {"corrected": found.corrected, "ended": ended if found.ended else ""}
-        yield from ((label, text) for label, text in said.items() if text)
-        yield "last batch", _last_batch(found)
-        if found.rebuild_begun:
-            yield "rebuild", f"{found.rebuild_begun}; the same `tidemark rebuild` continues it"
-    if found.at_work is not None:
-        plan = found.at_work
+        yield "records", f"{state.records:,}, {rest}"
+        yield "watermark", _watermark(state)
+        if state.held is not None:
+            yield "held", f"{plural(state.held, 'event')}, which the watermark has not passed"
+        yield "dead letters", f"{state.dead_letters:,}"
+        if state.lost:
+            yield "lost", "\n".join(state.lost)
+        taken = f"{plural(state.excluded, 'record')}, which `tidemark rejudge` took out of the log"
+        ended = f"{', '.join(state.ended)}: no longer in the spec"
+        lines = {"by hand": ", ".join(state.by_hand), "excluded": taken if state.excluded else ""}
+        lines |= {"corrected": state.corrected, "ended": ended if state.ended else ""}
+        yield from ((label, text) for label, text in lines.items() if text)
+        yield "last batch", _last_batch(state)
+        if state.rebuild_begun:
+            yield "rebuild", f"{state.rebuild_begun}; the same `tidemark rebuild` continues it"
+    if state.at_work is not None:
+        plan = state.at_work
         yield "at work", f"batch {plan.batch_id} ({plan.kind}), {plan.owner}, since {second(plan.planned_at)} UTC"
-    waiting = found.waiting
+    waiting = state.waiting
     young = f", {plural(len(waiting.waiting), 'file')} younger than `settle`" if waiting.waiting else ""
     back = f", {len(waiting.errors):,} held back" if waiting.errors else ""
-    what = "file" if found.reads_files_only else "input"
+    what = "file" if state.reads_files_only else "input"
     yield "waits", f"{plural(waiting.new, f'new {what}') if waiting.new else f'no new {what}'}{young}{back}"
     if waiting.notes:
         yield "files", first_lines(waiting.notes)
     if waiting.read_before:
         yield "copies", first_lines(waiting.read_before)
-    yield "tables", str(found.folder)
+    yield "tables", str(state.folder)
 
 
-def _watermark(found: "Status") -> str:
+def _watermark(state: "Status") -> str:
     from tidemark.pipelines.terminal import watermark_text
     from tidemark.timeops.durations import roughly
 
-    text = watermark_text(found.position)
-    if found.delay is None:
+    text = watermark_text(state.position)
+    if state.delay is None:
         return text
-    return f"{text}, {roughly(abs(found.delay))} {'ahead of' if found.delay.days < 0 else 'behind'} the clock"
+    return f"{text}, {roughly(abs(state.delay))} {'ahead of' if state.delay.days < 0 else 'behind'} the clock"
 
 
-def _last_batch(found: "Status") -> str:
+def _last_batch(state: "Status") -> str:
     from tidemark.pipelines.terminal import plural, second
     from tidemark.resources.batches.position import records_in
 
-    assert found.last is not None  # the caller has looked
-    plan, at = found.last.plan, found.last.committed_at
+    assert state.last is not None  # the caller has looked
+    plan, at = state.last.plan, state.last.committed_at
     took = f"in {(at - plan.planned_at).total_seconds():.0f} s"
     what = plural(records_in(plan), "record") if plan.kind == "process" else plan.kind
     why = "accepted although a check failed: " if plan.kind == "process" else ""
-    reason = f", {why}{found.last.reason}" if found.last.reason is not None else ""
-    return f"{found.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
+    reason = f", {why}{state.last.reason}" if state.last.reason is not None else ""
+    return f"{state.last.batch_id}, committed {second(at)} UTC: {what} {took}{reason}"
 
 
 @click.command()
@@ -218,21 +218,21 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
     from tidemark.resources.places.place import write_whole
 
     place = known_settings(warehouse).warehouse
-    found = [look(path, place) for path in specs]
-    if len({one.pipeline for one in found}) < len(found):
+    results = [look(path, place) for path in specs]
+    if len({result.pipeline for result in results}) < len(results):
         raise click.UsageError("Two specs have the same name, so their metrics would have the same name too.")
-    text = text_of(found, for_collector=to is not None)
+    text = text_of(results, for_collector=to is not None)
     if to is None:
         click.echo(text, nl=False)
     else:
         ensure_folder(to.parent, "--to is in", "name a file in a writable folder")
         write_whole(to, text)
 
-    def complain(one: "Look") -> None:
-        if one.error is not None:
-            raise one.error
+    def complain(result: "Look") -> None:
+        if result.error is not None:
+            raise result.error
 
-    sys.exit(for_each(found, complain, name_of=lambda one: one.pipeline))
+    sys.exit(for_each(results, complain, name_of=lambda result: result.pipeline))
 
 
 @click.command()
@@ -259,7 +259,7 @@ def metrics(*, specs: tuple[Path, ...], warehouse: "Place | None", to: Path | No
 def show(
     *, spec: Path, table: str, where: str | None, limit: int, form: str | None, warehouse: "Place | None"
 ) -> None:
-    """Show rows of a TABLE of SPEC as of the last commit.
+    """Show rows from a TABLE of SPEC as of the last commit.
 
     The newest come first. TABLE is raw_events, ordered_events, held_events, dead_letters, watermarks, log_control,
     batches or the name of a window. No Spark is started. Conditions are SQL as DuckDB reads it: names of
@@ -279,12 +279,12 @@ def show(
     batch, versions = _committed(workspace)
     name = _table_of(workspace, table, versions)
     order = _order(workspace.lake.columns(name))
-    found = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
-    write_rows(found.rows, form, {"started": since_boot} if name == BATCHES else {})
-    shown = f"{found.rows.num_rows:,} of {plural(found.in_all, 'row')}"
-    newest = ", the newest first" if order and found.rows.num_rows < found.in_all else ""
+    selection = select(workspace.lake, name, versions[name], where=where, order=order, most=limit)
+    write_rows(selection.rows, form, {"started": since_boot} if name == BATCHES else {})
+    shown = f"{selection.rows.num_rows:,} of {plural(selection.in_all, 'row')}"
+    newest = ", the newest first" if order and selection.rows.num_rows < selection.in_all else ""
     say(f"{file.spec.name}: {shown} of {name} as of batch {batch}{newest}; instants are UTC")
-    seqs = found.rows["_arrival_seq"].drop_null().to_pylist() if name == DEAD_LETTERS else []
+    seqs = selection.rows["_arrival_seq"].drop_null().to_pylist() if name == DEAD_LETTERS else []
     for seq in seqs[:1]:
         say(f"{file.spec.name}: `tidemark explain {file.in_command} --seq {seq}` explains the first of them")
 
@@ -303,7 +303,7 @@ def _committed(workspace: "Workspace") -> tuple[int, dict[str, int | None]]:
     return last.batch_id, {**last.table_versions, BATCHES: None}  # the log of batches is what names the versions
 
 
-def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None]) -> str:
+def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None]) -> str:
     """Return the table that is meant.
 
     Raises:
@@ -312,14 +312,14 @@ def _table_of(workspace: "Workspace", asked: str, versions: dict[str, int | None
     from tidemark.resources.tables import window_table
     from tidemark.timeops.problems import did_you_mean
 
-    for name in (asked.strip("/"), window_table(asked)):
+    for name in (table.strip("/"), window_table(table)):
         if name in versions:
             return name
-    known = sorted(name for name in versions if not name.startswith("_"))
+    names = sorted(name for name in versions if not name.startswith("_"))
     raise SpecError(
-        f"{workspace.spec.name} has no table `{asked}`",
-        expected=f"one of {', '.join(known)}",
-        remedy=did_you_mean(asked, [*known, *(window.name for window in workspace.spec.windows)]),
+        f"{workspace.spec.name} has no table `{table}`",
+        expected=f"one of {', '.join(names)}",
+        remedy=did_you_mean(table, [*names, *(window.name for window in workspace.spec.windows)]),
     )
 
 

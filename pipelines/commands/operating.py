@@ -368,7 +368,7 @@ def changes(
     metavar="DURATION",
     default="7 days",
     show_default=True,
-    help="How long commits stay readable, and Dagster's runs and failed checks are kept; at least 1 hour.",
+    help="How long commits stay readable, and Dagster's runs and failed checks stay; at least 1 hour.",
 )
 @overrides_option
 @says_errors

@@ -4,7 +4,7 @@ Here: who may work on which batch, and what is committed. Not here: the outputs 
 may hold (delta/undoing.py), and the checks.
 
 A row is written only if the table is still at the version on which the decision was made; otherwise the decision is
-made anew. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
+made again. So of two runs that begin at once exactly one wins, and a run that was taken for dead cannot commit. A
 batch has a plan row; heartbeat rows when it takes long; a release row when its run gave it up; and at last a commit
 row, which names the version of every table: readers open the tables at these. Each plan is an attempt, numbered over
 the life of the pipeline. The latest attempt is in force; it supersedes earlier attempts that have no commit.
@@ -121,6 +121,17 @@ class BatchLog:
     def exists(self) -> bool:
         """Return whether the table has been made."""
         return self._memory.known is not None or self._lake.exists(BATCHES)
+
+    @contextmanager
+    def as_of_now(self) -> Iterator[None]:
+        """Answer every question of the block from one look at its beginning: in a store, each look is a request.
+
+        A commit of another process in the meantime is noticed by the next write, which is then refused.
+        """
+        if self.exists and not self._lake.opened.is_settled:
+            self._lake.opened.newest(BATCHES)
+        with self._lake.settled():
+            yield
 
     def last_commit(self, kind: Kind | None = None) -> Commit | None:
         """Return the latest commit in force, optionally of one kind; None before the first."""
@@ -340,7 +351,7 @@ class BatchLog:
             thread.join()
 
     def _write(self, decide: Callable[[_View], Row | None], more: Sequence[Row] = ()) -> Row | None:
-        """Write the chosen row if the table is at the version of the choice; otherwise choose anew.
+        """Write the chosen row if the table is at the version of the choice; otherwise choose again.
 
         More rows are written in the same commit.
         """

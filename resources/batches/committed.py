@@ -45,13 +45,13 @@ class Published:
         Raises:
             LakeError: The pipeline's log of batches cannot be read.
         """
-        found = {commit.table_versions.get(self.table) for commit in self._commits}
-        return sorted(version for version in found if version is not None)
+        versions = {commit.table_versions.get(self.table) for commit in self._commits}
+        return sorted(version for version in versions if version is not None)
 
     def commit_of(self, version: int) -> Commit | None:
         """Return the first commit that names a version: the batch that made it."""
-        found = (one for one in self._commits if one.table_versions.get(self.table) == version)
-        return next((one for one in found if not one.plan.is_replayed), None)
+        commits = (commit for commit in self._commits if commit.table_versions.get(self.table) == version)
+        return next((commit for commit in commits if not commit.plan.is_replayed), None)
 
     @property
     def spec(self) -> str | None:
@@ -59,7 +59,7 @@ class Published:
         lake = Lake(self.root)
         if not lake.exists(LOG_CONTROL):
             return None
-        version = max((one.table_versions.get(LOG_CONTROL, 0) for one in self._commits), default=0)
+        version = max((commit.table_versions.get(LOG_CONTROL, 0) for commit in self._commits), default=0)
         items = lake.rows(LOG_CONTROL, version, columns=["_control_seq", "kind", "argument"])
         specs = items.filter(pc.equal(items["kind"], "spec")).sort_by("_control_seq")
         return specs["argument"][-1].as_py() if specs.num_rows else None
@@ -77,7 +77,7 @@ def pipeline_of(folder: Place) -> Published | None:
 def consistent(
     warehouse: str | PathLike[str] | Place, pipeline: str, batch_id: int | None = None
 ) -> Mapping[str, tuple[Place, int]]:
-    """Find folder and version of every table of a pipeline as of a commit, without Spark.
+    """Find folder and version of every table as a commit of a pipeline has them, without Spark.
 
     Args:
         warehouse: The folder that holds the folder of the pipeline, or its URL.

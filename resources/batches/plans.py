@@ -158,12 +158,14 @@ class _Input:
     @classmethod
     def of(cls, plan: Plan) -> Self:
         """Return the input of a plan; a key that is missing in it says nothing."""
-        return cls(**{one.name: plan.input[one.name] for one in fields(cls) if one.name in plan.input})
+        return cls(**{key.name: plan.input[key.name] for key in fields(cls) if key.name in plan.input})
 
     def to_json(self) -> dict[str, Any]:
         """Return it as it is stored, without keys that say nothing."""
-        nothing, said = type(self)(), {one.name: getattr(self, one.name) for one in fields(self)}
-        return {name: value for name, value in said.items() if name in self.always or value != getattr(nothing, name)}
+        nothing, values = type(self)(), {key.name: getattr(self, key.name) for key in fields(self)}
+        return {
+            name: value for name, value in values.items() if name in self.always or value != getattr(nothing, name)
+        }
 
 
 @dataclass(frozen=True)
@@ -229,8 +231,8 @@ class RebuildInput(_Input):
         rebuild: The identity of a rebuild that is begun.
         under: A digest of the spec that live runs go by when it is begun.
         numbers: When all tables are switched: first and last of the numbers of the batches that the rebuild made.
-        windows: The windows that are made anew or renamed, if these are not all tables.
-        lost_tables: When tables are switched: the tables that are made anew in empty folders.
+        windows: The windows that are rebuilt or renamed, if these are not all tables.
+        lost_tables: When tables are switched: the tables that are created again in empty folders.
         clocks: The clocks of the log if records are excluded: counts of an ingestion, some of them by source.
         renamed: Renamed windows, the old names by the new ones.
         dropped: Windows whose tables are deleted.
@@ -271,10 +273,10 @@ class Counts(Mapping[str, int]):
     @classmethod
     def sum(cls, each: Iterable[Mapping[str, int]]) -> "Counts":
         """Return the sums of each count."""
-        found: Counter[str] = Counter()
+        total: Counter[str] = Counter()
         for counts in each:
-            found.update(counts)
-        return cls(found)
+            total.update(counts)
+        return cls(total)
 
     def __getitem__(self, name: str) -> int:
         return self._numbers[name]
@@ -319,21 +321,21 @@ class Counts(Mapping[str, int]):
         return self._by_reason(REPLAYED)
 
     def _by_reason(self, prefix: str) -> dict[str, int]:
-        found = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
-        return {reason: n for reason, n in found.items() if n}
+        counts = {name.removeprefix(prefix): n for name, n in self.items() if name.startswith(prefix)}
+        return {reason: n for reason, n in counts.items() if n}
 
     @property
     def windows(self) -> list[str]:
         """The windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
         of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
-        own = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
-        places = [name.rpartition(".") for name in own]
+        names = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
+        places = [name.rpartition(".") for name in names]
         return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
 
     def of_windows(self, outcome: str, windows: Iterable[str]) -> dict[str, int]:
         """Return by window how many events had an outcome, such as `window_closed`, where there are any."""
-        found = {name: self.get(f"{name}.{outcome}", 0) for name in windows}
-        return {name: n for name, n in found.items() if n}
+        counts = {name: self.get(f"{name}.{outcome}", 0) for name in windows}
+        return {name: n for name, n in counts.items() if n}
 
     def by_source(self, name: str) -> dict[str, int]:
         """Return a count of each source, such as LAST_ARRIVAL."""
@@ -341,10 +343,10 @@ class Counts(Mapping[str, int]):
 
     def dead_letters(self, windows: Iterable[str]) -> Counter[str]:
         """Return the dead letters of records in all stages, by reason."""
-        found, names = Counter(self.refused), tuple(windows)
+        letters, names = Counter(self.refused), tuple(windows)
         for reason in OF_WINDOWS:
-            found[reason.value] += sum(self.of_windows(reason, names).values())
-        return +found
+            letters[reason.value] += sum(self.of_windows(reason, names).values())
+        return +letters
 
 
 @dataclass(frozen=True)
@@ -391,10 +393,10 @@ def counted(commits: Sequence[Commit]) -> list[Commit]:
 
     A rebuild of some windows counts how much they differ from what earlier batches counted.
     """
-    rebuilt = {one.batch_id: RebuildInput.of(one.plan) for one in commits if one.plan.kind == "rebuild"}
-    whole = max((batch_id for batch_id, given in rebuilt.items() if given.numbers), default=-1)
-    alone = {batch_id for batch_id, given in rebuilt.items() if given.windows and batch_id > whole}
-    return [one for one in commits if one.plan.kind == "process" or one.batch_id in alone]
+    rebuilt = {commit.batch_id: RebuildInput.of(commit.plan) for commit in commits if commit.plan.kind == "rebuild"}
+    whole = max((batch_id for batch_id, rebuild in rebuilt.items() if rebuild.numbers), default=-1)
+    alone = {batch_id for batch_id, rebuild in rebuilt.items() if rebuild.windows and batch_id > whole}
+    return [commit for commit in commits if commit.plan.kind == "process" or commit.batch_id in alone]
 
 
 def row_of(plan: Plan, state: str) -> Row:

@@ -166,9 +166,9 @@ class Progress:
         if self.clocks is not None:
             return self.clocks
         if rebuilt is not None and (last is None or last.batch_id < rebuilt.batch_id):
-            known = RebuildInput.of(rebuilt).clocks
-            if known is not None:
-                return known
+            clocks = RebuildInput.of(rebuilt).clocks
+            if clocks is not None:
+                return clocks
         return last.counts if last else {}
 
 

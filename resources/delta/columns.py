@@ -6,7 +6,7 @@ changes of a spec are allowed (timeops/spec/changes.py), rows of `_state/files` 
 are (sources/known_files.py).
 
 To add, widen or rename columns does not change rows, so it is maintenance like joining small files. Rows with a wider
-type are written anew: Delta's own widening leaves them as they are and marks the table with a feature that few
+type are rewritten: Delta's own widening leaves them as they are and marks the table with a feature that few
 readers know. Readers stay at the versions that the last commit names; a run that continues from that commit takes the
 new version. A run that dies between two tables leaves both kinds, and the next one does the rest.
 """
@@ -74,12 +74,12 @@ class ColumnDifference:
 
 
 class OtherColumnsError(LakeError):
-    """The table exists with other columns than the wanted ones; `columns` are those in which it differs."""
+    """The table exists with other columns than the wanted ones; `columns` are the ones that differ."""
 
     def __init__(self, table: str, folder: Place, columns: Sequence[ColumnDifference]) -> None:
         self.table, self.columns = table, tuple(columns)
         super().__init__(
-            f"{folder} has other columns: {'; '.join(one.sentence for one in columns)}.",
+            f"{folder} has other columns: {'; '.join(column.sentence for column in columns)}.",
             expected="the columns of the spec",
             remedy="Take the change of the spec back, or use another pipeline name or warehouse.",
         )
@@ -99,8 +99,12 @@ def misfits(schema: Schema, wanted: Columns) -> list[ColumnDifference]:
     """Return the wanted columns that a table cannot get: no wider type, or a name that differs in case only."""
     lowered = {field.name.lower(): field.name for field in schema.fields}
     spelled = [(name, kind, lowered.get(name.lower(), name)) for name, kind in _sql_types(wanted).items()]
-    others = [ColumnDifference(name, "", kind, known) for name, kind, known in spelled if name != known]
-    kinds = [one for one in differences(schema, wanted, of_both=True) if not is_wider(one.there, one.wanted)]
+    others = [ColumnDifference(name, "", kind, stored) for name, kind, stored in spelled if name != stored]
+    kinds = [
+        difference
+        for difference in differences(schema, wanted, of_both=True)
+        if not is_wider(difference.there, difference.wanted)
+    ]
     return [*kinds, *others]
 
 
@@ -112,8 +116,8 @@ def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
 
 def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
     """Return rows with the columns of a table, in its order, and in these with its fields; what rows lack is null."""
-    known = pa.schema(schema.to_arrow())
-    return pa.table([_column_of(field, rows) for field in known], names=known.names)
+    stored = pa.schema(schema.to_arrow())
+    return pa.table([_column_of(field, rows) for field in stored], names=stored.names)
 
 
 def _column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
@@ -142,7 +146,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 def fit(lake: "Lake", table: str, schema: "StructType", zone: str) -> bool:
-    """Add the new columns of a schema to a table, and widen its types; return whether rows were written anew.
+    """Add the new columns of a schema to a table, and widen its types; return whether rows were rewritten.
 
     Other columns of the table stay. No other run may be at work on it. Dates that become instants begin in `zone`.
     """
@@ -150,7 +154,11 @@ def fit(lake: "Lake", table: str, schema: "StructType", zone: str) -> bool:
     there = lake.schema(table)
     if fields := missing_fields(there, wanted):
         lake.add_columns(table, fields)
-    wider = {one.name for one in differences(there, wanted, of_both=True) if is_wider(one.there, one.wanted)}
+    wider = {
+        difference.name
+        for difference in differences(there, wanted, of_both=True)
+        if is_wider(difference.there, difference.wanted)
+    }
     if not wider:
         return False
     new = pa.schema(Schema.from_json(json.dumps(wanted)).to_arrow())
@@ -201,16 +209,16 @@ def old_columns(lake: "Lake", table: str) -> dict[str, str]:
     there = list(lake.columns(table))
     if table.startswith(_OF_GROUPS):  # these tables have no payload
         return {
-            name: re.sub(r"^__(group(?=\d))?", lambda found: "_group_" if found[1] else "_", name)
+            name: re.sub(r"^__(group(?=\d))?", lambda match: "_group_" if match[1] else "_", name)
             for name in there
             if name.startswith("__")
         }
-    known = {}  # a payload, which comes first, may have columns of these names
+    new_names = {}  # a payload, which comes first, may have columns of these names
     if table in _WITH_WINDOWS and "__sessions" in there[-2:]:
-        known["__sessions"] = tables.open_in_column(there)
+        new_names["__sessions"] = tables.open_in_column(there)
     if table in _WITH_WATERMARK and _WATERMARK not in there:
-        known["__w_before"] = _WATERMARK
-    return {name: new for name, new in known.items() if name in there}
+        new_names["__w_before"] = _WATERMARK
+    return {name: new for name, new in new_names.items() if name in there}
 
 
 def _value(name: str, new: dict[str, str]) -> pc.Expression:

@@ -7,7 +7,7 @@ to stay (pipelines/upkeep.py).
 The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
 files of their own first, by a commit that does not change rows, as OPTIMIZE does.
 
-Upkeep does not change rows, and may go on during a run: Delta keeps the commits of both apart, and the later one
+Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
 tries again.
 """
 
@@ -129,7 +129,7 @@ def write_pieces(
         if not isinstance(folder, RemotePath):
             folder.mkdir()
         with ThreadPoolExecutor(pa.cpu_count()) as pool:
-            for written in [pool.submit(write, files_of(folder), *one) for one in enumerate(pieces)]:
+            for written in [pool.submit(write, files_of(folder), *numbered) for numbered in enumerate(pieces)]:
                 written.result()
         return _files_in(folder, version)
 
@@ -142,8 +142,8 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     Nearly all of them differ, and each is close to the one before it: a log has a fifth of the bytes by this, is
     written with a third of the work, and read faster.
     """
-    own = [field.name for field in schema if field.name.startswith("_") and pa.types.is_int64(field.type)]
-    close = {*own, *[field.name for field in schema if pa.types.is_timestamp(field.type)]}
+    numbers = [field.name for field in schema if field.name.startswith("_") and pa.types.is_int64(field.type)]
+    close = {*numbers, *[field.name for field in schema if pa.types.is_timestamp(field.type)]}
     empty = pa.BufferOutputStream()
     pq.write_table(schema.empty_table(), empty)
     columns = pq.read_metadata(pa.BufferReader(empty.getvalue())).schema  # with the parts of nested ones
@@ -240,7 +240,7 @@ def statistics(footer: pq.FileMetaData, columns: Sequence[str]) -> str:
     """Return the statistics of a file's rows for the log, as the Delta protocol has it: "Per-file statistics".
 
     They have bounds of all these columns, or of none: the dataset of delta-rs finds no row of a file that lacks one.
-    Bounds are those of numbers and instants; an instant outside the years 1 to 9999 has none that readers know.
+    Numbers and instants have bounds; an instant outside the years 1 to 9999 has none that readers know.
     """
     place = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
     schema: pa.Schema = footer.schema.to_arrow_schema()
@@ -329,16 +329,16 @@ class RowChanges:
         fate = (
             F.when(F.col(_IS_NEW), F.when(in_both, _KNOWN).otherwise(_COMES)).when(in_both, _STAYS).otherwise(_GOES)
         )
-        told = old.unionByName(came).withColumn(_NUMBER, number).withColumn(_FATE, fate)
-        return cls(session, version, where, attempt, told.drop(_NUMBER, _IS_NEW).localCheckpoint())
+        marked = old.unionByName(came).withColumn(_NUMBER, number).withColumn(_FATE, fate)
+        return cls(session, version, where, attempt, marked.drop(_NUMBER, _IS_NEW).localCheckpoint())
 
     @cached_property
     def files(self) -> Sequence[str]:
         """The files of the table that hold rows to delete, by their names in its log."""
         names = {row[0] for row in self._of(_GOES, _FILE).select(_FILE).distinct().collect()}
-        found = [path for path in self.version.sizes if _name(path) in names]
-        assert names == set(map(_name, found)), f"{names} are no files of {self.version.folder}"
-        return found
+        paths = [path for path in self.version.sizes if _name(path) in names]
+        assert names == set(map(_name, paths)), f"{names} are not files of {self.version.folder}"
+        return paths
 
     def coming(self) -> DataFiles:
         """Write the rows to add."""
@@ -406,7 +406,7 @@ def interval(retention: timedelta) -> str:
 class Size:
     """The space that a table takes.
 
-    Stored data files are in its folder, of any version; live ones are those of its latest version, as are `files`.
+    Stored data files are in its folder, of any version; live ones are in its latest version, as are `files`.
     """
 
     files: int

@@ -119,17 +119,17 @@ class Lake:
     Args:
         root: Folder of the pipeline; its name is the pipeline's.
         session: Returns the Spark session; called only when Spark is needed.
-        known: Its tables that this process has opened before.
+        opened_before: Its tables that this process has opened before.
     """
 
     root: Place
     session: "Callable[[], SparkSession]" = without_spark
-    known: Opened | None = field(default=None, repr=False, compare=False)
+    opened_before: Opened | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def opened(self) -> Opened:
         """The opened tables of the pipeline."""
-        return self.known or Opened(self.root)
+        return self.opened_before or Opened(self.root)
 
     def path(self, table: str) -> Place:
         """Return the folder of a table."""
@@ -140,7 +140,7 @@ class Lake:
         return self.opened.exists(table)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table as of now or as of a version, opened anew."""
+        """Return a table as of now or as of a version, opened again."""
         return self.opened.open(table, version)
 
     def settled(self) -> AbstractContextManager[None]:
@@ -185,8 +185,8 @@ class Lake:
 
         from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
 
-        known = self.opened.seen(table).spark_schema
-        return from_driver(self.session(), rows, StructType([known[name] for name in rows.column_names]))
+        schema = self.opened.seen(table).spark_schema
+        return from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))
 
     def rows(
         self,
@@ -260,12 +260,12 @@ class Lake:
 
             self._maintained(table, change)
 
-    def describe(self, table: str, said: str) -> None:
+    def describe(self, table: str, description: str) -> None:
         """Set a table's description, which readers see, in one commit of maintenance unless it has it already."""
         delta = self.opened.take(table)
-        if (delta.metadata().description or "") != said:
+        if (delta.metadata().description or "") != description:
             with self._commit(table, delta):
-                delta.alter.set_table_description(said)
+                delta.alter.set_table_description(description)
         self.opened.keep(table, delta)
 
     def grow(self, table: str, schema: "StructType | pa.Schema", *, attempt: int, expect: int) -> int:
@@ -423,7 +423,7 @@ class Lake:
         No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
         stay, and so do all rows of a file with rows that match `stays`.
 
-        Only files that hold matching rows are written anew. With `are_few` this process writes their other rows as
+        Only files that hold matching rows are rewritten. With `are_few` this process writes their other rows as
         well, if the files have at most FEW_ROWS. In a table with a change feed only rows that differ are deleted and
         added, see `files.RowChanges`.
         """
@@ -446,7 +446,7 @@ class Lake:
         return self._rewrite(table, rows, attempt, expect, where=where, old=old)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
-        """Replace all rows and columns of a table by those of another one, whose files stay, in one commit."""
+        """Replace all rows and columns of a table by another table's, whose files stay, in one commit."""
         made: list[DataFiles] = []
 
         def take(delta: DeltaTable) -> Written:
@@ -512,7 +512,7 @@ class Lake:
         where: Filters = (),
         old: "Callable[[Version], list[str]]" = lambda _version: [],
     ) -> Written:
-        """Write files and commit them in place of old ones, whose rows that do not match `where` are written anew."""
+        """Write files and commit them in place of old ones, whose rows that do not match `where` are rewritten."""
         made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
@@ -520,11 +520,11 @@ class Lake:
             if not made:  # if maintenance comes in between, they need not be written again
                 made.append(write(version))
             [fresh], replaced = made, old(version)
-            kept = [self._kept(version, replaced, where, attempt)] if replaced and where else []
+            rewritten = [self._kept(version, replaced, where, attempt)] if replaced and where else []
             sizes = version.sizes
-            added = [action for files in (fresh, *kept) for action in files.added]
+            added = [action for files in (fresh, *rewritten) for action in files.added]
             actions: list[Action] = [*added, *removals({path: sizes[path] for path in replaced})]
-            with _discarded_if_overtaken(kept):
+            with _discarded_if_overtaken(rewritten):
                 return self._commit_files(table, delta, actions, attempt, fresh.rows)
 
         return self._once(table, attempt, expect, save, made)
@@ -548,8 +548,8 @@ class Lake:
                 replaced = list(sizes)  # otherwise small files would pile up
             there = version.rows_of(replaced)
             stay = ~arrow_condition(where) if where else pc.scalar(False)
-            kept = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
-            whole = pa.concat_tables([kept, with_columns_of(delta.schema(), rows).cast(kept.schema)])
+            staying = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
+            whole = pa.concat_tables([staying, with_columns_of(delta.schema(), rows).cast(staying.schema)])
             # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
             made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
             actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in replaced})]
@@ -567,11 +567,11 @@ class Lake:
             fresh, gone = changes.coming(), {path: sizes[path] for path in changes.files}
             made = [fresh]
             with _discarded_if_overtaken(made):
-                kept = changes.staying() if gone else None
-                if kept and kept.rows:
+                staying = changes.staying() if gone else None
+                if staying and staying.rows:
                     split = changes.going()
-                    made += [kept, split]
-                    moved: list[Action] = [*kept.moved, *split.moved, *removals(gone, changes=False)]
+                    made += [staying, split]
+                    moved: list[Action] = [*staying.moved, *split.moved, *removals(gone, changes=False)]
                     there = self._commit_files(table, delta, moved)
                     made[:], gone = [fresh], split.sizes
                     delta = self.open(table, there.version)
@@ -601,12 +601,12 @@ class Lake:
 
     @contextmanager
     def _commit(
-        self, table: str, delta: DeltaTable, said: Mapping[str, str] | None = None
+        self, table: str, delta: DeltaTable, metadata: Mapping[str, str] | None = None
     ) -> Iterator[CommitProperties]:
         """Make one commit during the block, on exactly the opened version and with the given metadata."""
         before = delta.version()
         self._committing(table)
-        yield CommitProperties(max_commit_retries=0, custom_metadata=None if said is None else dict(said))
+        yield CommitProperties(max_commit_retries=0, custom_metadata=None if metadata is None else dict(metadata))
         self._committed(table, before + 1)
 
     def _committing(self, table: str) -> None:
@@ -652,7 +652,7 @@ class Lake:
         """
         folder, current = self.path(table), delta.version()
         newest = None if attempt is None else newest_change(folder, current)
-        since = [one.version for one in changes_between(folder, expect, current)] if current >= expect else None
+        since = [change.version for change in changes_between(folder, expect, current)] if current >= expect else None
         if newest is not None and attempt is not None:
             if newest.attempt > attempt:
                 raise written_later(folder, newest.attempt, attempt)
@@ -666,7 +666,7 @@ class Lake:
         return ConflictError(
             f"{self.path(table)} is at version {self.version(table)}: another writer has changed it.",
             expected=f"version {expect}, and one more with this run's own write",
-            remedy="Run again: the next run goes on from the last commit in `batches`.",
+            remedy="Run again: the next run continues from the last commit in `batches`.",
         )
 
 

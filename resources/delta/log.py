@@ -42,7 +42,7 @@ class Layout:
     """The metadata of a table in its Delta log, as JSON.
 
     Attributes:
-        table_id: The table's id, which stays when it is moved and changes when it is made anew.
+        table_id: The table's id, which stays when it is moved and changes when it is created again.
         schema: The columns.
         partitions: Names of the columns whose values are in the log.
         settings: Its properties.
@@ -67,10 +67,10 @@ class Layout:
 
     def after(self, commit: "Commit") -> "Layout":
         """Return the layout after a commit."""
-        found = self
+        layout = self
         if commit.metadata is not None:
-            found = replace(_layout(json.loads(commit.metadata)), protocol=found.protocol)
-        return replace(found, protocol=commit.protocol) if commit.protocol is not None else found
+            layout = replace(_layout(json.loads(commit.metadata)), protocol=layout.protocol)
+        return replace(layout, protocol=commit.protocol) if commit.protocol is not None else layout
 
 
 def _normal(text: str) -> str:
@@ -191,8 +191,8 @@ class Commit:
         return next((int(metrics[name]) for name in names if name in metrics), None)
 
 
-def _attempt_in(said: str) -> int:
-    name, _, number = said.partition(" ")
+def _attempt_in(text: str) -> int:
+    name, _, number = text.partition(" ")
     return int(number) if name == "attempt" and number.isdigit() else 0
 
 
@@ -226,7 +226,7 @@ def entries_of(folder: Place) -> list[int]:
             expected="a Delta table that this user can read",
             remedy="grant this user permission to read and enter it",
         ) from error
-    return sorted(int(found[1]) for found in map(_ENTRY.fullmatch, names) if found)
+    return sorted(int(match[1]) for match in map(_ENTRY.fullmatch, names) if match)
 
 
 def entry_path(folder: Place, version: int) -> Place:
@@ -292,23 +292,23 @@ def actions_in(entry: str) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=2_000)  # a run looks at its input before it begins, and then reads it
 def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
-    found: dict[str, list[dict[str, Any]]] = {}
+    actions: dict[str, list[dict[str, Any]]] = {}
     for line in actions_in(path.read_text(encoding="utf-8")):
         for kind, action in line.items():
-            found.setdefault(kind, []).append(action)
-    if not found:
+            actions.setdefault(kind, []).append(action)
+    if not actions:
         raise ValueError("it is empty")
-    info = next(iter(found.get("commitInfo", ())), {})
+    info = next(iter(actions.get("commitInfo", ())), {})
     at_ms = info.get("inCommitTimestamp") or info.get("timestamp") or entry[1] // 1_000_000
     at_us = int(at_ms) * 1_000
-    metadata, protocol = found.get("metaData", [None])[-1], found.get("protocol", [None])[-1]
+    metadata, protocol = actions.get("metaData", [None])[-1], actions.get("protocol", [None])[-1]
     return Commit(
         version=version,
         at_us=at_us if is_instant(at_us) else None,
         info=info,
-        added=tuple(_data_file(action) for action in found.get("add", ()) if action.get("dataChange", True)),
-        removed=tuple(_removed(action) for action in found.get("remove", ()) if action.get("dataChange", True)),
-        feed=tuple(map(_data_file, found.get("cdc", ()))),
+        added=tuple(_data_file(action) for action in actions.get("add", ()) if action.get("dataChange", True)),
+        removed=tuple(_removed(action) for action in actions.get("remove", ()) if action.get("dataChange", True)),
+        feed=tuple(map(_data_file, actions.get("cdc", ()))),
         metadata=None if metadata is None else json.dumps(metadata),
         protocol=None if protocol is None else _protocol(protocol),
         entry=entry,
@@ -317,8 +317,8 @@ def _parsed(path: Place, version: int, entry: tuple[int, int]) -> Commit:
 
 def _protocol(action: Mapping[str, Any]) -> str:
     """Return the features that a reader has to know, in one spelling."""
-    known = {name: action[name] for name in ("minReaderVersion", "minWriterVersion")}
-    return json.dumps({**known, "readerFeatures": sorted(action.get("readerFeatures") or ())})
+    versions = {name: action[name] for name in ("minReaderVersion", "minWriterVersion")}
+    return json.dumps({**versions, "readerFeatures": sorted(action.get("readerFeatures") or ())})
 
 
 def _removed(action: Mapping[str, Any]) -> DataFile:
@@ -421,7 +421,7 @@ def unreadable_log(folder: Place, why: str) -> LakeError:
         f"The log of the table {folder} cannot be read: {what}.",
         expected="whole entries in `_delta_log`, one for each version with no gap",
         remedy="move the entry away if it came after the last commit in `batches`, when the machine went down: the "
-        f"next run writes it anew. Else {remedy_of(folder)}",
+        f"next run writes it again. Else {remedy_of(folder)}",
     )
 
 
@@ -473,7 +473,7 @@ def changes_since(folder: Place, base: int, latest: int) -> Since:
         if target is not None and base <= target < version:
             states[version] = states[target]
             if not commit.is_undoing:
-                lost |= {one.attempt for one in before if one not in states[target]}
+                lost |= {earlier.attempt for earlier in before if earlier not in states[target]}
         else:
             states[version] = (*before, commit) if commit.changes else before
     return Since(latest, states, frozenset(lost - {0}))

@@ -1,18 +1,16 @@
-"""Rows of tables of any size without Spark: piece by piece, only the newest, or those of a condition in SQL.
+"""Rows of tables of any size without Spark: piece by piece, only the newest, or all that meet a condition in SQL.
 
 Here: bounded memory by Arrow; SQL by DuckDB. Not here: the reads of a batch (versions.py).
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, unreadable_file
@@ -62,18 +60,6 @@ def pieces(
         raise unreadable_file(lake.path(table), error) from error
 
 
-def count(lake: Lake, table: str, version: int, filters: Filters) -> int:
-    """Count the rows of a table that match; of a file whose bounds say that all or none do, no row is read.
-
-    Raises:
-        LakeError: A file of the table cannot be read.
-    """
-    try:
-        return int(lake.dataset(table, version).count_rows(filter=arrow_condition(filters)))
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(lake.path(table), error) from error
-
-
 def newest_rows(
     lake: Lake,
     table: str,
@@ -99,19 +85,19 @@ def newest_rows(
     return _top(wanted, pa.schema([schema.field(name) for name in columns]), by, most)
 
 
-def python_rows(found: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
+def python_rows(rows: pa.Table, *, maps: Literal["lossy"] | None = None) -> list[dict[str, Any]]:
     """Return rows of Arrow as Python's, with values as from `versions.python_values`."""
-    columns = {name: python_values(found[name], maps=maps) for name in found.column_names}
+    columns = {name: python_values(rows[name], maps=maps) for name in rows.column_names}
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
-def _top(found: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:
-    kept = schema.empty_table()
-    for piece in found:
-        both = pa.concat_tables([kept, pa.Table.from_batches([piece]).cast(schema)])
+def _top(batches: Iterable[pa.RecordBatch], schema: pa.Schema, by: str, most: int) -> pa.Table:
+    top = schema.empty_table()
+    for piece in batches:
+        both = pa.concat_tables([top, pa.Table.from_batches([piece]).cast(schema)])
         newest = pc.sort_indices(both, sort_keys=[(by, "descending")])
-        kept = both.take(newest[:most])  # a copy, so that the pieces that the rows came from can be freed
-    return kept
+        top = both.take(newest[:most])  # a copy, so that the pieces that the rows came from can be freed
+    return top
 
 
 def _floor(files: Sequence[tuple[Any, int]], most: int) -> object | None:
@@ -151,15 +137,15 @@ def select(
         SpecError: The condition cannot be evaluated.
         LakeError: A file of the table cannot be read.
     """
-    by = ", ".join(f"{_quoted(one.column)} {'DESC' if one.descending else 'ASC'} NULLS LAST" for one in order)
+    by = ", ".join(f"{_quoted(key.column)} {'DESC' if key.descending else 'ASC'} NULLS LAST" for key in order)
     condition = f" WHERE (\n{where}\n)" if where is not None else ""  # a comment at its end ends with its line
     with _asking(lake, table, version, where) as connection:
         rows = f"SELECT * FROM {_NAME}{condition}{f' ORDER BY {by}' if by else ''} LIMIT {most}"
-        found: pa.Table = connection.sql(rows).to_arrow_table()
+        answer: pa.Table = connection.sql(rows).to_arrow_table()
         if where is None:
-            return Found(found, lake.row_count(table, version))
+            return Found(answer, lake.row_count(table, version))
         counted = connection.sql(f"SELECT count(*) AS n FROM {_NAME}{condition}").to_arrow_table()
-    return Found(found, counted["n"][0].as_py())
+    return Found(answer, counted["n"][0].as_py())
 
 
 @contextmanager
@@ -179,14 +165,6 @@ def _asking(lake: Lake, table: str, version: int | None, where: str | None) -> "
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 
-def numbers_where(lake: Lake, table: str, version: int, where: str, column: str) -> NDArray[np.int64]:
-    """Return the numbers in a column of the rows that meet a condition in SQL, in order; errors as for `select`."""
-    with _asking(lake, table, version, where) as connection:
-        rows = f"SELECT {_quoted(column)} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1"
-        found: pa.Table = connection.sql(rows).to_arrow_table()
-    return np.asarray(found[column].to_numpy(), np.int64)
-
-
 def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows that meet a condition in SQL, in the order of the first; errors as for `select`."""
     with _asking(lake, table, version, where) as connection:
@@ -194,13 +172,35 @@ def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequen
         return connection.sql(f"SELECT {names} FROM {_NAME} WHERE (\n{where}\n) ORDER BY 1").to_arrow_table()
 
 
-def _not_understood(where: str, said: str, columns: Sequence[str]) -> SpecError:
-    found = " ".join(said.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
+def grouped_rows(
+    lake: Lake, table: str, where: str, by: Sequence[str], values: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Group rows of the latest version that meet a condition, by columns and what is not an aggregate in `values`.
+
+    Args:
+        lake: The pipeline's tables.
+        table: The table.
+        where: The condition, in SQL.
+        by: Columns of the table.
+        values: SQL by the name that it gets.
+
+    Raises:
+        LakeError: A file of the table cannot be read.
+    """
+    with _asking(lake, table, None, where) as connection:
+        names = ", ".join([*map(_quoted, by), *(f"{sql} AS {_quoted(name)}" for name, sql in values.items())])
+        grouped: pa.Table = connection.sql(f"SELECT {names} FROM {_NAME} WHERE {where} GROUP BY ALL").to_arrow_table()
+    rows: list[dict[str, Any]] = grouped.to_pylist()
+    return rows
+
+
+def _not_understood(where: str, message: str, columns: Sequence[str]) -> SpecError:
+    fault = " ".join(message.partition("\n\nLINE")[0].partition(" Error: ")[2].split())
     near = ""
-    if unknown := re.match(r'Referenced column "(.+?)" not found', found):
-        found, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
+    if unknown := re.match(r'Referenced column "(.+?)" not found', fault):
+        fault, near = f"No field named {unknown[1]}.", did_you_mean(unknown[1], columns)
     return SpecError(
-        f"--where {where!r}: {found.replace('Could not convert', 'Cannot cast')}",
+        f"--where {where!r}: {fault.replace('Could not convert', 'Cannot cast')}",
         expected=f"a condition in SQL over {', '.join(columns)}; texts and instants in single quotes",
         remedy=near,
     )

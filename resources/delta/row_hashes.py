@@ -23,10 +23,10 @@ _MULTIPLIERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 def row_hashes(rows: pa.RecordBatch) -> Hashes:
     """Return a number for each row, of all its columns."""
-    found = np.zeros(rows.num_rows, dtype=np.uint64)
+    hashes = np.zeros(rows.num_rows, dtype=np.uint64)
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
-        found += _mixed(_values(column) + _of_text(name)) * _is_there(column)
-    return _mixed(found)
+        hashes += _mixed(_values(column) + _of_text(name)) * _is_there(column)
+    return _mixed(hashes)
 
 
 def _is_there(column: pa.Array) -> Hashes:
@@ -82,9 +82,9 @@ def _of_floats(values: NDArray[np.float64]) -> Hashes:
     digits = np.rint(plain * 10.0**half * 10.0 ** (_DIGITS - 1 - exponents - half))
     is_next = np.abs(digits) >= 10.0**_DIGITS
     digits, exponents = np.where(is_next, digits / 10, digits), exponents + is_next
-    found = _mixed(digits.astype(np.int64).view(np.uint64)) + exponents.astype(np.int64).view(np.uint64)
+    hashes = _mixed(digits.astype(np.int64).view(np.uint64)) + exponents.astype(np.int64).view(np.uint64)
     odd = np.select([np.isnan(values), values == np.inf, values == -np.inf], [1, 2, 3], 0).astype(np.uint64)
-    numbers: Hashes = np.where(is_number, found, odd)
+    numbers: Hashes = np.where(is_number, hashes, odd)
     return numbers
 
 
@@ -93,5 +93,5 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):
         return f"{value:.{_DIGITS - 1}e}" if value else "0"
     if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items() if one is not None}
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+        return {name: _plain(item) for name, item in value.items() if item is not None}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -50,8 +50,8 @@ def prepare(lake: Lake, base: Mapping[str, int], attempt: int) -> dict[str, int]
         FencedError: A later attempt has written.
     """
     looks = {table: _since(lake, table, version) for table, version in base.items()}
-    if found := _foreign(looks):  # of all tables, not only of the first
-        raise foreign_error(lake, found)
+    if foreign := _foreign(looks):  # of all tables, not only of the first
+        raise foreign_error(lake, foreign)
     for table, since in looks.items():  # nothing is taken back before all may be
         _refuse_later(lake, table, since, attempt)
     return {table: take_back(lake, table, base[table], attempt, since=since) for table, since in looks.items()}
@@ -87,7 +87,7 @@ def keep_foreign(lake: Lake, table: str, base: int, attempt: int) -> int:
         if any(file.has_vector for entry in since.foreign for file in entry.added):
             raise LakeError(
                 f"{lake.path(table)} has deletion vectors: deleted rows are still in its files.",
-                expected="a DELETE that writes the files anew, as with `delta.enableDeletionVectors` off",
+                expected="a DELETE that rewrites the files, as with `delta.enableDeletionVectors` off",
                 remedy="Take the change back with `tidemark changes SPEC --take-back TEXT`, and repeat it this way.",
             )
         versions = since.versions_with(since.foreign)

@@ -207,11 +207,23 @@ class Version:
         return all((self.folder / file).is_file() for file in self.sizes)
 
     def row_count(self, files: Sequence[str] | None = None) -> int:
-        """Return the number of its rows, or of the rows of some of its files, from its log."""
+        """Return the number of its rows, or of the rows in some of its files, from its log."""
         if files is None:
             return int(pc.sum(self.actions["num_records"]).as_py() or 0)
         rows = _by_file(self.actions, "num_records")
         return sum(rows[file] for file in files)
+
+    def count(self, filters: Filters) -> int:
+        """Count the rows that match. Only files whose bounds leave it open are opened.
+
+        Raises:
+            LakeError: One of them cannot be read.
+        """
+        whole = self.files_within(filters)
+        unclear = sorted({*self.files_with(filters)} - {*whole})
+        with _reading(self.folder):
+            counted = self.dataset_of(unclear).count_rows(filter=arrow_condition(filters)) if unclear else 0
+        return self.row_count(whole) + int(counted)
 
     def lowest_by_file(self, column: str) -> list[tuple[Any, int]]:
         """Return the lowest value of a column and the number of rows, for each file whose statistics have both."""
@@ -221,9 +233,26 @@ class Version:
         pairs = zip(python_values(self.actions[lowest]), self.actions["num_records"].to_pylist(), strict=True)
         return [(value, rows) for value, rows in pairs if value is not None and rows]
 
+    def bounds_by_file(self, column: str) -> dict[str, tuple[int, int]]:
+        """Return the lowest and highest value of a column of numbers, or of instants in microseconds.
+
+        Files are left out whose statistics do not say both, or say that a row has none.
+        """
+        low, high, nulls = (f"{what}.{column}" for what in ("min", "max", "null_count"))
+        if not {low, high, nulls} <= {*self.actions.column_names}:
+            return {}
+        known = self.actions.filter(pc.equal(self.actions[nulls], 0)).select(["path", low, high]).drop_null()
+        bounds = (known[name].cast(pa.int64()).to_pylist() for name in (low, high))
+        return dict(zip(known["path"].to_pylist(), zip(*bounds, strict=True), strict=True))
+
     def files_with(self, filters: Filters) -> list[str]:
         """Return the files that may hold matching rows, by their bounds."""
         return sorted(file.path for file in self.dataset.get_fragments(arrow_condition(filters) if filters else None))
+
+    def files_within(self, filters: Filters) -> list[str]:
+        """Return the files all of whose rows match, by their bounds."""
+        may_not = {file.path for file in self.dataset.get_fragments(~arrow_condition(filters))}
+        return [file for file in self.files_with(filters) if file not in may_not]
 
     def files_to_replace(self, where: Filters, stays: Filters | None = None) -> list[str]:
         """Return the files that are replaced when the rows that match `where` are deleted; no conditions mean all.
@@ -242,14 +271,13 @@ class Version:
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
         """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
         condition = arrow_condition(filters) if filters else None
-        try:
+        with _reading(self.folder):
             return self.dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise unreadable_file(self.folder, error) from error
 
     def rows_of(self, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of some of its files, on the driver; by default with all columns."""
-        return self.dataset_of(files).to_table(columns=None if columns is None else list(columns))
+        with _reading(self.folder):
+            return self.dataset_of(files).to_table(columns=None if columns is None else list(columns))
 
     def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
         """Return some of its files for Arrow to read."""
@@ -271,6 +299,15 @@ class Version:
         # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
         reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
         return reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
+
+
+@contextmanager
+def _reading(folder: Place) -> Iterator[None]:
+    """Turn a failure to read a file of a table during the block into an error that names it."""
+    try:
+        yield
+    except (OSError, pa.ArrowInvalid) as error:
+        raise unreadable_file(folder, error) from error
 
 
 def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:
@@ -344,6 +381,11 @@ class Opened:
             yield
         finally:
             self._settled -= 1
+
+    @property
+    def is_settled(self) -> bool:
+        """Return whether a block of `settled` is running."""
+        return self._settled > 0
 
     def exists(self, table: str) -> bool:
         """Return whether a table exists."""
@@ -432,7 +474,7 @@ class Opened:
             return _whole(self.place(table), delta)
 
     def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table, opened anew; raises the errors of `version`."""
+        """Return a table, opened again; raises the errors of `version`."""
         folder = self.place(table)
         with _telling(folder):
             return _whole(folder, DeltaTable(**delta_place(folder), version=version))

@@ -41,7 +41,7 @@ class _Failure(NamedTuple):
     """A failure as a store or a library reports it, and its words for the operator."""
 
     signs: Sequence[str]
-    found: str
+    fault: str
     expected: str
     remedy: str
 
@@ -105,35 +105,35 @@ class StoreFailureError(MachineError):
     """A store cannot be used, or not by this process."""
 
 
-def failure_of_store(said: str, where: str = "") -> StoreFailureError | None:
+def failure_of_store(message: str, where: str = "") -> StoreFailureError | None:
     """Return the error to raise if a failure is one of a store; None for every other.
 
     The bucket is given if it is known. Only the code of the store is shown from the message: it may quote what was
     sent.
     """
-    if not where and not any(sign in said for sign in _STORE_SIGNS):
+    if not where and not any(sign in message for sign in _STORE_SIGNS):
         return None
-    known = next((one for one in _FAILURES if any(sign in said for sign in one.signs)), None)
-    if known is None:
+    failure = next((failure for failure in _FAILURES if any(sign in message for sign in failure.signs)), None)
+    if failure is None:
         return None
-    place = where or _place_in(said)
-    found = known.found.format(place=place, code=_code_in(said), endpoint=_endpoint(place))
-    sentence = f"The {found.removeprefix('the ')}" if found.startswith("the ") else found
+    place = where or _place_in(message)
+    fault = failure.fault.format(place=place, code=_code_in(message), endpoint=_endpoint(place))
+    sentence = f"The {fault.removeprefix('the ')}" if fault.startswith("the ") else fault
     variables = _CREDENTIALS.get(urlsplit(place).scheme, "variables of the environment")
-    return StoreFailureError(sentence, expected=known.expected.format(variables=variables), remedy=known.remedy)
+    return StoreFailureError(sentence, expected=failure.expected.format(variables=variables), remedy=failure.remedy)
 
 
-def _place_in(said: str) -> str:
-    found = _WHERE.search(said)
-    if found is None:
+def _place_in(message: str) -> str:
+    match = _WHERE.search(message)
+    if match is None:
         return "the object store"
-    scheme = urlsplit(found[0]).scheme
-    return f"{SPELLINGS.get(scheme, scheme)}://{urlsplit(found[0]).netloc}"
+    scheme = urlsplit(match[0]).scheme
+    return f"{SPELLINGS.get(scheme, scheme)}://{urlsplit(match[0]).netloc}"
 
 
-def _code_in(said: str) -> str:
-    found = _CODE.search(said)
-    return f" ({found[1] or found[2]})" if found else ""
+def _code_in(message: str) -> str:
+    match = _CODE.search(message)
+    return f" ({match[1] or match[2]})" if match else ""
 
 
 def _endpoint(place: str) -> str:
@@ -185,7 +185,7 @@ def ensure_put_if_absent(warehouse: Place) -> None:
 
     Raises:
         LakeError: The store lets both write.
-        StoreFailureError: The store cannot be asked.
+        StoreFailureError: The store does not answer.
     """
     if not isinstance(warehouse, RemotePath):
         return

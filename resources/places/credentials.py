@@ -122,8 +122,8 @@ def _checked(options: Options) -> Options:
 
 def address_of(root: str) -> str:
     """Return the address of a store that an option names; empty if no option does."""
-    found = options_of(root)
-    return next((found[name] for name in ADDRESSES if name in found), "")
+    options = options_of(root)
+    return next((options[name] for name in ADDRESSES if name in options), "")
 
 
 def _renamed(options: Mapping[str, str]) -> Options:
@@ -135,20 +135,20 @@ def _named(root: str) -> Mapping[str, str]:
     file = os.environ.get(NAMED_OPTIONS)
     if not file:
         return {}
-    found = _read_named(file)
-    return {name: os.path.expandvars(str(value)) for name, value in (found.get(root) or {}).items()}
+    by_root = _read_named(file)
+    return {name: os.path.expandvars(str(value)) for name, value in (by_root.get(root) or {}).items()}
 
 
 @cache
 def _read_named(file: str) -> Mapping[str, Mapping[str, str]]:
     try:
-        found = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        by_root = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or "it is not YAML"  # YAML's own words quote the file's secrets
         raise _wrong_file(file, why) from None
-    if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
+    if not isinstance(by_root, dict) or not all(isinstance(options, dict) for options in by_root.values()):
         raise _wrong_file(file, "it is not a mapping of buckets")
-    return {_root_of(str(root)): options for root, options in found.items()}
+    return {_root_of(str(root)): options for root, options in by_root.items()}
 
 
 def _root_of(url: str) -> str:
@@ -167,18 +167,18 @@ def _wrong_file(file: str, why: str) -> SpecError:
 
 def delta_options(root: str) -> Options:
     """Return the options for delta-rs, which commits by the store's own put-if-absent."""
-    found, scheme = _with_http(root), urlsplit(root).scheme
+    options, scheme = _with_http(root), urlsplit(root).scheme
     if scheme != "hdfs":
-        found["retry_timeout"] = f"{PATIENCE.total_seconds():g}s"
-    return {**found, **_COMMITS} if scheme == "s3" else found
+        options["retry_timeout"] = f"{PATIENCE.total_seconds():g}s"
+    return {**options, **_COMMITS} if scheme == "s3" else options
 
 
 def _with_http(root: str) -> Options:
     """Return the options of a store; an address without TLS allows HTTP."""
-    found = options_of(root)
-    if any(found.get(name, "").startswith("http://") for name in ADDRESSES):
-        found["allow_http"] = "true"
-    return found
+    options = options_of(root)
+    if any(options.get(name, "").startswith("http://") for name in ADDRESSES):
+        options["allow_http"] = "true"
+    return options
 
 
 def named_roots() -> tuple[str, ...]:
@@ -209,25 +209,25 @@ def arrow_files(root: str) -> "FileSystem":
     """Return the store as a file system of Arrow; paths begin with the bucket."""
     import pyarrow.fs as files  # noqa: PLC0415 - see above
 
-    found, host = options_of(root), urlsplit(root).netloc
+    options, host = options_of(root), urlsplit(root).netloc
     match urlsplit(root).scheme:
         case "s3":
-            endpoint = urlsplit(found.get("aws_endpoint_url", ""))
+            endpoint = urlsplit(options.get("aws_endpoint_url", ""))
             return files.S3FileSystem(
-                access_key=found.get("aws_access_key_id"),
-                secret_key=found.get("aws_secret_access_key"),
-                session_token=found.get("aws_session_token"),
-                region=found.get("aws_region", DEFAULT_REGION),
+                access_key=options.get("aws_access_key_id"),
+                secret_key=options.get("aws_secret_access_key"),
+                session_token=options.get("aws_session_token"),
+                region=options.get("aws_region", DEFAULT_REGION),
                 endpoint_override=endpoint.netloc or None,
                 scheme=endpoint.scheme or "https",
-                anonymous=is_open(found),
-                force_virtual_addressing=found.get("aws_virtual_hosted_style_request", "").lower() == "true",
+                anonymous=is_open(options),
+                force_virtual_addressing=options.get("aws_virtual_hosted_style_request", "").lower() == "true",
             )
         case "gs":
-            account = found.get("google_service_account") or found.get("google_application_credentials")
-            return _google_files(account, found.get("google_base_url", ""), is_open(found))
+            account = options.get("google_service_account") or options.get("google_application_credentials")
+            return _google_files(account, options.get("google_base_url", ""), is_open(options))
         case "abfss":
-            return files.AzureFileSystem(host.partition("@")[2].partition(".")[0], **_of_azure_in_arrow(found))
+            return files.AzureFileSystem(host.partition("@")[2].partition(".")[0], **_of_azure_in_arrow(options))
         case _:
             from hdfs_native.fsspec import HdfsFileSystem  # noqa: PLC0415 - an extra
 
@@ -238,16 +238,16 @@ def arrow_files(root: str) -> "FileSystem":
 def _of_azure_in_arrow(options: Options) -> dict[str, str]:
     """Return the credential for Arrow, which takes one kind, and the address of an emulator for both protocols."""
     if key := options.get("azure_storage_account_key"):
-        found = {"account_key": key}
+        credential = {"account_key": key}
     else:
         is_role = "azure_storage_client_secret" not in options  # the machine's own, which has no tenant
         names = ("client_id",) if is_role else ("client_id", "client_secret", "tenant_id")
-        found = {name: options[f"azure_storage_{name}"] for name in names if f"azure_storage_{name}" in options}
+        credential = {name: options[f"azure_storage_{name}"] for name in names if f"azure_storage_{name}" in options}
     endpoint = urlsplit(options.get("azure_endpoint", ""))
     if endpoint.path.strip("/"):
         for kind in ("blob", "dfs"):
-            found |= {f"{kind}_storage_scheme": endpoint.scheme, f"{kind}_storage_authority": endpoint.netloc}
-    return found
+            credential |= {f"{kind}_storage_scheme": endpoint.scheme, f"{kind}_storage_authority": endpoint.netloc}
+    return credential
 
 
 def is_open(options: Options) -> bool:
@@ -290,16 +290,16 @@ def variable_set(name: str, value: str | None) -> Iterator[None]:
 def _in_spark_defaults(root: str) -> Options:
     if not root.startswith("s3://"):
         return {}
-    said, bucket = spark_defaults(), urlsplit(root).netloc
-    found: Options = {}
+    defaults, bucket = spark_defaults(), urlsplit(root).netloc
+    options: Options = {}
     for option, name in IN_SPARK.items():
         for setting in (f"spark.hadoop.fs.s3a.bucket.{bucket}.{name}", f"spark.hadoop.fs.s3a.{name}"):
-            if setting in said:
-                found.setdefault(option, said[setting])
-    endpoint = found.get("aws_endpoint_url")
+            if setting in defaults:
+                options.setdefault(option, defaults[setting])
+    endpoint = options.get("aws_endpoint_url")
     if endpoint and "://" not in endpoint:
-        found["aws_endpoint_url"] = f"https://{endpoint}"
-    return found
+        options["aws_endpoint_url"] = f"https://{endpoint}"
+    return options
 
 
 def spark_defaults() -> dict[str, str]:
@@ -319,8 +319,8 @@ def defaults_file() -> Path:
         return Path(folder, "spark-defaults.conf")
     home = os.environ.get("SPARK_HOME")
     if home is None:
-        found = find_spec("pyspark")  # not imported: that takes a second
-        home = str(Path(found.origin).parent) if found is not None and found.origin else ""
+        spec = find_spec("pyspark")  # not imported: that takes a second
+        home = str(Path(spec.origin).parent) if spec is not None and spec.origin else ""
     return Path(home, "conf", "spark-defaults.conf")
 
 
@@ -341,12 +341,12 @@ def hadoop_settings(roots: Iterable[str]) -> Options:
     """
     settings: Options = {}
     for root in sorted(set(roots)):
-        found, host = options_of(root), urlsplit(root).netloc
+        options, host = options_of(root), urlsplit(root).netloc
         match urlsplit(root).scheme:
             case "s3":
-                settings |= _of_s3a(found, f"fs.s3a.bucket.{host}.")
+                settings |= _of_s3a(options, f"fs.s3a.bucket.{host}.")
             case "gs":
-                of_gs = _of_gs(found)
+                of_gs = _of_gs(options)
                 if any(settings.get(name, value) != value for name, value in of_gs.items()):
                     raise SpecError(
                         f"{root} uses another account than an earlier bucket, but Spark uses one account for all of "
@@ -356,7 +356,7 @@ def hadoop_settings(roots: Iterable[str]) -> Options:
                     )
                 settings |= of_gs
             case "abfss":
-                settings |= _of_abfss(found, host.partition("@")[2])
+                settings |= _of_abfss(options, host.partition("@")[2])
     return settings
 
 
@@ -410,8 +410,8 @@ def _of_abfss(options: Options, account: str) -> Options:
     if endpoint.path.strip("/"):  # the account is part of the path, as in emulators: for Blob storage only
         settings |= {"abfs.endpoint": endpoint.netloc, "account.hns.enabled": "false"}
         settings |= {"fns.account.service.type": "BLOB"}
-    found = {f"fs.azure.{name}.{account}": value for name, value in settings.items()}
-    found |= {"fs.azure.io.retry.max.retries": _RETRIES, "spark.sql.redaction.options.regex": _HIDDEN}
+    of_account = {f"fs.azure.{name}.{account}": value for name, value in settings.items()}
+    of_account |= {"fs.azure.io.retry.max.retries": _RETRIES, "spark.sql.redaction.options.regex": _HIDDEN}
     if endpoint.scheme == "http":  # its other HTTP client always wants a certificate
-        found |= {"fs.azure.always.use.https": "false", "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION"}
-    return found
+        of_account |= {"fs.azure.always.use.https": "false", "fs.azure.networking.library": "JDK_HTTP_URL_CONNECTION"}
+    return of_account

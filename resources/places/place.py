@@ -111,10 +111,10 @@ class RemotePath:
         Raises:
             FileNotFoundError: The file does not exist.
         """
-        found = self.store.head(self.key)
-        if found is None:
+        stored = self.store.head(self.key)
+        if stored is None:
             raise FileNotFoundError(2, "No such file", str(self))
-        return found
+        return stored
 
     def is_file(self) -> bool:
         """Return whether a file is there."""
@@ -164,13 +164,16 @@ class RemotePath:
         fixed, wild = _fixed(pattern)
         folder = self.joinpath(fixed)
         is_flat = len(wild) == 1 and wild[0] != "**"
-        found = folder.store.directly_in(folder.key)[1] if is_flat else [*folder.store.under(folder.key)]
+        entries = folder.store.directly_in(folder.key)[1] if is_flat else [*folder.store.under(folder.key)]
         # Some programs mark a folder by an empty object with its name.
-        folders = {folder.key, *(above.key for one in found for above in RemotePath(self.root, one.key).parents)}
+        folders = {
+            folder.key,
+            *(above.key for entry in entries for above in RemotePath(self.root, entry.key).parents),
+        }
         start = len(folder.key) + 1 if folder.key else 0
-        for one in found:
-            if _matches(one.key[start:].split("/"), wild) and (one.st_size or one.key not in folders):
-                yield one, RemotePath(self.root, one.key)
+        for entry in entries:
+            if _matches(entry.key[start:].split("/"), wild) and (entry.st_size or entry.key not in folders):
+                yield entry, RemotePath(self.root, entry.key)
 
 
 Place = Path | RemotePath
@@ -194,7 +197,7 @@ def place_of(named: "str | PathLike[str] | Place") -> Place:
     if scheme not in SCHEMES or not host or ".." in key.split("/") or has_secret(text):
         raise SpecError(
             "A URL with a user or a secret in it is not a place" if has_secret(text) else f"{text} is not a place",
-            expected=f"a path, or a URL with one of {', '.join(f'{one}://' for one in SCHEMES)}, such as "
+            expected=f"a path, or a URL with one of {', '.join(f'{scheme}://' for scheme in SCHEMES)}, such as "
             "s3://bucket/folder",
             remedy="correct the URL",
         )
@@ -286,7 +289,7 @@ def remove_tree(folder: Place) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     with suppress(OSError):
-        folder.store.delete([one.key for one in folder.store.under(folder.key)])
+        folder.store.delete([file.key for file in folder.store.under(folder.key)])
 
 
 def copy_file(file: Place, target: Place) -> None:
@@ -333,7 +336,7 @@ def names_in(folder: Place) -> list[str]:
         OSError: The folder cannot be listed.
     """
     if isinstance(folder, RemotePath):
-        return [PurePosixPath(one.key).name for one in folder.store.directly_in(folder.key)[1]]
+        return [PurePosixPath(file.key).name for file in folder.store.directly_in(folder.key)[1]]
     try:
         return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):

@@ -105,7 +105,7 @@ def _as_errors_of_files() -> Iterator[None]:
 class ObjectStore:
     """An object store: S3, Google's or Azure's.
 
-    `config` has the options of the store as obstore names them, `client` those of its HTTP client. A request is tried
+    `config` has the options of the store as obstore names them, `client` its HTTP client's. A request is tried
     again for as long as `patience`. `files` opens the store by Arrow, which lists every key: it is slower, and used
     only for odd keys.
     """
@@ -148,41 +148,41 @@ class ObjectStore:
 
     def under(self, folder: str) -> Iterator[Stored]:
         """See `Store`."""
-        given: set[str] = set()
+        yielded: set[str] = set()
         try:
             with _as_errors_of_files():
                 for some in obstore.list(self._store, prefix=folder or None):
-                    for one in map(_stored, some):
-                        given.add(one.key)
-                        yield one
+                    for stored in map(_stored, some):
+                        yielded.add(stored.key)
+                        yield stored
         except OddKeyError:
-            _, found = self._listed_by_arrow(folder, recursive=True)
-            yield from (one for one in found if one.key not in given)
+            _, listed = self._listed_by_arrow(folder, recursive=True)
+            yield from (stored for stored in listed if stored.key not in yielded)
 
     def directly_in(self, folder: str) -> tuple[list[str], list[Stored]]:
         """See `Store`."""
         try:
             with _as_errors_of_files():
-                found = obstore.list_with_delimiter(self._store, prefix=folder or None)
+                listing = obstore.list_with_delimiter(self._store, prefix=folder or None)
         except OddKeyError:
             return self._listed_by_arrow(folder, recursive=False)
-        return list(found["common_prefixes"]), [_stored(one) for one in found["objects"]]
+        return list(listing["common_prefixes"]), [_stored(entry) for entry in listing["objects"]]
 
     def _listed_by_arrow(self, folder: str, *, recursive: bool) -> tuple[list[str], list[Stored]]:
         """Return the folders and files in a folder, whatever their keys are."""
         import pyarrow.fs as files  # noqa: PLC0415 - only where there are odd keys
 
         where = files.FileSelector(f"{self._bucket}/{folder}".rstrip("/"), allow_not_found=True, recursive=recursive)
-        found = {
-            one.path.removeprefix(f"{self._bucket}/"): one
-            for one in self._files().get_file_info(where)
-            if one.path.startswith(f"{self._bucket}/")
+        entries = {
+            entry.path.removeprefix(f"{self._bucket}/"): entry
+            for entry in self._files().get_file_info(where)
+            if entry.path.startswith(f"{self._bucket}/")
         }
-        folders = [key for key, one in found.items() if one.type == files.FileType.Directory]
+        folders = [key for key, entry in entries.items() if entry.type == files.FileType.Directory]
         objects = [
-            Stored(key, one.size, one.mtime_ns // 1_000 * 1_000)
-            for key, one in found.items()
-            if one.type == files.FileType.File
+            Stored(key, entry.size, entry.mtime_ns // 1_000 * 1_000)
+            for key, entry in entries.items()
+            if entry.type == files.FileType.File
         ]
         return folders, objects
 
@@ -190,7 +190,7 @@ class ObjectStore:
         """See `Store`."""
         with _as_errors_of_files():
             for some in obstore.list(self._store, prefix=folder, offset=f"{folder}/{name}"):
-                yield from (one["path"].removeprefix(f"{folder}/") for one in some)
+                yield from (entry["path"].removeprefix(f"{folder}/") for entry in some)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""
@@ -202,9 +202,9 @@ class ObjectStore:
                     continue
 
 
-def _stored(found: Any) -> Stored:
-    since: timedelta = found["last_modified"] - _EPOCH
-    return Stored(found["path"], found["size"], since // timedelta(microseconds=1) * 1_000)
+def _stored(entry: Any) -> Stored:
+    since: timedelta = entry["last_modified"] - _EPOCH
+    return Stored(entry["path"], entry["size"], since // timedelta(microseconds=1) * 1_000)
 
 
 @contextmanager
@@ -212,10 +212,10 @@ def _as_errors_of_hdfs() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # the only class for refusals of the name node, with their stack
-        said = str(error).partition("\\n")[0]
-        if "AccessControlException" in said:
-            raise PermissionError(13, said) from error
-        raise StoreError(said) from error
+        message = str(error).partition("\\n")[0]
+        if "AccessControlException" in message:
+            raise PermissionError(13, message) from error
+        raise StoreError(message) from error
 
 
 class Hdfs:
@@ -267,9 +267,9 @@ class Hdfs:
         """See `Store`."""
         try:
             with _as_errors_of_hdfs():
-                for one in self._client.list_status(f"/{folder}", recursive=True):
-                    if not one.isdir:
-                        yield _of_hdfs(one)
+                for entry in self._client.list_status(f"/{folder}", recursive=True):
+                    if not entry.isdir:
+                        yield _of_hdfs(entry)
         except FileNotFoundError:
             return
 
@@ -277,15 +277,17 @@ class Hdfs:
         """See `Store`."""
         try:
             with _as_errors_of_hdfs():
-                found = list(self._client.list_status(f"/{folder}"))
+                entries = list(self._client.list_status(f"/{folder}"))
         except FileNotFoundError:
             return [], []
-        return [one.path.lstrip("/") for one in found if one.isdir], [_of_hdfs(one) for one in found if not one.isdir]
+        return [entry.path.lstrip("/") for entry in entries if entry.isdir], [
+            _of_hdfs(entry) for entry in entries if not entry.isdir
+        ]
 
     def names_from(self, folder: str, name: str) -> Iterator[str]:
         """See `Store`."""
-        names = (one.key.rpartition("/")[2] for one in self.directly_in(folder)[1])
-        yield from (one for one in names if one > name)
+        names = (file.key.rpartition("/")[2] for file in self.directly_in(folder)[1])
+        yield from (later for later in names if later > name)
 
     def delete(self, keys: Sequence[str]) -> None:
         """See `Store`."""
@@ -294,8 +296,8 @@ class Hdfs:
                 self._client.delete(f"/{key}")
 
 
-def _of_hdfs(found: Any) -> Stored:
-    return Stored(found.path.lstrip("/"), int(found.length), int(found.modification_time) * 1_000_000)
+def _of_hdfs(entry: Any) -> Stored:
+    return Stored(entry.path.lstrip("/"), int(entry.length), int(entry.modification_time) * 1_000_000)
 
 
 class Reader(io.RawIOBase):
@@ -335,7 +337,7 @@ def opened(store: Store, key: str) -> IO[bytes]:
     Raises:
         FileNotFoundError: The file does not exist.
     """
-    found = store.head(key)
-    if found is None:
+    stored = store.head(key)
+    if stored is None:
         raise FileNotFoundError(2, "No such file")
-    return io.BufferedReader(Reader(store, key, found.st_size), BUFFER_BYTES)
+    return io.BufferedReader(Reader(store, key, stored.st_size), BUFFER_BYTES)

@@ -46,19 +46,19 @@ class Expectation:
 class Measured:
     """A count of one subject, as expected and as found in the tables.
 
-    The sentence for a difference, `said`, is made from the other three if it is empty.
+    The sentence for a difference, `sentence`, is made from the other three if it is empty.
     """
 
     subject: str
     expected: int
     found: int
-    said: str = ""
+    sentence: str = ""
 
     @property
     def in_words(self) -> str:
         """The difference, in words."""
         return (
-            self.said
+            self.sentence
             or f"{self.subject}: {self.found:,}; expected {f'{self.expected:,}' if self.expected else 'none'}"
         )
 
@@ -127,10 +127,10 @@ class Checked:
         note = f" {self.note}." if self.note else ""
         if self.passed:
             return f"{self.expectation.holds}.{note}"
-        found = "; ".join(one.in_words for one in self.broken)
+        differences = "; ".join(count.in_words for count in self.broken)
         rows = "; ".join(", ".join(f"{k}={v}" for k, v in row.items()) for row in self.sample)
         return (
-            f"Expected: {self.expectation.holds}. Found {found}{f' (such as {rows})' if rows else ''}. "
+            f"Expected: {self.expectation.holds}. Found {differences}{f' (such as {rows})' if rows else ''}. "
             f"To do: {self.expectation.remedy}.{note}"
         )
 
@@ -140,9 +140,9 @@ def validated(counted: Sequence[Counted]) -> list[Checked]:
 
     Their names differ, and so do the subjects of each.
     """
-    rows = [{"check": one.expectation.name, **asdict(count)} for one in counted for count in one.measured]
+    rows = [{"check": check.expectation.name, **asdict(count)} for check in counted for count in check.measured]
     differing = _differing(pd.DataFrame(rows, columns=["check", "subject", "expected", "found"])) if rows else set()
-    return [_checked(one, differing) for one in counted]
+    return [_checked(check, differing) for check in counted]
 
 
 def _checked(counted: Counted, differing: Collection[tuple[str, str]]) -> Checked:
@@ -225,8 +225,8 @@ def _on_demand(*names: str) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, one in deferred.items():
-            if sys.modules.get(name) is one:
+        for name, module in deferred.items():
+            if sys.modules.get(name) is module:
                 del sys.modules[name]
 
 

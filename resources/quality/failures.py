@@ -59,9 +59,9 @@ def write_failures(pipeline: Place, asset: str, batch: int, done: Sequence[Check
 def failed_results(pipeline: Place, batch: int, *, since: datetime) -> list[FailedCheck]:
     """Return the failed checks of a batch.
 
-    Those before `since` do not count: they belong to earlier attempts at the batch.
+    Earlier ones than `since` do not count: they belong to earlier attempts at the batch.
     """
-    found = []
+    failed = []
     for _, at, results in _stored(pipeline, f"*/*/batch-{batch}/*/*.json"):
         if at < since:
             continue
@@ -70,8 +70,8 @@ def failed_results(pipeline: Place, batch: int, *, since: datetime) -> list[Fail
                 config = result["expectation_config"]
                 sentence, meta = config["description"], config.get("meta") or {}
                 level: Literal["warn", "error"] = "error" if meta.get("level") == "error" else "warn"
-                found.append(FailedCheck(sentence.partition(":")[0], level, sentence))
-    return found
+                failed.append(FailedCheck(sentence.partition(":")[0], level, sentence))
+    return failed
 
 
 def failed_checks(pipeline: Place, batch: int, *, since: datetime) -> list[str]:

@@ -74,10 +74,10 @@ def _wanted_of(source: Source) -> Mapping[str, _Wanted]:
     return _wanted(source.columns, tuple(source.rename.items()))
 
 
-def unknown_of(source: Source, found: Iterable[tuple[str, str]]) -> Columns:
+def unknown_of(source: Source, columns: Iterable[tuple[str, str]]) -> Columns:
     """Return the columns of an input that its source does not name, and such fields inside of its columns."""
     wanted, unknown = _wanted_of(source), list[tuple[str, str]]()
-    for name, ddl in found:
+    for name, ddl in columns:
         kind = type_of_ddl(ddl)
         if name in wanted:
             inside = unknown_fields(kind, wanted[name].kind)
@@ -136,7 +136,7 @@ def _place_of(path: str, wanted: Mapping[str, _Wanted]) -> _Place | None:
 
 def columns_of_json(text: bytes, source: Source) -> Columns:
     """Return the keys of the first objects of JSON lines, each with a type that holds its values."""
-    wanted, found = _wanted_of(source), dict[str, ColumnType]()
+    wanted, kinds = _wanted_of(source), dict[str, ColumnType]()
     for line in text.split(b"\n")[:_MOST_LINES]:
         try:
             keys = json.loads(line)
@@ -144,8 +144,8 @@ def columns_of_json(text: bytes, source: Source) -> Columns:
             continue
         for name, value in keys.items() if isinstance(keys, dict) else ():
             kind = _type_in_json(value, wanted[name].kind if name in wanted else ColumnType("string"))
-            found[name] = _wider(found.get(name, kind), kind)
-    return tuple((name, kind.ddl) for name, kind in found.items() if kind.word != VOID)
+            kinds[name] = _wider(kinds.get(name, kind), kind)
+    return tuple((name, kind.ddl) for name, kind in kinds.items() if kind.word != VOID)
 
 
 def _type_in_json(value: object, wanted: ColumnType) -> ColumnType:
@@ -174,11 +174,11 @@ def _wider(kind: ColumnType, other: ColumnType) -> ColumnType:
     if kind.word == VOID:
         return other
     if kind.word == other.word and kind.inside:
-        one, two = dict(kind.inside), dict(other.inside)
-        names = dict.fromkeys((*one, *two))
+        inside, other_inside = dict(kind.inside), dict(other.inside)
+        names = dict.fromkeys((*inside, *other_inside))
         void = ColumnType(VOID)
         return ColumnType(
-            kind.word, tuple((name, _wider(one.get(name, void), two.get(name, void))) for name in names)
+            kind.word, tuple((name, _wider(inside.get(name, void), other_inside.get(name, void))) for name in names)
         )
     if kind.inside or other.inside:  # one of the lines does not fit its column
         return kind if kind.inside else other
@@ -211,11 +211,11 @@ def line_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> str:
         if same is not None and source.form == "json":  # objects have one name or the other
             renamed |= {name: same} | ({} if same in source.rename.values() else {same: same})
             continue
-        own = name
+        new_name = name
         if same is not None or column_name_problems(name, "") or not name.isidentifier():
-            own = renamed[name] = suggested_name(name, taken)
-        taken.append(own)
-        fields.append(f"{own} {ddl}")
+            new_name = renamed[name] = suggested_name(name, taken)
+        taken.append(new_name)
+        fields.append(f"{new_name} {ddl}")
     entries = ", ".join(f"{json.dumps(old, ensure_ascii=False)}: {new}" for old, new in renamed.items())
     whole = ", ".join(f"{name if name.isidentifier() else quoted(name)} {kind.ddl}" for name, kind in grown.items())
     steps = [f"add `{', '.join(fields)}` to `schema`"] if fields else []
@@ -228,15 +228,15 @@ def not_to_add(source: Source, columns: Iterable[tuple[str, str]]) -> list[str]:
     """Return a sentence for columns whose type no column can have, and one for each field whose name has a double."""
     wanted, columns = _wanted_of(source), tuple(columns)
     untyped = [f"`{name}`" for name, ddl in columns if not ddl]
-    said = [f"No column of `schema` can have the type of {', '.join(untyped)}: leave it out."] if untyped else []
+    sentences = [f"No column of `schema` can have the type of {', '.join(untyped)}: leave it out."] if untyped else []
     for name, ddl in columns:
         place = _place_of(name, wanted)
         if ddl and place is not None and place.clash:
-            said.append(
+            sentences.append(
                 f"`{name}` differs from `{place.clash}` in case only, and a column can have only one of them: "
                 "correct the name in the input."
             )
-    return said
+    return sentences
 
 
 WITH_A_WHOLE = timedelta(minutes=1)
@@ -335,7 +335,7 @@ def read_header(path: str, source: FilesSource) -> Header:
 
 
 def found_columns(
-    path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str], where: str
+    path: str, source: FilesSource, wanted: Sequence[str], present: Sequence[str], where: str
 ) -> dict[str, str | None]:
     """Return the names of columns in a file that has each of them once; None for a column that it may lack.
 
@@ -343,33 +343,33 @@ def found_columns(
         path: The file.
         source: Its source: `rename` has the names that a column may have, `missing` says whether it may lack one.
         wanted: The columns, by the first of their names in files.
-        found: The names in the file.
+        present: The names in the file.
         where: Where they are, in words.
 
     Raises:
         InputError: A column is missing, or is there twice, by one name or by several.
     """
     names = {name: all_names(name, source.rename) for name in wanted}
-    every = {one for several in names.values() for one in several}
+    every = {alias for several in names.values() for alias in several}
     columns: dict[str, str | None] = {}
     for name, several in names.items():
-        there = [one for one in several if one in found]
-        if len(there) > 1 or any(found.count(one) > 1 for one in there):
+        there = [alias for alias in several if alias in present]
+        if len(there) > 1 or any(present.count(alias) > 1 for alias in there):
             what = (
                 f"column `{name}` occurs more than once in"
                 if len(there) == 1
                 else f"`{'` and `'.join(there)}` are the same column, and both are in"
             )
             raise InputError(
-                f"{path}: {what} {where}: {', '.join(found)}",
+                f"{path}: {what} {where}: {', '.join(present)}",
                 expected="every column of `schema` once, by its exact name",
                 remedy="correct the file, or `rename`" if len(there) > 1 else "correct `schema` or the file",
             )
-        if not there and not _may_lack(source, several, found, every):
+        if not there and not _may_lack(source, several, present, every):
             raise InputError(
-                f"{path}: column `{name}` is missing from {where}: {', '.join(found)}",
+                f"{path}: column `{name}` is missing from {where}: {', '.join(present)}",
                 expected="every column of `schema` once, by its exact name",
-                remedy=_lines_to_skip(path, source, names) or _remedy_of_missing(source, name, found, every),
+                remedy=_lines_to_skip(path, source, names) or _remedy_of_missing(source, name, present, every),
             )
         columns[name] = there[0] if there else None
     return columns
@@ -384,29 +384,31 @@ def _lines_to_skip(path: str, source: FilesSource, wanted: Mapping[str, Sequence
         lines = [text.readline(_LONGEST_LINE) for _ in range(_MOST_LINES)]
     for number, line in enumerate(lines):
         with suppress(InputError):
-            found = _fields(path, [line], dialect(source)) if line.strip() else ()
-            there = [sum(found.count(one) for one in several) == 1 for several in wanted.values()]
+            fields = _fields(path, [line], dialect(source)) if line.strip() else ()
+            there = [sum(fields.count(alias) for alias in several) == 1 for several in wanted.values()]
             if all(there) or (source.missing == "null" and any(there)):
                 remedy = f"write `skip_lines: {number}` in" if number else "leave `skip_lines` out of"
                 return f"{remedy} the source: line {number + 1} is the header"
     return ""
 
 
-def _may_lack(source: FilesSource, names: Sequence[str], found: Sequence[str], every: Set[str]) -> bool:
+def _may_lack(source: FilesSource, names: Sequence[str], present: Sequence[str], every: Set[str]) -> bool:
     """Return whether a file may lack a column: a file without any column is of another kind, or has no header."""
-    lowered = {name.lower() for name in found}
+    lowered = {name.lower() for name in present}
     return (
-        source.missing == "null" and not every.isdisjoint(found) and not any(one.lower() in lowered for one in names)
+        source.missing == "null"
+        and not every.isdisjoint(present)
+        and not any(name.lower() in lowered for name in names)
     )
 
 
-def _remedy_of_missing(source: FilesSource, name: str, found: Sequence[str], every: Set[str]) -> str:
+def _remedy_of_missing(source: FilesSource, name: str, present: Sequence[str], every: Set[str]) -> str:
     """Return the remedy for a column that a file lacks; the right name cannot be one that another column has."""
-    others = [one for one in found if one not in every]
-    same = next((one for one in others if one.lower() == name.lower()), None)
+    others = [other for other in present if other not in every]
+    same = next((other for other in others if other.lower() == name.lower()), None)
     if same is not None:
         return f"did you mean `{same}`?"
-    if every.isdisjoint(found) and source.format == "csv":
+    if every.isdisjoint(present) and source.format == "csv":
         return _NO_HEADER
     near, new = near_name(name, others), name_in_tables(name, source.rename)
     renamed = f"add `rename: {{{near}: {new}}}` to the source if that is `{new}` in this file, or " if near else ""
@@ -466,19 +468,21 @@ def wanted_columns(source: Source) -> list[str]:
 
 
 def columns_in_file(
-    path: str, source: FilesSource, wanted: Sequence[str], found: Sequence[str]
+    path: str, source: FilesSource, wanted: Sequence[str], present: Sequence[str]
 ) -> dict[str, str | None]:
     """Return `found_columns` of a parquet file, in which Spark ignores the case of names.
 
     Raises:
         InputError: A column is missing, or one that is read, also for `_rescued`, is there twice.
     """
-    columns = found_columns(path, source, wanted, found, "the file, which has")
-    check_names(path, [*filter(None, columns.values()), *(found if source.keep_unknown else ())], found)
+    columns = found_columns(path, source, wanted, present, "the file, which has")
+    check_names(path, [*filter(None, columns.values()), *(present if source.keep_unknown else ())], present)
     return columns
 
 
-def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequence[str], *, of: str) -> dict[str, str]:
+def names_there(
+    path: str, source: Source, wanted: Sequence[str], present: Sequence[str], *, of: str
+) -> dict[str, str]:
     """Return the names of columns that each have one of their names; for a missing column the first of them.
 
     `of` is the word for what has the columns.
@@ -488,7 +492,7 @@ def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequenc
     """
     columns: dict[str, str] = {}
     for name in wanted:
-        there = [one for one in all_names(name, source.rename) if one in found]
+        there = [alias for alias in all_names(name, source.rename) if alias in present]
         if len(there) > 1:
             raise InputError(
                 f"{path}: `{'` and `'.join(there)}` are the same column, and both are in the {of}",
@@ -499,29 +503,29 @@ def names_there(path: str, source: Source, wanted: Sequence[str], found: Sequenc
     return columns
 
 
-def check_names(path: str, wanted: Sequence[str], found: Sequence[str], *, of: str = "file") -> None:
+def check_names(path: str, wanted: Sequence[str], present: Sequence[str], *, of: str = "file") -> None:
     """Check that a file, or another input, has each wanted column once.
 
     Raises:
         InputError: A column is missing, or another one differs from it in case only.
     """
-    lowered = [name.lower() for name in found]
+    lowered = [name.lower() for name in present]
     for name in wanted:
-        if name in found and lowered.count(name.lower()) == 1:
+        if name in present and lowered.count(name.lower()) == 1:
             continue
-        missing = name not in found
+        missing = name not in present
         raise InputError(
             f"{path}: column `{name}` {'is missing from' if missing else 'occurs more than once (in any case) in'} "
-            f"the {of}, which has: {', '.join(found)}",
+            f"the {of}, which has: {', '.join(present)}",
             expected="each column once, whatever its case, and every column of `schema` by its exact name",
-            remedy=(missing and did_you_mean(name, found)) or f"correct `schema` or the {of}",
+            remedy=(missing and did_you_mean(name, present)) or f"correct `schema` or the {of}",
         )
 
 
 def patience_with(path: str, source: FilesSource, line: bytes) -> timedelta:
     """Return how long a last line without a line end waits for the rest of it.
 
-    A whole object is a finished line. Of a csv line it is unknown whether its last field goes on.
+    A whole object is a finished line. Of a csv line it is unknown whether its last field continues.
     """
     text = line.decode("utf-8", errors="replace").strip()
     if source.format == "json":

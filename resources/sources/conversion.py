@@ -40,7 +40,7 @@ def types_in(schema: StructType) -> dict[str, ColumnType]:
 
 
 def fit_error(
-    path: str, column: str, found: ColumnType, wanted: ColumnType, *, of: str = "file", may_lack: bool = False
+    path: str, column: str, actual: ColumnType, wanted: ColumnType, *, of: str = "file", may_lack: bool = False
 ) -> InputError | None:
     """Return the error for a column that cannot be read as the type of the spec without loss; None if it can.
 
@@ -49,12 +49,12 @@ def fit_error(
     Args:
         path: What has the column, in errors.
         column: Its name there.
-        found: Its type there.
+        actual: Its type there.
         wanted: Its type in the spec.
         of: The word for what has the column.
         may_lack: Whether fields inside may be missing: they are null then.
     """
-    problem = misfit(found, wanted, holds, may_lack=may_lack)
+    problem = misfit(actual, wanted, holds, may_lack=may_lack)
     if problem is None:
         return None
     place = ".".join((column, *problem.path))
@@ -63,8 +63,8 @@ def fit_error(
     return _wrong_type(path, place, problem.found, problem.wanted, of)
 
 
-def _wrong_type(path: str, place: str, found: ColumnType, wanted: ColumnType, of: str) -> InputError:
-    shown = found.stored or found.ddl
+def _wrong_type(path: str, place: str, actual: ColumnType, wanted: ColumnType, of: str) -> InputError:
+    shown = actual.stored or actual.ddl
     nanoseconds = f"; write timestamps in microseconds, or take `{place}` as STRING" if "[ns" in shown else ""
     return InputError(
         f"{path}: column `{place}` has the type {shown}",
@@ -112,21 +112,21 @@ def has_names_twice(kind: ColumnType) -> bool:
 
 
 def values_to_keep(
-    known: Sequence[tuple[str, str, ColumnType, ColumnType]], unknown: Sequence[tuple[str, str, ColumnType]]
+    named: Sequence[tuple[str, str, ColumnType, ColumnType]], unknown: Sequence[tuple[str, str, ColumnType]]
 ) -> Column:
     """Return the values that `schema` does not name as JSON text; null if there are none.
 
     A column of `schema` with a field that `schema` lacks is kept whole, in the rows in which the field has a value.
 
     Args:
-        known: Of each column of `schema` the SQL of its value, its name in the input, its type there, the wanted one.
+        named: For each column of `schema` the SQL for its value, its name and type in the input, the wanted type.
         unknown: Of each other column the SQL of its value, its name and its type.
     """
-    kept = [(converted(value, kind, as_kept(kind)), name) for value, name, kind in unknown]
-    for value, name, kind, wanted in known:
+    values = [(converted(value, kind, as_kept(kind)), name) for value, name, kind in unknown]
+    for value, name, kind, wanted in named:
         if (has_more := has_unknown_fields(value, kind, wanted)) is not None:
-            kept.append((f"IF({has_more}, {converted(value, kind, as_kept(kind))}, NULL)", name))
-    if not kept:
+            values.append((f"IF({has_more}, {converted(value, kind, as_kept(kind))}, NULL)", name))
+    if not values:
         return F.lit(None).cast("string")
-    fields = ", ".join(f"{value} AS {quoted(name)}" for value, name in kept)
+    fields = ", ".join(f"{value} AS {quoted(name)}" for value, name in values)
     return F.expr(f"to_json(struct({fields}), {literal_map(EVERY_MICROSECOND)})")

@@ -111,32 +111,32 @@ class DeltaReader(SourceReader[VersionsFound]):
         path = self.source.path
         return place_of(path) if is_url(path) else Path(os.path.abspath(self.base / path))
 
-    def seen(self, known: Known) -> list[object]:
+    def seen(self, memory: Known) -> list[object]:
         """Return the newest entry of the log; of a table of another pipeline also what was committed there."""
         folder = self._folder
-        found: list[object] = []
+        seen: list[object] = []
         for newest in entries_of(folder)[-1:]:
             size, modified_ns = _stat_of(folder, newest)
-            found.append((path_of(folder, newest), size, modified_ns // 1000))
-        return [*found, known.committed(folder)]
+            seen.append((path_of(folder, newest), size, modified_ns // 1000))
+        return [*seen, memory.committed(folder)]
 
-    def look(self, known: Known) -> VersionsFound:
+    def look(self, memory: Known) -> VersionsFound:
         """Compare the table with the remembered states of its versions.
 
         Raises:
             InputError: The pipeline would read what it writes, or the table does not exist and was not read before.
         """
         folder = self._folder
-        if known.own_folder.absolute() in (*folder.parents,):
+        if memory.own_folder.absolute() in (*folder.parents,):
             raise InputError(
                 f"Source {self.source.name!r}: {folder} is a table of this pipeline",
                 expected="a table that others write",
                 remedy="correct `path`, or let a second pipeline read it",
             )
-        committed, last, held = known.committed(folder), last_of(known.states), known.held
+        committed, last, held = memory.committed(folder), last_of(memory.states), memory.held
         versions = entries_of(folder)
         if not versions and last is None:
-            open_table(folder)  # says what is there instead
+            open_table(folder)  # says what the folder has instead
         try:
             if not versions:
                 raise InputError(
@@ -146,21 +146,21 @@ class DeltaReader(SourceReader[VersionsFound]):
                 )
             now = _opened(folder, versions[-1], _stat_of(folder, versions[-1]))
             _check_same(folder, now, last)
-            return _Walk(self.source, folder, tuple(versions), now, last, held).found(committed)
+            return _Walk(self.source, folder, tuple(versions), now, last, held).findings(committed)
         except InputError as error:
             return VersionsFound(errors=(error,))
 
-    def remember(self, found: VersionsFound) -> Mapping[str, Any]:
+    def remember(self, findings: VersionsFound) -> Mapping[str, Any]:
         """Return the range of versions: folder, first and last version."""
-        if not found.versions:
+        if not findings.versions:
             return {}
-        first, last = found.versions[0], found.versions[-1]
+        first, last = findings.versions[0], findings.versions[-1]
         return {"versions": [str(first.folder), first.version, last.version]}
 
-    def read(self, spark: SparkSession, found: VersionsFound, place: Place, time_zone: str) -> SourceRead:
+    def read(self, spark: SparkSession, findings: VersionsFound, place: Place, time_zone: str) -> SourceRead:
         """Read the rows of the versions."""
-        read = read_versions(spark, self.source, found.versions, place, time_zone)
-        for version in found.versions:
+        read = read_versions(spark, self.source, findings.versions, place, time_zone)
+        for version in findings.versions:
             if version.how == "corrected":  # it is read alone
                 before = read_before(spark, self.source, version, place, time_zone)
                 read = replace(read, corrects=(version, before))
@@ -225,7 +225,7 @@ class _Walk:
     last: FileState | None
     held: Mapping[str, HeldBack]
 
-    def found(self, committed: Sequence[int] | None) -> VersionsFound:
+    def findings(self, committed: Sequence[int] | None) -> VersionsFound:
         """Return the versions that the next ingestion reads, and the error that stops it."""
         if self.last is None and self.source.start_version is None and self.source.start_us is None:
             at = self.now.version if committed is None else max(committed, default=None)
@@ -260,20 +260,20 @@ class _Walk:
 
     def _first_since(self, start_us: int) -> int:
         """Return the first version that was committed at or after an instant."""
-        found = self.now.version + 1
+        first = self.now.version + 1
         for version in reversed(self.versions):
             at_us = commit_of(self.folder, version).at_us
             if at_us is not None and at_us < start_us:
-                return found
-            found = version
-        if found > 0:
+                return first
+            first = version
+        if first > 0:
             raise InputError(
-                f"{self.folder}: the log begins with version {found}, which is later than `start_timestamp`, "
+                f"{self.folder}: the log begins with version {first}, which is later than `start_timestamp`, "
                 f"{instant_of(start_us):%Y-%m-%d %H:%M:%S} UTC",
                 expected="entries of all versions since then",
                 remedy="set a later `start_timestamp`, or leave it out to begin with the whole table as it is",
             )
-        return found
+        return first
 
     def _whole(self, version: int) -> TableVersion:
         """Return the whole table as one version.
@@ -298,7 +298,7 @@ class _Walk:
         """
         layout, before_us = None, self.last.modified_us if self.last is not None else None
         for first, version in steps:
-            commits = [self._commit(one) for one in range(first, version + 1)]
+            commits = [self._commit(number) for number in range(first, version + 1)]
             layout_before = partial(self._layout_before, commits, layout)
             if layout is None:
                 layout = self._layout_at(commits[0])
@@ -315,10 +315,10 @@ class _Walk:
                 is_of_pipeline=is_of_pipeline,
             )
 
-    def _layout_before(self, commits: Sequence[Commit], known: Layout | None, version: int) -> Layout:
+    def _layout_before(self, commits: Sequence[Commit], layout: Layout | None, version: int) -> Layout:
         """Return the layout of the table before some commits: the known one, or that of the version before."""
-        if known is not None:
-            return known
+        if layout is not None:
+            return layout
         is_as_after = all(commit.metadata is None and commit.protocol is None for commit in commits)
         return self._layout_at(commits[0]) if is_as_after else open_table(self.folder, version).layout
 
@@ -330,9 +330,9 @@ class _Walk:
 
     def _layout_after(self, layout: Layout, commit: Commit) -> Layout:
         after = layout.after(commit)
-        known = self.last.digest if self.last is not None else layout.table_id
-        if after.table_id != known:
-            raise _replaced(self.folder, known, after.table_id)
+        table_id = self.last.digest if self.last is not None else layout.table_id
+        if after.table_id != table_id:
+            raise _replaced(self.folder, table_id, after.table_id)
         check_readable(self.folder, after)
         return after
 
@@ -354,22 +354,22 @@ class _Walk:
             ) from None
 
     def _kept_after(self, version: int) -> int:
-        return next((one for one in self.versions if one > version), self.now.version + 1)
+        return next((later for later in self.versions if later > version), self.now.version + 1)
 
-    def _bounded(self, found: Iterator[TableVersion], steps: int) -> VersionsFound:
+    def _bounded(self, versions: Iterator[TableVersion], steps: int) -> VersionsFound:
         """Return as many versions as one ingestion reads; at least one that has something to read."""
         ready: list[TableVersion] = []
         while True:
             try:
-                version = next(found, None)
+                version = next(versions, None)
             except InputError as error:
                 return VersionsFound(errors=(error,), versions=tuple(ready))
             if version is None:
                 return VersionsFound(versions=tuple(ready))
-            known = self.held.get(version.path)
-            if known is not None and known.is_as_it_was(version):
-                return VersionsFound(errors=(known.error,), held=(known,), versions=tuple(ready))
-            if not self._fits(version, [one for one in ready if not one.is_empty]):
+            held = self.held.get(version.path)
+            if held is not None and held.is_as_it_was(version):
+                return VersionsFound(errors=(held.error,), held=(held,), versions=tuple(ready))
+            if not self._fits(version, [earlier for earlier in ready if not earlier.is_empty]):
                 return VersionsFound(left=steps - len(ready), versions=tuple(ready))
             ready.append(version)
 
@@ -378,11 +378,11 @@ class _Walk:
         if version.is_empty or not ready:
             return True
         alignment = self.source.alignment
-        # The arrivals that an expression returns are known when a version was read: an aligned source stops after
+        # The arrivals that an expression returns are known after a version was read: an aligned source stops after
         # each.
         most = 1 if alignment is not None and self.source.arrival_time is not None else self.source.max_versions
         in_interval = alignment is None or version.modified_us - ready[0].modified_us <= alignment.update_interval_us
-        room = self.source.max_bytes - sum(one.size for one in ready)
+        room = self.source.max_bytes - sum(earlier.size for earlier in ready)
         # The rows that a correction replaces are looked up in the log, which then holds all that came before it.
         is_alone = "corrected" in (version.how, ready[-1].how)
         return len(ready) < most and version.size <= room and in_interval and not is_alone

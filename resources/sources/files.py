@@ -175,13 +175,13 @@ class _Examination:
 
     Args:
         files: All files of the source.
-        known: The states of read files; None if the bytes of other names do not count.
+        memory: The states of read files; None if the bytes of other names do not count.
         now: The present instant; None if no file is going to change.
     """
 
     source: FilesSource
     files: Sequence[Candidate]
-    known: KnownFiles | None
+    memory: KnownFiles | None
     now: datetime | None
     ready: list[FileRange] = field(default_factory=list)
     touched: list[FileState] = field(default_factory=list)
@@ -192,7 +192,7 @@ class _Examination:
     def of(self, candidates: Sequence[Candidate]) -> FilesFound:
         """Read files in path order, up to the limit of one ingestion."""
         queue, room_bytes = list(candidates), self.source.max_bytes
-        borders = () if self.known is None else sorted(self.known.sizes)
+        borders = () if self.memory is None else sorted(self.memory.sizes)
         look = partial(look_into, self.source, borders, FORMATS[self.source.format].check)
         with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:
             while batch := _fitting(self.source, queue, self.ready, room_bytes):
@@ -220,14 +220,14 @@ class _Examination:
             # Of a file that is dated far ahead, a line would wait for ever, without a word.
             age = timedelta(microseconds=age_us) if age_us > -_NO_SKEW_US else None
         try:
-            return judge(self.source, looked, self.known, self, age)
+            return judge(self.source, looked, self.memory, self, age)
         except InputError as error:
             return error
 
     def is_in_place(self, read: FileState) -> bool:
         """See `Landed`."""
-        own = (file for file in self.files if file.path == read.place or file.name == read.name)
-        return read.records == NOT_READ_YET or any(begins_as(self.source, file, read) for file in own)
+        candidates = (file for file in self.files if file.path == read.place or file.name == read.name)
+        return read.records == NOT_READ_YET or any(begins_as(self.source, file, read) for file in candidates)
 
     def is_elsewhere(self, read: FileState, file: Candidate) -> bool:
         """See `Landed`."""
@@ -236,9 +236,9 @@ class _Examination:
 
     def _may_be(self, file: Candidate, read: FileState) -> bool:
         """Return whether a file may be a renamed one: it was not read itself, and may only begin alike by chance."""
-        own = file.known
-        is_new = own is None or not own.size or not begins_as(self.source, file, own)
-        return is_new or (own is not None and read.name in (own.copy_of, own.begins_as))
+        state = file.state
+        is_new = state is None or not state.size or not begins_as(self.source, file, state)
+        return is_new or (state is not None and read.name in (state.copy_of, state.begins_as))
 
     def _note(self, file: Candidate, outcome: Outcome | InputError) -> None:
         match outcome:
@@ -247,13 +247,13 @@ class _Examination:
             case Unfinished():
                 self.notes.append(outcome.note)
             case FileState():
-                is_touched = file.known is not None and file.known.digest == outcome.digest
+                is_touched = file.state is not None and file.state.digest == outcome.digest
                 (self.touched if is_touched else self.copies).append(outcome)
             case FileRange():
                 self.ready.append(outcome)
                 self.notes += [outcome.note] if outcome.note else []
-                if self.known is not None:
-                    self.known.add(state_of(outcome, NOT_READ_YET))
+                if self.memory is not None:
+                    self.memory.add(state_of(outcome, NOT_READ_YET))
 
 
 def _fitting(
@@ -262,7 +262,7 @@ def _fitting(
     """Return the next files of the queue that may be read together with the ready ones; at least one in all."""
     batch: list[Candidate] = []
     alignment = source.alignment
-    # The arrivals that an expression returns are known when a file was read, so an aligned source stops after each.
+    # The arrivals that an expression returns are known after a file was read, so an aligned source stops after each.
     most = 1 if alignment is not None and source.arrival_time is not None else source.max_files
     times_us = [*(file.modified_us for file in ready), *(file.modified_us for file in queue[:1])]
     oldest_us, newest_us = min(times_us, default=0), max(times_us, default=0)
@@ -309,19 +309,19 @@ class FilesReader(SourceReader[FilesFound]):
     source: FilesSource
     base: Path
 
-    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
+    def seen(self, memory: Known) -> list[object]:  # noqa: ARG002
         """Return path, size and modification time (microseconds) of the files; none is opened."""
-        found: list[object] = []
+        entries: list[object] = []
         for path, stored in matching_files(self.source.path, self.base).items():
             try:
                 seen = os.stat(path) if stored is None else stored
             except OSError:
-                found.append((path, -1, -1))
+                entries.append((path, -1, -1))
             else:
-                found.append((path, seen.st_size, seen.st_mtime_ns // 1000))
-        return found
+                entries.append((path, seen.st_size, seen.st_mtime_ns // 1000))
+        return entries
 
-    def look(self, known: Known) -> FilesFound:
+    def look(self, memory: Known) -> FilesFound:
         """Compare the files with their remembered states.
 
         A file with `now - modified < settle` waits; without `settle` no file does. A known file of the same size and
@@ -330,9 +330,9 @@ class FilesReader(SourceReader[FilesFound]):
         Raises:
             InputError: The path of the source does not exist.
         """
-        source, now, held = self.source, known.now, known.held
+        source, now, held = self.source, memory.now, memory.held
         folder = fixed_folder(source.path, self.base)
-        read = KnownFiles.of(known.states, folder)
+        read = KnownFiles.of(memory.states, folder)
         there = matching_files(source.path, self.base)
         if not there and not read:
             _check_path(source, self.base)
@@ -346,7 +346,7 @@ class FilesReader(SourceReader[FilesFound]):
                 check_key(path)
                 name = name_of(path, folder)
                 state = read.state_of(name, path)
-                file = candidate(path, name, state, reread=known.reread, stored=stored)
+                file = candidate(path, name, state, reread=memory.reread, stored=stored)
             except InputError as error:
                 errors.append(error)
                 continue
@@ -364,23 +364,23 @@ class FilesReader(SourceReader[FilesFound]):
                     waiting.append(path)
                 else:
                     errors.append(_of_the_future(path, file.modified_us, source.settle, -age_us))
-        at = None if known.is_at_end else now
-        examined = _Examination(source, [*candidates, *others], None if known.reread else read, at).of(candidates)
-        found = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
-        return found.without(still_held)
+        at = None if memory.is_at_end else now
+        examined = _Examination(source, [*candidates, *others], None if memory.reread else read, at).of(candidates)
+        findings = replace(examined, waiting=tuple(waiting), errors=(*errors, *examined.errors))
+        return findings.without(still_held)
 
-    def remember(self, found: FilesFound) -> Mapping[str, Any]:
+    def remember(self, findings: FilesFound) -> Mapping[str, Any]:
         """Return of each file its path, the lines that were read before, and its bytes."""
-        return {"files": [[file.path, file.skip_lines, file.size] for file in found.ready]}
+        return {"files": [[file.path, file.skip_lines, file.size] for file in findings.ready]}
 
-    def read(self, spark: SparkSession, found: FilesFound, place: Place, time_zone: str) -> SourceRead:
+    def read(self, spark: SparkSession, findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
         """Read the files; lines that are plain, or too long, are read from copies."""
-        read = read_files(spark, self.source, with_short_lines(found.ready, place), time_zone, place)
-        return replace(read, states=(*read.states, *found.touched, *counted(found.copies, read.states)))
+        read = read_files(spark, self.source, with_short_lines(findings.ready, place), time_zone, place)
+        return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
 
-    def to_blame(self, spark: SparkSession, found: FilesFound) -> Mapping[str, InputError]:
+    def to_blame(self, spark: SparkSession, findings: FilesFound) -> Mapping[str, InputError]:
         """Find the files that cannot be read to their end."""
-        return unreadable(spark, self.source, [file for file in found.ready if not file.long_lines])
+        return unreadable(spark, self.source, [file for file in findings.ready if not file.long_lines])
 
 
 def read_files(
@@ -408,9 +408,9 @@ def read_files(
     for file in filled:
         by_format[file.read_as or source.format].append(file)
     read = [FORMATS[kind].read(spark, source, schema, files, zone) for kind, files in by_format.items()]
-    records = reduce(DataFrame.unionByName, [one.records for one in read] or [no_records(spark, source)])
+    records = reduce(DataFrame.unionByName, [part.records for part in read] or [no_records(spark, source)])
     ensure_unchanged(ranges)
-    counts = {path: count for one in read for path, count in one.counts.items()}
+    counts = {path: count for part in read for path, count in part.counts.items()}
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
     return SourceRead(records, states, files=filled)
 

@@ -75,8 +75,8 @@ class ParquetLooks:
             InputError: The file is not parquet, or the library aborts at it.
             PermissionError: This process may not read it.
         """
-        said = self._ask(path, "footer")
-        return Footer(tuple((name, _from_json(kind)) for name, kind in said["types"]), frozenset(said["codecs"]))
+        answer = self._ask(path, "footer")
+        return Footer(tuple((name, _from_json(kind)) for name, kind in answer["types"]), frozenset(answer["codecs"]))
 
     def fault(self, path: str) -> str:
         """Read a file to its end; return its fault, empty for none."""
@@ -95,12 +95,12 @@ class ParquetLooks:
             if not answer:
                 ended = "was aborted" if code is not None and code < 0 else "ended"
                 raise _unreadable(path, f"the library that reads such files {ended} at it")
-        said: Mapping[str, Any] = json.loads(answer)
-        if "denied" in said:
-            raise PermissionError(13, said["denied"])
-        if "wrong" in said:
-            raise _unreadable(path, " ".join(said["wrong"].split()))
-        return said
+        parsed: Mapping[str, Any] = json.loads(answer)
+        if "denied" in parsed:
+            raise PermissionError(13, parsed["denied"])
+        if "wrong" in parsed:
+            raise _unreadable(path, " ".join(parsed["wrong"].split()))
+        return parsed
 
     def _answer_to(self, question: str) -> tuple[str, int | None]:
         """Ask the process; return its answer, or an empty one and the exit code if it has ended."""
@@ -109,10 +109,10 @@ class ParquetLooks:
             self.end()
             self._environment = dict(os.environ)
         process = self._process = self._process or _started(self._idle_s)
-        asked, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
+        questions, answers = cast(IO[str], process.stdin), cast(IO[str], process.stdout)
         try:
-            asked.write(question)
-            asked.flush()
+            questions.write(question)
+            questions.flush()
             answer = answers.readline()
         except BrokenPipeError:
             answer = ""
@@ -151,9 +151,9 @@ def main() -> None:
     """Answer the questions of the other process, a line each, until there are no more, or none for long."""
     idle_s = float(sys.argv[1])
     while select([sys.stdin], [], [], idle_s)[0] and (line := sys.stdin.readline()):
-        asked = json.loads(line)
+        question = json.loads(line)
         try:
-            answer = _answer(asked["path"], asked["what"])
+            answer = _answer(question["path"], question["what"])
         except PermissionError as error:
             answer = {"denied": error.strerror or str(error)}
         except Exception as error:  # any error of the library counts as a fault of that file
@@ -235,21 +235,21 @@ def _type(kind: "pa.DataType", leaves: "Iterator[pq.ColumnSchema]") -> ColumnTyp
 def _leaf(column: "pq.ColumnSchema", shown: str) -> ColumnType:
     """Return the type of values that are in no other ones, by what the file says of them."""
     about = json.loads(column.logical_type.to_json())
-    found = _LOGICAL.get(about["Type"])
+    kind = _LOGICAL.get(about["Type"])
     match about["Type"]:
         case "None" if column.converted_type == "NONE":
-            found = ColumnType(_PHYSICAL[column.physical_type])
+            kind = ColumnType(_PHYSICAL[column.physical_type])
         case "Int":
-            found = ColumnType((_SIGNED if about["isSigned"] else _UNSIGNED)[about["bitWidth"]])
+            kind = ColumnType((_SIGNED if about["isSigned"] else _UNSIGNED)[about["bitWidth"]])
         case "Decimal" if column.precision <= _MOST_DIGITS:
-            found = ColumnType(f"decimal({column.precision},{column.scale})")
+            kind = ColumnType(f"decimal({column.precision},{column.scale})")
         case "Time":
-            found = ColumnType("string", stored=f"time[{_UNITS[about['timeUnit']]}]")
+            kind = ColumnType("string", stored=f"time[{_UNITS[about['timeUnit']]}]")
         case "Timestamp" if about["timeUnit"] == "nanoseconds":
-            found = ColumnType("string", stored=f"timestamp[ns{', UTC' if about['isAdjustedToUTC'] else ''}]")
+            kind = ColumnType("string", stored=f"timestamp[ns{', UTC' if about['isAdjustedToUTC'] else ''}]")
         case "Timestamp":
-            found = ColumnType("timestamp" if about["isAdjustedToUTC"] else "timestamp_ntz")
-    return found or ColumnType(shown, stored=shown)
+            kind = ColumnType("timestamp" if about["isAdjustedToUTC"] else "timestamp_ntz")
+    return kind or ColumnType(shown, stored=shown)
 
 
 def _opened(path: str) -> IO[bytes]:

@@ -1,11 +1,11 @@
 """Kafka as a source: the offsets that the next ingestion reads, asked of the brokers without Spark, and its position.
 
-Here: topics and partitions that come, go, or are made anew, offsets that are gone, the size of one ingestion, and
+Here: topics and partitions that come, go, or are created again, offsets that are gone, the size of one ingestion, and
 positions as JSON for the plan. Not here: questions to brokers (kafka_connection.py), records (kafka_records.py),
 partitions of an aligned source that are ahead (timeops/watermark/alignment.py).
 
-Every plan of an ingestion holds the position of each partition after it, so the last committed plan says where to go
-on.
+Every plan of an ingestion holds the position of each partition after it, so the last committed plan says where to
+continue.
 """
 
 import re
@@ -131,26 +131,31 @@ class Positions:
 
     def of_topic(self, topic: str) -> TopicPosition | None:
         """Return the position of a topic; None for one that was not seen yet."""
-        return next((one for one in self.topics if one.topic == topic), None)
+        return next((position for position in self.topics if position.topic == topic), None)
 
     def after(self, ranges: Sequence[OffsetRange]) -> "Positions":
         """Return the position of the source after ranges were read."""
-        ends = {(one.topic, one.partition): one.end for one in ranges}
+        ends = {(extent.topic, extent.partition): extent.end for extent in ranges}
         topics = [
-            replace(one, following=tuple(ends.get((one.topic, i), at) for i, at in enumerate(one.following)))
-            for one in self.topics
+            replace(
+                position,
+                following=tuple(ends.get((position.topic, i), at) for i, at in enumerate(position.following)),
+            )
+            for position in self.topics
         ]
         return replace(self, topics=tuple(topics))
 
     def to_json(self) -> dict[str, Any]:
         """Return the value as JSON for the plan."""
-        topics = {one.topic: {"id": one.topic_id, "next": [*one.following]} for one in self.topics}
+        topics = {
+            position.topic: {"id": position.topic_id, "next": [*position.following]} for position in self.topics
+        }
         return {"first_splits": [*self.first_splits], "topics": topics}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Positions":
         """Return the value that `to_json` wrote."""
-        topics = [TopicPosition(name, said["id"], tuple(said["next"])) for name, said in values["topics"].items()]
+        topics = [TopicPosition(name, entry["id"], tuple(entry["next"])) for name, entry in values["topics"].items()]
         return cls(tuple(values["first_splits"]), tuple(topics))
 
 
@@ -173,7 +178,7 @@ def fair_shares(waiting: Sequence[int], most: int) -> list[int]:
 
 def offsets_in(ranges: Iterable[OffsetRange]) -> int:
     """Return how many offsets ranges span."""
-    return sum(one.offsets for one in ranges)
+    return sum(extent.offsets for extent in ranges)
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,7 @@ class OffsetsFound(Found):
     @property
     def splits(self) -> tuple[str, ...]:
         """The partitions that have offsets to read."""
-        return tuple(one.split for one in self.offsets)
+        return tuple(extent.split for extent in self.offsets)
 
     @property
     def is_moved(self) -> bool:
@@ -231,12 +236,12 @@ class OffsetsFound(Found):
     @property
     def passed_over(self) -> tuple[str, ...]:
         """One sentence for the offsets of each partition that are gone, and for what holds results back."""
-        return (*(one.sentence for one in self.lost), *self.warnings)
+        return (*(loss.sentence for loss in self.lost), *self.warnings)
 
     def came_after(self, ends: Mapping[str, int]) -> bool:
         """Return whether there are only offsets after the ends that the partitions had."""
         others = self.is_moved or self.lost
-        return not others and all(one.first >= ends.get(one.split, 0) for one in self.offsets)
+        return not others and all(extent.first >= ends.get(extent.split, 0) for extent in self.offsets)
 
     def all_left(self) -> "OffsetsFound":
         """Return the findings if no offset is read now."""
@@ -258,60 +263,60 @@ class KafkaReader(SourceReader[OffsetsFound]):
     def _broker(self) -> Broker:
         return Broker(Connection.of(self.source, self.base))
 
-    def seen(self, known: Known) -> list[object]:  # noqa: ARG002
+    def seen(self, memory: Known) -> list[object]:  # noqa: ARG002
         """Return the topics, and the end of each partition."""
         broker = self._broker()
         topics = broker.described(_names(self.source, broker))
         ends = broker.ends(_partitions(topics))
         ids = [(f"{name} {topic.topic_id}" if topic else name, 0) for name, topic in topics.items()]
-        return [*sorted([*ids, *((split_name(*one), end) for one, end in ends.items())])]
+        return [*sorted([*ids, *((split_name(*partition), end) for partition, end in ends.items())])]
 
-    def look(self, known: Known) -> OffsetsFound:
+    def look(self, memory: Known) -> OffsetsFound:
         """Compare the topics with the position after the last ingestion; of an aligned source all offsets are found.
 
         Raises:
             InputError: The brokers cannot be asked, or the topics cannot be read, and none was read before.
             MachineError: The client of Kafka is not installed.
         """
-        noted = known.noted("positions")
+        noted = memory.noted("positions")
         before = None if noted is None else Positions.from_json(noted)
         try:
-            return _Look.at(self.source, self._broker(), before).found()
+            return _Look.at(self.source, self._broker(), before).findings()
         except InputError as error:
             if before is None:
                 raise
             return OffsetsFound(errors=(error,), before=before, at=before)
 
-    def until_judged(self, found: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
+    def until_judged(self, findings: OffsetsFound, ahead: Collection[str]) -> OffsetsFound:
         """Return the offsets of partitions that are not ahead, up to `update_interval` after the earliest."""
-        chosen = [one for one in found.offsets if one.split not in ahead]
+        chosen = [extent for extent in findings.offsets if extent.split not in ahead]
         try:
             read = _in_interval(self.source, self._broker(), chosen)
         except InputError as error:
-            errors = (*found.errors, error)
-            return replace(found, offsets=(), at=found.before, lost=(), left=found.new, errors=errors)
+            errors = (*findings.errors, error)
+            return replace(findings, offsets=(), at=findings.before, lost=(), left=findings.new, errors=errors)
         ranges = _within_bounds(self.source, read)
-        waits = [one for one in found.offsets if one.split in ahead]
+        waits = [extent for extent in findings.offsets if extent.split in ahead]
         return replace(
-            found,
+            findings,
             offsets=ranges,
-            left=found.new - offsets_in(ranges),
+            left=findings.new - offsets_in(ranges),
             ahead=offsets_in(waits),
-            splits_ahead=tuple(one.split for one in waits),
+            splits_ahead=tuple(extent.split for extent in waits),
         )
 
-    def remember(self, found: OffsetsFound) -> Mapping[str, Any]:
+    def remember(self, findings: OffsetsFound) -> Mapping[str, Any]:
         """Return the range of each partition, the position after it, and the offsets that are gone."""
-        said = {
-            "offsets": {one.split: [one.first, one.end] for one in found.offsets},
-            "positions": None if found.at is None else found.at.after(found.offsets).to_json(),
-            "lost": [one.to_json() for one in found.lost],
+        notes = {
+            "offsets": {extent.split: [extent.first, extent.end] for extent in findings.offsets},
+            "positions": None if findings.at is None else findings.at.after(findings.offsets).to_json(),
+            "lost": [loss.to_json() for loss in findings.lost],
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in notes.items() if value}
 
-    def read(self, spark: SparkSession, found: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
+    def read(self, spark: SparkSession, findings: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
         """Fetch the records."""
-        return read_offsets(spark, self.source, found.offsets, self.base, time_zone)
+        return read_offsets(spark, self.source, findings.offsets, self.base, time_zone)
 
 
 def _names(source: KafkaSource, broker: Broker) -> list[str]:
@@ -348,35 +353,48 @@ class _Look:
     @classmethod
     def at(cls, source: KafkaSource, broker: Broker, before: Positions | None) -> "_Look":
         """Ask the brokers now."""
-        known = [one.topic for one in before.topics if _is_wanted(source, one.topic)] if before is not None else []
-        topics = broker.described(dict.fromkeys([*_names(source, broker), *known]))
+        names = (
+            [position.topic for position in before.topics if _is_wanted(source, position.topic)]
+            if before is not None
+            else []
+        )
+        topics = broker.described(dict.fromkeys([*_names(source, broker), *names]))
         partitions = _partitions(topics)
         # Ask for the ends first: then records that are deleted in between count as missing, and new ones do not.
         ends = broker.ends(partitions)
         return cls(source, broker, before, topics, broker.earliest(partitions), ends)
 
-    def found(self) -> OffsetsFound:
+    def findings(self) -> OffsetsFound:
         """Return the offsets that the next ingestion reads.
 
         Raises:
-            InputError: A topic is missing, or records are gone and the source does not go on without them.
+            InputError: A topic is missing, or records are gone and the source does not continue without them.
         """
         self._check_topics()
-        gone_splits = [one for one in self._first_splits if one not in {split_name(*each) for each in self.ends}]
+        gone_splits = [
+            split for split in self._first_splits if split not in {split_name(*each) for each in self.ends}
+        ]
         lost: list[Lost] = []
-        known = [one for one in self.before.topics if self.topics.get(one.topic) is None] if self.before else []
+        absent = (
+            [position for position in self.before.topics if self.topics.get(position.topic) is None]
+            if self.before
+            else []
+        )
         there = [topic for topic in self.topics.values() if topic is not None]
-        gone = [one for one in known if one.topic in self.topics]
-        for one in gone:
+        gone = [position for position in absent if position.topic in self.topics]
+        for position in gone:
             why = "the topic was deleted"
-            lost += [Lost(split_name(one.topic, i), at, None, why) for i, at in enumerate(one.following)]
-        positions = [*(one for one in known if one not in gone), *(self._position(topic, lost) for topic in there)]
+            lost += [Lost(split_name(position.topic, i), at, None, why) for i, at in enumerate(position.following)]
+        positions = [
+            *(position for position in absent if position not in gone),
+            *(self._position(topic, lost) for topic in there),
+        ]
         if lost and self.source.on_data_loss == "fail":
             raise self._lost(lost)
-        splits = tuple(split_name(*one) for one in self.ends)
+        splits = tuple(split_name(*partition) for partition in self.ends)
         now = Positions(
             splits if self.before is None else self.before.first_splits,
-            tuple(sorted(positions, key=lambda one: one.topic)),
+            tuple(sorted(positions, key=lambda position: position.topic)),
         )
         waiting = self._waiting(now)
         ranges = _within_bounds(self.source, waiting) if self.source.alignment is None else tuple(waiting)
@@ -386,7 +404,7 @@ class _Look:
             before=self.before,
             at=now,
             lost=tuple(lost),
-            ends=tuple((split_name(*one), end) for one, end in self.ends.items()),
+            ends=tuple((split_name(*partition), end) for partition, end in self.ends.items()),
             warnings=(_gone(self.source, gone_splits),) if gone_splits else (),
         )
 
@@ -407,32 +425,32 @@ class _Look:
                 raise InputError(
                     f"Source {self.source.name!r}: there is no topic {name} at {self.source.bootstrap_servers}"
                     + (" any more" if was_read else ""),
-                    expected="topics that are there, and that this user may see (DESCRIBE)",
+                    expected="topics that exist, and that this user may see (DESCRIBE)",
                     remedy="correct `topics`, or create the topic"
                     if not was_read
-                    else "create the topic anew, or take it out of `topics`; what was read of it stays",
+                    else "create the topic again, or take it out of `topics`; what was read of it stays",
                 )
         start = self.source.start if self.before is None and isinstance(self.source.start, Mapping) else {}
         for name in start:
             if self.topics.get(name) is None:
                 raise InputError(
                     f"Source {self.source.name!r}: `start` names {name}, which is not a topic that is read",
-                    expected=f"one of {', '.join(one for one, topic in self.topics.items() if topic)}",
+                    expected=f"one of {', '.join(name for name, topic in self.topics.items() if topic)}",
                     remedy="correct `start`",
                 )
 
     def _position(self, topic: Topic, lost: list[Lost]) -> TopicPosition:
         """Return the position of a topic, after its missing offsets."""
-        known = self.before.of_topic(topic.name) if self.before is not None else None
+        position = self.before.of_topic(topic.name) if self.before is not None else None
         numbers = range(topic.partitions)
-        if known is None:
+        if position is None:
             following = self._start(topic) if self.before is None else self._beginning(topic)
-        elif known.topic_id != topic.topic_id:
-            why = "the topic was deleted and made anew"
-            lost += [Lost(split_name(topic.name, i), at, None, why) for i, at in enumerate(known.following)]
+        elif position.topic_id != topic.topic_id:
+            why = "the topic was deleted and created again"
+            lost += [Lost(split_name(topic.name, i), at, None, why) for i, at in enumerate(position.following)]
             following = self._beginning(topic)
         else:
-            following = [*known.following, *([0] * (topic.partitions - len(known.following)))]
+            following = [*position.following, *([0] * (topic.partitions - len(position.following)))]
         return TopicPosition(
             topic.name, topic.topic_id, tuple(self._there((topic.name, i), following[i], lost) for i in numbers)
         )
@@ -445,10 +463,10 @@ class _Look:
         start, partitions = self.source.start, [(topic.name, i) for i in range(topic.partitions)]
         if isinstance(start, datetime):
             since = self.broker.since(dict.fromkeys(partitions, -(us_of(start) // -1000)))
-            return [self.ends[one] if (at := since[one]) is None else at for one in partitions]
+            return [self.ends[partition] if (at := since[partition]) is None else at for partition in partitions]
         if isinstance(start, Mapping):
-            given = start.get(topic.name, {})
-            beyond = [f"{topic.name}-{i}" for i in given if i >= topic.partitions]
+            offsets = start.get(topic.name, {})
+            beyond = [f"{topic.name}-{i}" for i in offsets if i >= topic.partitions]
             if beyond:
                 raise InputError(
                     f"Source {self.source.name!r}: `start` names {', '.join(beyond)}, and the topic has "
@@ -456,8 +474,8 @@ class _Look:
                     expected=f"partitions 0 to {topic.partitions - 1}",
                     remedy="correct `start`",
                 )
-            return [given.get(i, self.earliest[one]) for i, one in enumerate(partitions)]
-        return [self.ends[one] if start == "latest" else self.earliest[one] for one in partitions]
+            return [offsets.get(i, self.earliest[partition]) for i, partition in enumerate(partitions)]
+        return [self.ends[partition] if start == "latest" else self.earliest[partition] for partition in partitions]
 
     def _there(self, partition: Partition, following: int, lost: list[Lost]) -> int:
         """Return the offset at which a partition can be read on; offsets missing before it are lost."""
@@ -478,22 +496,22 @@ class _Look:
         return following
 
     def _lost(self, lost: list[Lost]) -> InputError:
-        said = "; ".join(one.sentence for one in lost[:_MOST_NAMED])
+        sentences = "; ".join(loss.sentence for loss in lost[:_MOST_NAMED])
         more = f"; and so for {len(lost) - _MOST_NAMED} more partitions" if len(lost) > _MOST_NAMED else ""
         return InputError(
-            f"Source {self.source.name!r}: {said}{more}",
+            f"Source {self.source.name!r}: {sentences}{more}",
             expected="records that Kafka keeps until they were read (retention.ms and retention.bytes of the topic)",
-            remedy="nothing more is read of the source. `on_data_loss: note` goes on after what is missing, and "
+            remedy="nothing more is read of the source. `on_data_loss: note` continues after what is missing, and "
             "`log_control` says which offsets these are",
         )
 
     def _waiting(self, now: Positions) -> list[OffsetRange]:
         """Return all unread offsets of each partition."""
-        following = {(one.topic, i): at for one in now.topics for i, at in enumerate(one.following)}
+        following = {(position.topic, i): at for position in now.topics for i, at in enumerate(position.following)}
         return [
-            OffsetRange(*one, following[one], self.ends[one])
-            for one in sorted(self.ends)
-            if following[one] < self.ends[one]
+            OffsetRange(*partition, following[partition], self.ends[partition])
+            for partition in sorted(self.ends)
+            if following[partition] < self.ends[partition]
         ]
 
 
@@ -501,33 +519,39 @@ def _gone(source: KafkaSource, splits: Sequence[str]) -> str:
     more = f" and {len(splits) - _MOST_NAMED} more" if len(splits) > _MOST_NAMED else ""
     return (
         f"source {source.name}: {', '.join(splits[:_MOST_NAMED])}{more} are gone, and as splits they hold back the "
-        "watermark. To go on without them, set `idle: {advance: exclude_split, timeout: 10 minutes}` under `time`"
+        "watermark. To continue without them, set `idle: {advance: exclude_split, timeout: 10 minutes}` under `time`"
     )
 
 
 def _within_bounds(source: KafkaSource, ranges: Sequence[OffsetRange]) -> tuple[OffsetRange, ...]:
     """Return the ranges, shortened to what one ingestion reads at most."""
-    shares = fair_shares([one.offsets for one in ranges], source.max_records)
-    return tuple(replace(one, end=one.first + share) for one, share in zip(ranges, shares, strict=True) if share)
+    shares = fair_shares([extent.offsets for extent in ranges], source.max_records)
+    return tuple(
+        replace(extent, end=extent.first + share) for extent, share in zip(ranges, shares, strict=True) if share
+    )
 
 
 def _in_interval(source: KafkaSource, broker: Broker, ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
     """Return the ranges up to `update_interval` after the earliest waiting timestamp, without later ranges."""
-    firsts = {(one.topic, one.partition): one.first for one in ranges}
+    firsts = {(extent.topic, extent.partition): extent.first for extent in ranges}
     times = broker.times_at(firsts) if firsts else {}
-    known = [ms for ms in times.values() if ms is not None]
-    if source.alignment is None or not known:
+    times_ms = [ms for ms in times.values() if ms is not None]
+    if source.alignment is None or not times_ms:
         return [*ranges]
-    earliest_ms, step_ms = min(known), -(source.alignment.update_interval_us // -1000)
-    begun = {one: at for one, at in firsts.items() if (ms := times[one]) is None or ms < earliest_ms + step_ms}
+    earliest_ms, step_ms = min(times_ms), -(source.alignment.update_interval_us // -1000)
+    begun = {
+        partition: at
+        for partition, at in firsts.items()
+        if (ms := times[partition]) is None or ms < earliest_ms + step_ms
+    }
     stops = _stops(broker, begun, earliest_ms, step_ms)
-    found = []
-    for one in ranges:
-        partition = (one.topic, one.partition)
+    chosen = []
+    for extent in ranges:
+        partition = (extent.topic, extent.partition)
         if partition in begun:
             stop = stops[partition]
-            found.append(one if stop is None else replace(one, end=min(stop, one.end)))
-    return found
+            chosen.append(extent if stop is None else replace(extent, end=min(stop, extent.end)))
+    return chosen
 
 
 def _stops(
@@ -538,16 +562,16 @@ def _stops(
     Timestamps of producers need not rise. If a record before the first one is already that late, the step is doubled
     until it leads beyond it.
     """
-    found: dict[Partition, int | None] = {}
-    while len(found) < len(firsts):
-        open_ones = [one for one in firsts if one not in found]
+    offsets: dict[Partition, int | None] = {}
+    while len(offsets) < len(firsts):
+        open_ones = [partition for partition in firsts if partition not in offsets]
         since_ms = min(from_ms + step_ms, _LATEST_MS)
         stops = broker.since(dict.fromkeys(open_ones, since_ms))
         is_end = since_ms == _LATEST_MS
-        found |= {one: stop for one, stop in stops.items() if stop is None or stop > firsts[one]}
-        found |= {one: None for one in open_ones if is_end and one not in found}
+        offsets |= {partition: stop for partition, stop in stops.items() if stop is None or stop > firsts[partition]}
+        offsets |= {partition: None for partition in open_ones if is_end and partition not in offsets}
         step_ms *= 2
-    return found
+    return offsets
 
 
 _MOST_NAMED = 5

@@ -75,11 +75,11 @@ class Connection:
             raise InputError(
                 f"Source {source.name!r}: {problem.found}", expected=problem.expected, remedy=problem.remedy
             )
-        found: dict[str, str] = {}
+        options: dict[str, str] = {}
         for name, text in source.options.items():
             value = VARIABLE.sub(partial(_value, source, name), text)
-            found[name] = _file(source, name, base / value) if name in _PEM else value
-        return cls(source.bootstrap_servers, found)
+            options[name] = _file(source, name, base / value) if name in _PEM else value
+        return cls(source.bootstrap_servers, options)
 
     @property
     def isolation(self) -> str:
@@ -88,32 +88,32 @@ class Connection:
 
     def for_librdkafka(self) -> dict[str, str]:
         """Return the settings for a client of confluent-kafka."""
-        own = {_PEM.get(name, name): value for name, value in self.options.items() if name != "isolation.level"}
-        return {"client.id": "tidemark", **own, "bootstrap.servers": self.servers}
+        settings = {_PEM.get(name, name): value for name, value in self.options.items() if name != "isolation.level"}
+        return {"client.id": "tidemark", **settings, "bootstrap.servers": self.servers}
 
     def for_spark(self) -> dict[str, str]:
         """Return the options for Spark's reader: options of Java's consumer begin with `kafka.`."""
         options = self.options
-        found = {
+        settings = {
             "bootstrap.servers": self.servers,
             "client.id": options.get("client.id", "tidemark"),
             "isolation.level": self.isolation,
         }
         for name in ("security.protocol", "sasl.mechanism", "ssl.key.password"):
             if name in options:
-                found[name] = options[name]
+                settings[name] = options[name]
         if "sasl.mechanism" in options:
             is_plain = options["sasl.mechanism"] == "PLAIN"
             module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
             user, password = _quoted(options["sasl.username"]), _quoted(options["sasl.password"])
             login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
-            found["sasl.jaas.config"] = login
+            settings["sasl.jaas.config"] = login
         if options.get("ssl.endpoint.identification.algorithm") == "none":
-            found["ssl.endpoint.identification.algorithm"] = ""
+            settings["ssl.endpoint.identification.algorithm"] = ""
         for name, (store, java) in _PEM_IN_JAVA.items():
             if name in options:
-                found |= {f"ssl.{store}.type": "PEM", java: options[name]}
-        return {f"kafka.{name}": value for name, value in found.items()}
+                settings |= {f"ssl.{store}.type": "PEM", java: options[name]}
+        return {f"kafka.{name}": value for name, value in settings.items()}
 
 
 def _quoted(text: str) -> str:
@@ -162,7 +162,7 @@ class Topic:
     """A topic as its brokers describe it.
 
     Attributes:
-        topic_id: Its id, which changes when it is made anew.
+        topic_id: Its id, which changes when it is created again.
         partitions: Number of its partitions.
     """
 
@@ -227,26 +227,26 @@ class Broker:
         from confluent_kafka import KafkaException, TopicCollection  # noqa: PLC0415
 
         self._metadata()
-        asked = list(names)
-        if not asked:
+        wanted = list(names)
+        if not wanted:
             return {}
         futures = self._admin.describe_topics(
-            TopicCollection(asked), include_authorized_operations=True, request_timeout=self._left_s()
+            TopicCollection(wanted), include_authorized_operations=True, request_timeout=self._left_s()
         )
-        found: dict[str, Topic | None] = {}
+        topics: dict[str, Topic | None] = {}
         for name, future in futures.items():
             try:
-                told = future.result()
+                description = future.result()
             except KafkaException as error:
                 if error.args[0].name() not in {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC_ID"}:
                     raise self._failed(error.args[0], f"topic {name}") from error
-                found[name] = None
+                topics[name] = None
                 continue
-            operations = told.authorized_operations
-            if operations is not None and "READ" not in {one.name for one in operations}:
+            operations = description.authorized_operations
+            if operations is not None and "READ" not in {operation.name for operation in operations}:
                 raise _not_allowed(f"topic {name}", self._connection.servers)
-            found[name] = Topic(name, str(told.topic_id), len(told.partitions))
-        return found
+            topics[name] = Topic(name, str(description.topic_id), len(description.partitions))
+        return topics
 
     def earliest(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the first available offset of each partition."""
@@ -266,8 +266,8 @@ class Broker:
         """Return the first offset of each partition with this timestamp or a later one; None if there is none."""
         from confluent_kafka.admin import OffsetSpec  # noqa: PLC0415
 
-        found = self._offsets({one: OffsetSpec.for_timestamp(ms) for one, ms in times_ms.items()})
-        return {one: offset if offset >= 0 else None for one, offset in found.items()}
+        offsets = self._offsets({partition: OffsetSpec.for_timestamp(ms) for partition, ms in times_ms.items()})
+        return {partition: offset if offset >= 0 else None for partition, offset in offsets.items()}
 
     def times_at(self, places: Mapping[Partition, int]) -> dict[Partition, int | None]:
         """Return the timestamp of the first record at or after an offset of each partition, in milliseconds.
@@ -276,11 +276,11 @@ class Broker:
         """
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
-        found: dict[Partition, int | None] = {}
+        times: dict[Partition, int | None] = {}
         consumer = self._consumer({"fetch.message.max.bytes": "65536"})
         try:
-            consumer.assign([TopicPartition(*one, offset) for one, offset in places.items()])
-            while len(found) < len(places) and time.monotonic() < self._until:
+            consumer.assign([TopicPartition(*partition, offset) for partition, offset in places.items()])
+            while len(times) < len(places) and time.monotonic() < self._until:
                 record = consumer.poll(min(_STEP_S, self._left_s()))
                 if record is None:
                     continue
@@ -289,16 +289,16 @@ class Broker:
                     continue
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
-                one = (str(record.topic()), int(record.partition() or 0))
-                if one not in found:
+                partition = (str(record.topic()), int(record.partition() or 0))
+                if partition not in times:
                     kind, ms = record.timestamp() if error is None else (0, 0)
-                    found[one] = ms if kind else None
-                    consumer.incremental_unassign([TopicPartition(*one)])
+                    times[partition] = ms if kind else None
+                    consumer.incremental_unassign([TopicPartition(*partition)])
         except KafkaException as error:
             raise self._failed(error.args[0], "") from error
         finally:
             consumer.close()
-        return {one: found.get(one) for one in places}
+        return {partition: times.get(partition) for partition in places}
 
     def records(self, ranges: Mapping[Partition, tuple[int, int]]) -> Iterator["Message"]:
         """Return the records from the first offset of each range up to its end, in any order of partitions.
@@ -308,10 +308,10 @@ class Broker:
         """
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
-        left = {one: end for one, (_, end) in ranges.items()}
+        left = {partition: end for partition, (_, end) in ranges.items()}
         consumer = self._consumer({})
         try:
-            consumer.assign([TopicPartition(*one, first) for one, (first, _) in ranges.items()])
+            consumer.assign([TopicPartition(*partition, first) for partition, (first, _) in ranges.items()])
             self._until = time.monotonic() + self._patience_s
             while left:
                 record = consumer.poll(_STEP_S)
@@ -320,17 +320,17 @@ class Broker:
                         raise self._silent()
                     continue
                 self._until = time.monotonic() + self._patience_s
-                error, one = record.error(), (str(record.topic()), int(record.partition() or 0))
+                error, partition = record.error(), (str(record.topic()), int(record.partition() or 0))
                 if error is not None and error.name() == _OF_GROUP:
                     continue
                 if error is not None and error.name() != "_PARTITION_EOF":
                     raise self._failed(error, f"topic {record.topic()}")
-                end, at = left.get(one, 0), int(record.offset() or 0)
+                end, at = left.get(partition, 0), int(record.offset() or 0)
                 if error is None and at < end:
                     yield record
-                if one in left and (error is not None or at >= end - 1):
-                    del left[one]
-                    consumer.incremental_unassign([TopicPartition(*one)])
+                if partition in left and (error is not None or at >= end - 1):
+                    del left[partition]
+                    consumer.incremental_unassign([TopicPartition(*partition)])
         except KafkaException as error:
             raise self._failed(error.args[0], "") from error
         finally:
@@ -349,20 +349,20 @@ class Broker:
         }
         return Consumer({**self._connection.for_librdkafka(), **reading, **more}, logger=_SILENT)
 
-    def _offsets(self, asked: Mapping[Partition, Any]) -> dict[Partition, int]:
+    def _offsets(self, specs: Mapping[Partition, Any]) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
 
-        if not asked:
+        if not specs:
             return {}
         isolation = IsolationLevel[self._connection.isolation.upper()]
-        found: dict[Partition, int] = {}
-        while len(found) < len(asked):
-            rest = {TopicPartition(*one): spec for one, spec in asked.items() if one not in found}
+        offsets: dict[Partition, int] = {}
+        while len(offsets) < len(specs):
+            rest = {TopicPartition(*partition): spec for partition, spec in specs.items() if partition not in offsets}
             futures = self._admin.list_offsets(rest, isolation_level=isolation, request_timeout=self._left_s())
             in_motion = False
             for partition, future in futures.items():
                 try:
-                    found[partition.topic, partition.partition] = future.result().offset
+                    offsets[partition.topic, partition.partition] = future.result().offset
                 except KafkaException as error:
                     in_motion = error.args[0].name() in _IN_MOTION and time.monotonic() < self._until
                     if not in_motion:
@@ -370,7 +370,7 @@ class Broker:
                         raise self._failed(error.args[0], what) from error
             if in_motion:
                 time.sleep(_MOMENT_S)
-        return found
+        return offsets
 
     def _metadata(self) -> Mapping[str, Any]:
         """Return all topics, from the first broker that answers; errors reported meanwhile end the wait."""
@@ -389,7 +389,7 @@ class Broker:
 
     def _refusal(self) -> "KafkaError | None":
         """Return the reported error that asking again would not change."""
-        return next((one for one in self._said if one.name() in _REFUSALS), None)
+        return next((error for error in self._said if error.name() in _REFUSALS), None)
 
     def _failed(self, error: "KafkaError", what: str) -> InputError:
         """Return the error in words, from the error reported meanwhile if that says more."""
@@ -413,10 +413,10 @@ class Broker:
 
     def _silent(self) -> InputError:
         """Return the error for brokers that do not answer."""
-        said = next((_why(one) for one in self._said if one.name() != "_ALL_BROKERS_DOWN"), "")
+        reason = next((_why(error) for error in self._said if error.name() != "_ALL_BROKERS_DOWN"), "")
         return InputError(
             f"Kafka at {self._connection.servers} does not answer"
-            + (f": {said}" if said else f" within {self._patience_s:g} s"),
+            + (f": {reason}" if reason else f" within {self._patience_s:g} s"),
             expected="a broker that can be reached from here",
             remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
             "address that this machine reaches",
@@ -440,8 +440,8 @@ _SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_B
 
 def _why(error: "KafkaError") -> str:
     """Return the message of librdkafka, without the internal state that it appends."""
-    said = error.str().partition(" (after ")[0].strip()
-    return said.rpartition("/bootstrap: ")[2].rstrip(": ")
+    message = error.str().partition(" (after ")[0].strip()
+    return message.rpartition("/bootstrap: ")[2].rstrip(": ")
 
 
 def _not_allowed(what: str, servers: str) -> InputError:

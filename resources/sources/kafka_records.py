@@ -86,7 +86,7 @@ def avro_package() -> str:
 def read_offsets(
     spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", base: Path, time_zone: str = "UTC"
 ) -> SourceRead:
-    """Read the records of ranges, as records like those of files; they are fetched now.
+    """Read the records of ranges, as records like the ones of files; they are fetched now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
     without a value, a tombstone, has only the payload columns of `metadata`.
@@ -152,10 +152,10 @@ def _fetched(
     assigned: dict[str, list[int]] = defaultdict(list)
     firsts: dict[str, dict[str, int]] = defaultdict(dict)
     ends: dict[str, dict[str, int]] = defaultdict(dict)
-    for one in ranges:
-        assigned[one.topic].append(one.partition)
-        firsts[one.topic][str(one.partition)] = one.first
-        ends[one.topic][str(one.partition)] = one.end
+    for extent in ranges:
+        assigned[extent.topic].append(extent.partition)
+        firsts[extent.topic][str(extent.partition)] = extent.first
+        ends[extent.topic][str(extent.partition)] = extent.end
     options = {
         **_WAITS,
         **connection.for_spark(),
@@ -172,7 +172,9 @@ def _fetched(
     except SPARK_FAILURES as error:
         if not _may_overflow(connection, ranges):
             raise _not_fetched(source, error) from error
-        read = Broker(connection).records({(one.topic, one.partition): (one.first, one.end) for one in ranges})
+        read = Broker(connection).records(
+            {(extent.topic, extent.partition): (extent.first, extent.end) for extent in ranges}
+        )
         frames = [
             computed(_with_place(_frame(spark, part), source)) for part in iter(lambda: [*islice(read, _AT_ONCE)], [])
         ]
@@ -184,14 +186,14 @@ def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
     value = F.col("value")
     if source.skip_bytes is not None:
         value = F.substring(value, source.skip_bytes + 1, _LONGEST)
-    asked = {name: column for name, column in (("key", _KEY), ("headers", _HEADERS)) if name in source.metadata}
-    sizes = {name: (F.col(name), rows.schema[name].dataType) for name in asked}
+    metadata = {name: column for name, column in (("key", _KEY), ("headers", _HEADERS)) if name in source.metadata}
+    sizes = {name: (F.col(name), rows.schema[name].dataType) for name in metadata}
     large = too_large({"value": (F.col("value").cast("string"), StringType()), **sizes})
     is_told = (F.col("timestampType") != -1) & F.col("us").between(FIRST_US, LAST_US)
     return rows.select(
         F.when(large.isNull(), value).alias(_VALUE),
         large.alias(_LARGE),
-        *[F.when(large.isNull(), F.col(name)).alias(column) for name, column in asked.items()],
+        *[F.when(large.isNull(), F.col(name)).alias(column) for name, column in metadata.items()],
         F.col("topic").alias(_TOPIC),
         F.col("partition").alias(_PARTITION),
         F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
@@ -211,24 +213,26 @@ def _may_overflow(connection: Connection, ranges: "Sequence[OffsetRange]") -> bo
 
     Brokers that were silent to Spark are not asked again.
     """
-    ends = {(one.topic, one.partition): one.end for one in ranges}
+    ends = {(extent.topic, extent.partition): extent.end for extent in ranges}
     try:
         since = Broker(connection, _SHORT_S).since(dict.fromkeys(ends, _OVERFLOWS_MS))
     except InputError:
         return False
-    return any(offset is not None and offset < ends[one] for one, offset in since.items())
+    return any(offset is not None and offset < ends[partition] for partition, offset in since.items())
 
 
 def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
     """Return records that this process has read like Spark's reader; `us` is null if it does not fit a long."""
     rows = []
-    for one in records:
-        kind, ms = one.timestamp()
-        given = cast("list[tuple[str, bytes]]", one.headers() or [])
-        headers = [{"key": key, "value": value} for key, value in given]
+    for record in records:
+        kind, ms = record.timestamp()
+        pairs = cast("list[tuple[str, bytes]]", record.headers() or [])
+        headers = [{"key": key, "value": value} for key, value in pairs]
         us = ms * 1_000 if abs(ms) < _OVERFLOWS_MS else None
-        row = {"key": one.key(), "value": one.value(), "headers": headers or None, "timestampType": kind - 1}
-        rows.append({**row, "us": us, "topic": one.topic(), "partition": one.partition(), "offset": one.offset()})
+        row = {"key": record.key(), "value": record.value(), "headers": headers or None, "timestampType": kind - 1}
+        rows.append(
+            {**row, "us": us, "topic": record.topic(), "partition": record.partition(), "offset": record.offset()}
+        )
     return from_driver(spark, pa.Table.from_pylist(rows, schema=_READ))
 
 
@@ -258,9 +262,9 @@ _SECRETS = (
 def _hide_secrets(spark: SparkSession) -> None:
     """Let the pages of a Connect server, which show each request as text, leave out options with secrets."""
     if is_remote():
-        known = spark.conf.get(_REDACTION, "") or ""
-        if _SECRETS not in known:
-            spark.conf.set(_REDACTION, f"{known}|{_SECRETS}" if known else _SECRETS)
+        pattern = spark.conf.get(_REDACTION, "") or ""
+        if _SECRETS not in pattern:
+            spark.conf.set(_REDACTION, f"{pattern}|{_SECRETS}" if pattern else _SECRETS)
 
 
 _FAILURES: Sequence[tuple[str, str, str, str]] = (
@@ -307,10 +311,10 @@ _FAILURES: Sequence[tuple[str, str, str, str]] = (
 def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
     """Return the error for records that could not be fetched, in words."""
     text = str(error)
-    for pattern, found, expected, remedy in _FAILURES:
+    for pattern, fault, expected, remedy in _FAILURES:
         if re.search(pattern, text):
-            said = f"Source {source.name!r}: {source.place}: {found}; nothing was ingested"
-            return InputError(said, expected=expected, remedy=remedy)
+            sentence = f"Source {source.name!r}: {source.place}: {fault}; nothing was ingested"
+            return InputError(sentence, expected=expected, remedy=remedy)
     why = first_sentence(error) if isinstance(error, PySparkException) else cause_of(error)
     return InputError(
         f"Source {source.name!r}: {source.place}: the records cannot be read: {why}",
@@ -332,20 +336,20 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
     elif source.format == "avro":
         schema = _avro_schema(source, base)
         names = names_there(f"Source {source.name!r}", source, wanted.names, _fields(schema), of="schema file")
-        found = _check_avro(rows.sparkSession, source, schema, wanted, names)
+        fields = _check_avro(rows.sparkSession, source, schema, wanted, names)
         frame = rows.withColumn(_INNER, _avro(value, schema)["value"])
         kinds = cast(StructType, frame.schema[_INNER].dataType)
         inner, types = F.col(_INNER), types_in(wanted)
         columns = {
-            name: F.expr(converted(f"{_INNER}.{quoted(own)}", found[own], types[name], time_zone))
-            for name, own in names.items()
+            name: F.expr(converted(f"{_INNER}.{quoted(field)}", fields[field], types[name], time_zone))
+            for name, field in names.items()
         }
         rescued = values_to_keep(
-            [(f"{_INNER}.{quoted(own)}", own, found[own], types[name]) for name, own in names.items()],
-            [(f"{_INNER}.{quoted(name)}", name, kind) for name, kind in found.items() if name not in names.values()],
+            [(f"{_INNER}.{quoted(field)}", field, fields[field], types[name]) for name, field in names.items()],
+            [(f"{_INNER}.{quoted(name)}", name, kind) for name, kind in fields.items() if name not in names.values()],
         )
-        needed = [*(found if source.keep_unknown else names.values())]
-        of_texts = not_utf8({own: (inner[own], kinds[own].dataType) for own in needed})
+        needed = [*(fields if source.keep_unknown else names.values())]
+        of_texts = not_utf8({field: (inner[field], kinds[field].dataType) for field in needed})
         malformed = F.when(inner.isNull(), as_text(value)).otherwise(of_texts)
     else:
         frame, rescued = rows, nothing
@@ -359,10 +363,10 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
 
 def _metadata(name: str) -> Column:
     kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
-    found = {
+    columns = {
         "key": lambda: as_text(F.col(_KEY)),
         "headers": lambda: F.transform(
-            _HEADERS, lambda one: F.struct(one["key"].alias("key"), as_text(one["value"]).alias("value"))
+            _HEADERS, lambda header: F.struct(header["key"].alias("key"), as_text(header["value"]).alias("value"))
         ),
         "topic": lambda: F.col(_TOPIC),
         "partition": lambda: F.col(_PARTITION),
@@ -370,7 +374,7 @@ def _metadata(name: str) -> Column:
         "timestamp": lambda: F.col(MODIFIED),
         "timestamp_type": lambda: kinds,
     }
-    return found[name]()
+    return columns[name]()
 
 
 def _avro_schema(source: KafkaSource, base: Path) -> str:
@@ -417,20 +421,20 @@ def _check_avro(
         InputError: A column is missing or has another type, or two fields differ in case only.
     """
     try:
-        found = spark.range(0).select(_avro(F.lit(b""), schema)["value"].alias("value")).schema["value"].dataType
+        shape = spark.range(0).select(_avro(F.lit(b""), schema)["value"].alias("value")).schema["value"].dataType
     except SPARK_FAILURES as error:
         raise InputError(
             f"Source {source.name!r}: Spark takes {source.avro_schema} for no Avro schema: {first_sentence(error)}",
             expected="the schema that the values were written by",
             remedy="correct the file",
         ) from error
-    assert isinstance(found, StructType)
+    assert isinstance(shape, StructType)
     where = f"Source {source.name!r}: {source.avro_schema}"
-    check_names(where, [*(names[field.name] for field in wanted), *found.names], found.names, of="schema file")
-    types, file = types_in(found), str(source.avro_schema)
+    check_names(where, [*(names[field.name] for field in wanted), *shape.names], shape.names, of="schema file")
+    types, file = types_in(shape), str(source.avro_schema)
     for name, kind in types_in(wanted).items():
-        own = names[name]
-        if misfit := fit_error(file, own, types[own], kind, of="schema file"):
+        field = names[name]
+        if misfit := fit_error(file, field, types[field], kind, of="schema file"):
             raise misfit
     for name, kind in types.items() if source.keep_unknown else ():
         ensure_can_be_kept(file, name, kind, of="schema file")

@@ -85,11 +85,11 @@ class FileState:
 def counted(copies: Iterable[FileState], read: Iterable[FileState]) -> list[FileState]:
     """Return copies with the records of the files whose bytes they have, if that was read by now."""
     records = {state.digest: state.records for state in read}
-    found = [
+    with_records = [
         replace(copy, records=records.get(copy.digest, NOT_READ_YET)) if copy.records == NOT_READ_YET else copy
         for copy in copies
     ]
-    return [copy for copy in found if copy.records != NOT_READ_YET]
+    return [copy for copy in with_records if copy.records != NOT_READ_YET]
 
 
 @dataclass
@@ -109,10 +109,10 @@ class KnownFiles:
             states: The states, of one source.
             fixed: The source's fixed folder now: paths below it that an older lake remembers become names.
         """
-        known = cls()
+        memory = cls()
         for state in states:
-            known.add(_named(state, fixed))
-        return known
+            memory.add(_named(state, fixed))
+        return memory
 
     def add(self, state: FileState) -> None:
         """Remember a state; the latest of a name is in force, and all bytes stay known."""
@@ -147,8 +147,8 @@ class KnownFiles:
     def beginning_of(self, content: Content, file: "Candidate") -> FileState | None:
         """Return the longest read state of another file with which this text begins; None if there is none."""
         digests = (digest for _, digest in sorted(content.digests.items(), reverse=True))
-        found = (_of_another(self._by_text.get(digest), file) for digest in digests)
-        return next((state for state in found if state is not None), None)
+        states = (_of_another(self._by_text.get(digest), file) for digest in digests)
+        return next((state for state in states if state is not None), None)
 
 
 def _of_another(state: FileState | None, file: "Candidate") -> FileState | None:
@@ -173,7 +173,7 @@ class FileRange:
         name: The path from the folder before the first wildcard of the source's path: `_file` of its records.
         size: Bytes that belong to this ingestion and earlier ones, from the start of the file.
         modified_us: Modification time, microseconds since the epoch.
-        digest: blake2b of those bytes, hexadecimal.
+        digest: blake2b of these bytes, hexadecimal.
         skip_lines: Lines consumed by earlier ingestions; 0 for a new file.
         ends_with_newline: Whether the last line is complete.
         left_bytes: Bytes that follow: a line that is not finished yet.
@@ -234,7 +234,7 @@ class Candidate:
     Attributes:
         name: As in `FileRange`.
         changed_ns: Time of its last change in the file system, nanoseconds since the epoch.
-        known: Its remembered state; None for a new file.
+        state: Its remembered state; None for a new file.
         may_be_another: Whether the known file was elsewhere, and so is another one if its bytes differ.
     """
 
@@ -243,22 +243,22 @@ class Candidate:
     size: int
     modified_us: int
     changed_ns: int
-    known: FileState | None
+    state: FileState | None
     may_be_another: bool
 
     @property
     def was_read(self) -> bool:
         """Return whether bytes of it were read under its name."""
-        return self.known is not None and self.known.size > 0
+        return self.state is not None and self.state.size > 0
 
     @property
     def new_bytes(self) -> int:
         """Number of bytes that were not read before."""
-        return self.size - (self.known.size if self.known and self.known.size < self.size else 0)
+        return self.size - (self.state.size if self.state and self.state.size < self.size else 0)
 
 
 def candidate(
-    path: str, name: str, known: FileState | None, *, reread: bool = False, stored: "Stored | None" = None
+    path: str, name: str, state: FileState | None, *, reread: bool = False, stored: "Stored | None" = None
 ) -> Candidate | None:
     """Look at a file without opening it; return None if it is gone or was read as it is.
 
@@ -269,24 +269,24 @@ def candidate(
         InputError: The file cannot be looked at.
     """
     if stored is not None:
-        return _candidate(path, name, known, stored, reread=reread)
+        return _candidate(path, name, state, stored, reread=reread)
     try:
-        found = os.stat(path)
+        entry = os.stat(path)
     except FileNotFoundError:
         if os.path.islink(path):
             raise _unreadable(path, "the link leads to no file", "fix or remove the link") from None
         return None
     except OSError as error:
         raise _unreadable(path, f"out of reach: {error.strerror}", "grant this user access") from error
-    if stat.S_ISDIR(found.st_mode):
+    if stat.S_ISDIR(entry.st_mode):
         raise _unreadable(path, "this is a folder", f"let `path` descend into it: {os.path.basename(path)}/*")
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(entry.st_mode):
         raise _unreadable(path, "this is not a regular file", "narrow `path` of the source")
-    return _candidate(path, name, known, found, reread=reread)
+    return _candidate(path, name, state, entry, reread=reread)
 
 
 def _candidate(
-    path: str, name: str, known: FileState | None, found: "os.stat_result | Stored", *, reread: bool
+    path: str, name: str, state: FileState | None, entry: "os.stat_result | Stored", *, reread: bool
 ) -> Candidate | None:
     last = os.path.basename(path)
     if any(sign == ":" or sign < " " or "\ud800" <= sign <= "\udfff" for sign in last):
@@ -297,21 +297,21 @@ def _candidate(
     if ":" in place and place != without_wildcards(place):
         found_there = "Spark cannot read a path that has both a colon and one of []{}*?\\"
         raise _unreadable(path, found_there, "rename the folder with the colon, or whatever has the other character")
-    modified_us = found.st_mtime_ns // 1000
-    if reread and known and known.copy_of:
-        known = None
-    if known and (known.size, known.modified_us) == (found.st_size, modified_us):
+    modified_us = entry.st_mtime_ns // 1000
+    if reread and state and state.copy_of:
+        state = None
+    if state and (state.size, state.modified_us) == (entry.st_size, modified_us):
         return None
     # A folder with the same names next to the known one holds other files; a folder that was moved has the same ones.
-    is_elsewhere = known is not None and known.place not in (None, path)
-    may_be_another = is_elsewhere and known is not None and (reread or _is_there(str(known.place)))
-    changed_ns = found.st_ctime_ns if isinstance(found, os.stat_result) else found.st_mtime_ns
-    return Candidate(path, name, found.st_size, modified_us, changed_ns, known, may_be_another)
+    is_elsewhere = state is not None and state.place not in (None, path)
+    may_be_another = is_elsewhere and state is not None and (reread or _is_there(str(state.place)))
+    changed_ns = entry.st_ctime_ns if isinstance(entry, os.stat_result) else entry.st_mtime_ns
+    return Candidate(path, name, entry.st_size, modified_us, changed_ns, state, may_be_another)
 
 
-def unchanged(path: str, name: str, known: FileState) -> Candidate:
+def unchanged(path: str, name: str, state: FileState) -> Candidate:
     """Return a file that is unchanged since it was read."""
-    return Candidate(path, name, known.size, known.modified_us, 0, known, may_be_another=False)
+    return Candidate(path, name, state.size, state.modified_us, 0, state, may_be_another=False)
 
 
 def _is_there(path: str) -> bool:
@@ -336,14 +336,14 @@ class Looked:
     @property
     def is_as_known(self) -> bool:
         """Return whether its bytes are the bytes that were read."""
-        known = self.file.known
-        return known is not None and known.digest == self.content.digest and known.size == self.file.size > 0
+        state = self.file.state
+        return state is not None and state.digest == self.content.digest and state.size == self.file.size > 0
 
     @property
     def begins_as_known(self) -> bool:
         """Return whether it begins with the bytes that were read."""
-        known = self.file.known
-        return known is not None and self.content.digests.get(known.size) == known.digest
+        state = self.file.state
+        return state is not None and self.content.digests.get(state.size) == state.digest
 
 
 def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: Candidate) -> Looked | InputError:
@@ -365,7 +365,7 @@ def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: C
 
 
 def _opened(source: FilesSource, borders: tuple[int, ...], check: Check, file: Candidate) -> Looked:
-    known_bytes = file.known.size if file.known and file.known.size <= file.size else 0
+    known_bytes = file.state.size if file.state and file.state.size <= file.size else 0
     of_now = file.path, file.size, file.modified_us, file.changed_ns
     content = _content(*of_now, known_bytes, borders, source.is_text)
     looked = Looked(file, content, None)
@@ -394,22 +394,26 @@ def _content(
 
 def begins_as(source: FilesSource, file: Candidate, read: FileState) -> bool:
     """Return whether a file begins with the read part of another, or has its text."""
-    is_text, own = source.is_text, file.known
-    if own is not None and (own.size, own.modified_us) == (file.size, file.modified_us) and own.digest == read.digest:
+    is_text, state = source.is_text, file.state
+    if (
+        state is not None
+        and (state.size, state.modified_us) == (file.size, file.modified_us)
+        and state.digest == read.digest
+    ):
         return True
     size, digest = read.text
     if file.size < size and not (is_text and is_compressed(file.path)):
         return False
     try:
-        found = _content(file.path, file.size, file.modified_us, file.changed_ns, size, (), is_text)
+        content = _content(file.path, file.size, file.modified_us, file.changed_ns, size, (), is_text)
     except (InputError, OSError):  # its reader reports the fault
         return False
-    return found.digests.get(size) == digest or found.digest == read.digest
+    return content.digests.get(size) == digest or content.digest == read.digest
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A file that is not read now, as its last line may go on, with a sentence for the operator."""
+    """A file that is not read now, as its last line may continue, with a sentence for the operator."""
 
     note: str
 
@@ -428,9 +432,9 @@ class Landed(Protocol):
 
 
 def judge(
-    source: FilesSource, looked: Looked, known: KnownFiles | None, landed: Landed, age: timedelta | None
+    source: FilesSource, looked: Looked, memory: KnownFiles | None, landed: Landed, age: timedelta | None
 ) -> Outcome:
-    """Decide how much of a file is read, by its bytes and by all bytes that are known; without `known` by its own.
+    """Decide how much of a file is read, by its bytes and by all bytes that are known; without `memory` by its own.
 
     `age` is the time since the file changed, None if it is not going to change or if that is unknown.
 
@@ -442,25 +446,25 @@ def judge(
     """
     file, content = looked.file, looked.content
     if looked.is_as_known:
-        assert file.known is not None
-        return replace(file.known, modified_us=file.modified_us, place=file.path)
-    own = file.known if file.was_read else None
-    if own is None and looked.unfit is not None:
+        assert file.state is not None
+        return replace(file.state, modified_us=file.modified_us, place=file.path)
+    state = file.state if file.was_read else None
+    if state is None and looked.unfit is not None:
         raise looked.unfit
-    if known is not None and (same := known.same_bytes(content, file)):
+    if memory is not None and (same := memory.same_bytes(content, file)):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
-    if own is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
-        return _lines_after(source, looked, own, age)
-    if known is not None and (same := known.same_text(content, file)) and not landed.is_in_place(same):
+    if state is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
+        return _lines_after(source, looked, state, age)
+    if memory is not None and (same := memory.same_text(content, file)) and not landed.is_in_place(same):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
-    start = _start_of(source, known.beginning_of(content, file)) if known is not None else None
+    start = _start_of(source, memory.beginning_of(content, file)) if memory is not None else None
     if start is not None and not landed.is_in_place(start):
-        said = f"{file.name}: its first {start.records:,} lines were read as {start.name}, and are not read again"
-        return _lines_after(source, looked, start, age, said)
+        sentence = f"{file.name}: its first {start.records:,} lines were read as {start.name}, and are not read again"
+        return _lines_after(source, looked, start, age, sentence)
     note = ""
-    if own is not None and not file.may_be_another and not landed.is_elsewhere(own, file):
+    if state is not None and not file.may_be_another and not landed.is_elsewhere(state, file):
         if source.on_rewrite == "hold":
-            raise _changed(source, file, own)
+            raise _changed(source, file, state)
         note = f"{file.name}: it was rewritten, and is read whole as new records"
     return _lines_after(source, looked, None, age, note)
 
@@ -483,7 +487,7 @@ def _lines_after(
     if looked.unfit is not None:
         raise looked.unfit
     skip, begins_as = (read.records, read.name) if read is not None else (0, None)
-    if read is not None and read is file.known:
+    if read is not None and read is file.state:
         begins_as = read.begins_as or read.copy_of
         if not read.ends_with_newline and content.after not in {b"\n", b"\r"}:
             if patience_with(file.path, source, end_of(file.path, read.size)) < WITH_A_HALF:
@@ -546,7 +550,7 @@ def _changed(source: FilesSource, file: Candidate, read: FileState) -> InputErro
 
 
 def _continued(file: Candidate, read: FileState) -> InputError:
-    """Return the error for a file whose last record went on after it was read."""
+    """Return the error for a file whose last record continued after it was read."""
     return InputError(
         f"{file.path}: line {read.records} was read without a line end, and has been continued since",
         expected="new lines after the old ones",

@@ -107,10 +107,10 @@ def matching_files(pattern: str, base: Path) -> "Mapping[str, Stored | None]":
 def _in_store(pattern: str, fixed: RemotePath) -> "dict[str, Stored]":
     ensure_answers(fixed)
     start = len(fixed.key) + 1 if fixed.key else 0
-    found = fixed.listed("/".join(place_of(pattern).parts[len(fixed.parts) :]))
+    listed = fixed.listed("/".join(place_of(pattern).parts[len(fixed.parts) :]))
     return {
         str(place): stored
-        for stored, place in sorted(found, key=lambda one: str(one[1]))
+        for stored, place in sorted(listed, key=lambda entry: str(entry[1]))
         if not place.name.endswith(_UNFINISHED_ENDINGS)
         and not any(part.startswith(_HIDDEN) and part not in {".", ".."} for part in place.key[start:].split("/"))
     }
@@ -142,22 +142,22 @@ def _on_disk(pattern: str, base: Path, fixed: Path) -> tuple[str, ...]:
             remedy="grant this user permission to read and enter it",
         )
     absolute = os.path.join(glob.escape(os.path.abspath(base)), pattern)
-    found = {os.path.abspath(path) for path in expanded(absolute)}
-    if not has_wildcard(pattern) and any(_is_hidden(path, fixed) for path in found):
+    paths = {os.path.abspath(path) for path in expanded(absolute)}
+    if not has_wildcard(pattern) and any(_is_hidden(path, fixed) for path in paths):
         raise InputError(
             f"The path {pattern!r} names a hidden file",
             expected="a file whose name does not begin with '.' or '_'; Spark skips such files",
             remedy="rename the file",
         )
     any_name = os.path.basename(pattern) in {"*", "**"}
-    kept = [
+    visible = [
         path
-        for path in found
+        for path in paths
         if not _is_hidden(path, fixed)
         and not path.endswith(_UNFINISHED_ENDINGS)
         and not (any_name and os.path.isdir(path))
     ]
-    return _each_file_once(kept, fixed)
+    return _each_file_once(visible, fixed)
 
 
 def has_wildcard(text: str) -> bool:
@@ -304,9 +304,9 @@ class _Reading:
     def _wanted(self, chunk: bytes) -> set[int]:
         """Return the places in a chunk at which a digest is wanted."""
         start, end = self._at, self._at + len(chunk)
-        given = self._borders[bisect_right(self._borders, start) : bisect_right(self._borders, end)]
+        borders = self._borders[bisect_right(self._borders, start) : bisect_right(self._borders, end)]
         wanted = {
-            at for at in given if chunk[at - 1 - start] in _LINE_ENDS or chunk[at - start :][:1] in _EMPTY_OR_END
+            at for at in borders if chunk[at - 1 - start] in _LINE_ENDS or chunk[at - start :][:1] in _EMPTY_OR_END
         }
         return wanted | ({self._known} if start < self._known <= end else set())
 
@@ -440,7 +440,7 @@ def expanded(pattern: str) -> Iterator[str]:
 
 
 def _folders_under(root: str) -> Iterator[str]:
-    """Yield a folder and all folders below: first those without a link, so that they keep their own path."""
+    """Yield a folder and all folders below: first the ones without a link, so that they keep their own path."""
     entered: set[str] = set()
     waiting = [root]
     while waiting:

@@ -80,7 +80,7 @@ def stretches_in_order(
 ) -> list[Stretch] | None:
     """Return the files of an ingestion, one after the other as their records are in the log.
 
-    Only parquet files, and copies as such, are looked at: reading one column of them takes a hundredth of the time of
+    Only parquet files, and copies as such, are looked at: to read one column takes a hundredth of the time for
     sorting their rows.
 
     Args:
@@ -94,19 +94,19 @@ def stretches_in_order(
     """
     if sum(len(files) for _, files in read) > MOST_FILES:
         return None
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     for source, files in read:
         for file in files:
             stretch = _stretch(source, file, source.time_zone or time_zone)
             if stretch is None:
                 return None
-            found += [stretch] if stretch.rows else []
-    found.sort(key=lambda one: (one.first_us if by_arrival else 0, one.name, one.source))
-    return found if all(_follows(after, before) for before, after in pairwise(found)) else None
+            stretches += [stretch] if stretch.rows else []
+    stretches.sort(key=lambda stretch: (stretch.first_us if by_arrival else 0, stretch.name, stretch.source))
+    return stretches if all(_follows(after, before) for before, after in pairwise(stretches)) else None
 
 
 def _follows(after: Stretch, before: Stretch) -> bool:
-    """Return whether every record of a file comes after those of another, also if some came at the same moment."""
+    """Return whether every record of a file comes after all of another's, also if some came at the same moment."""
     same = (after.name, after.source) > (before.name, before.source)
     return after.first_us > before.last_us or (after.first_us == before.last_us and same)
 
@@ -191,29 +191,34 @@ def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
     A column is left out if the file may lack it, or if it has no type, as all its values are null.
 
     Raises:
-        InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or is to
+        InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or should
             be kept and cannot be read.
     """
     with place_of(path).open("rb") as opened:
-        found = types_of(pq.ParquetFile(opened).schema)
-    columns, types = columns_in_file(path, source, schema.names, [name for name, _ in found]), dict(found)
-    there = {name: own for name, own in columns.items() if own is not None}
+        fields = types_of(pq.ParquetFile(opened).schema)
+    columns, types = columns_in_file(path, source, schema.names, [name for name, _ in fields]), dict(fields)
+    there = {name: column for name, column in columns.items() if column is not None}
     wanted = types_in(schema)
-    for name, own in there.items():
-        if error := fit_error(path, own, types[own], wanted[name], may_lack=source.missing == "null"):
+    for name, column in there.items():
+        if error := fit_error(path, column, types[column], wanted[name], may_lack=source.missing == "null"):
             raise error
     unknown = [(name, kind) for name, kind in types.items() if name not in there.values() and kind.word != VOID]
     if source.keep_unknown:
-        inside = [(own, *field) for name, own in there.items() for field in unknown_fields(types[own], wanted[name])]
-        for place, kind in [*unknown, *((".".join((own, *steps)), kind) for own, steps, kind in inside)]:
+        inside = [
+            (column, *field)
+            for name, column in there.items()
+            for field in unknown_fields(types[column], wanted[name])
+        ]
+        for place, kind in [*unknown, *((".".join((column, *steps)), kind) for column, steps, kind in inside)]:
             ensure_can_be_kept(path, place, kind)
-        whole = {own for own, _, _ in inside}
+        whole = {column for column, _, _ in inside}
     else:
         unknown, whole = [], set()
     read = {
-        name: types[own] if own in whole else only_fields_of(types[own], wanted[name]) for name, own in there.items()
+        name: types[column] if column in whole else only_fields_of(types[column], wanted[name])
+        for name, column in there.items()
     }
-    names = tuple((name, own, read[name]) for name, own in there.items() if read[name].word != VOID)
+    names = tuple((name, column, read[name]) for name, column in there.items() if read[name].word != VOID)
     return Layout(names, tuple(unknown))
 
 
@@ -275,8 +280,8 @@ def _read_group(
     *,
     time_zone: str,
 ) -> DataFrame:
-    own = {name: (in_file, kind) for name, in_file, kind in layout.columns}
-    shape = [*own.values(), *layout.unknown]
+    columns = {name: (in_file, kind) for name, in_file, kind in layout.columns}
+    shape = [*columns.values(), *layout.unknown]
     ddl = ", ".join(f"{quoted(name)} {kind.read_as.sql}" for name, kind in shape)
     scan = spark.read.schema(ddl).parquet(*(spark_path(file.readable) for file in files))
     place = scan.metadataColumn("_metadata")  # also if a column of the file has this name
@@ -302,14 +307,14 @@ def _read_group(
         source,
         columns={
             field.name: F.expr(
-                converted(values[own[field.name][0]], own[field.name][1], wanted[field.name], time_zone)
-                if field.name in own
+                converted(values[columns[field.name][0]], columns[field.name][1], wanted[field.name], time_zone)
+                if field.name in columns
                 else f"CAST(NULL AS {wanted[field.name].sql})"
             )
             for field in schema
         },
         rescued=values_to_keep(
-            [(values[in_file], in_file, kind, wanted[name]) for name, (in_file, kind) in own.items()],
+            [(values[in_file], in_file, kind, wanted[name]) for name, (in_file, kind) in columns.items()],
             [(values[name], name, kind) for name, kind in layout.unknown],
         ),
         malformed=unfit({name: (F.col(values[name]), scan.schema[name].dataType) for name in values}),
@@ -368,10 +373,10 @@ class FilePiece:
         )
         for batch in read if wanted else _without_columns(self.rows):
             _ensure_fit(batch)
-            own = self._place(batch, first, before_us, batch_id)
+            placed = self._place(batch, first, before_us, batch_id)
             values = [
-                own[field.name]
-                if field.name in own
+                placed[field.name]
+                if field.name in placed
                 else batch.column(self.columns[field.name])
                 if field.name in self.columns
                 else pa.nulls(batch.num_rows, field.type)
@@ -435,16 +440,16 @@ def pieces_of(
         None if Spark has to read a file: an expression is evaluated, unknown columns are kept, or a type becomes
         another one in a way that only Spark knows.
     """
-    found: list[FilePiece] = []
+    pieces: list[FilePiece] = []
     for stretch in stretches:
         source, schema, zone = sources[stretch.source]
         if source.split is not None or source.keep_unknown:
             return None
         file = _opened(stretch.path)
-        own = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
-        if own is None:
+        columns = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
+        if columns is None:
             return None
-        in_file = own[source.arrival_time.strip("`")] if source.arrival_time else None
+        in_file = columns[source.arrival_time.strip("`")] if source.arrival_time else None
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
         if any(group.total_byte_size > _MOST_BYTES for group in groups):
             return None
@@ -452,9 +457,9 @@ def pieces_of(
         befores = list(accumulate(counts, initial=0))
         for numbers in _joined(counts):
             before, rows = befores[numbers[0]], befores[numbers[-1] + 1] - befores[numbers[0]]
-            found.append(FilePiece(stretch, numbers, before, first_seq + before, rows, own, in_file))
+            pieces.append(FilePiece(stretch, numbers, before, first_seq + before, rows, columns, in_file))
         first_seq += stretch.rows
-    return found
+    return pieces
 
 
 def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -476,31 +481,34 @@ def _columns(
     file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
 ) -> Mapping[str, str] | None:
     """Return the columns of the log in a file, with their names in it; None if Arrow reads them differently."""
-    found = {own: kind for _, own, kind in layout.columns}
+    kinds = {column: kind for _, column, kind in layout.columns}
     if _has_old_calendar(file.metadata.metadata or {}):
         return None
-    names = {source.rename.get(name, name): own for name, own, _ in layout.columns}
+    names = {source.rename.get(name, name): column for name, column, _ in layout.columns}
     of_log = {field.name: field.dataType for field in payload}
     types = {field.name: field.type for field in file.schema_arrow}
     if zone != "UTC" and any(
-        found[own].word == "timestamp_ntz" and isinstance(of_log[name], T.TimestampType)
-        for name, own in names.items()
+        kinds[column].word == "timestamp_ntz" and isinstance(of_log[name], T.TimestampType)
+        for name, column in names.items()
     ):
         return None
     is_plain = all(
-        isinstance(of_log[name], FLAT) and "." not in own and _is_read_alike(types[own]) and not found[own].stored
-        for name, own in names.items()
+        isinstance(of_log[name], FLAT)
+        and "." not in column
+        and _is_read_alike(types[column])
+        and not kinds[column].stored
+        for name, column in names.items()
     )
     return names if is_plain else None
 
 
-def _has_old_calendar(said: Mapping[bytes, bytes]) -> bool:
+def _has_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
     """Return whether Spark has to translate days before 1582, as an old Spark has written the file."""
-    return b"org.apache.spark.legacyDateTime" in said or said.get(b"org.apache.spark.version", b"3") < b"3"
+    return b"org.apache.spark.legacyDateTime" in metadata or metadata.get(b"org.apache.spark.version", b"3") < b"3"
 
 
-def _is_read_alike(found: pa.DataType) -> bool:
+def _is_read_alike(kind: pa.DataType) -> bool:
     """Return whether Arrow casts a flat value like Spark: INT96 comes with nanoseconds."""
-    is_other = pa.types.is_nested(found) or pa.types.is_dictionary(found) or "[ns" in str(found)
-    is_other = is_other or isinstance(found, pa.BaseExtensionType)
-    return not is_other and str(found) not in _OTHER_TEXTS
+    is_other = pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or "[ns" in str(kind)
+    is_other = is_other or isinstance(kind, pa.BaseExtensionType)
+    return not is_other and str(kind) not in _OTHER_TEXTS

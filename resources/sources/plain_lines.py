@@ -84,7 +84,7 @@ def with_plain_copies(
 
 
 def _is_plain(source: FilesSource, schema: T.StructType) -> bool:
-    """Return whether plain lines may be read without Spark: no option changes them, and no other key is kept."""
+    """Return whether plain lines may be read without Spark: no option changes them, and unknown keys are dropped."""
     names = [field.name for field in schema]
     return (
         source.format == "json"
@@ -139,27 +139,27 @@ def _blocks(file: FileRange) -> Iterator[bytes]:
 def _options(block: bytes, wanted: pa.Schema) -> pj.ParseOptions:
     """Return options that read the wanted keys, and refuse a line with a key that no line of the sample has.
 
-    Keys that the source does not name are read too, as a key that is there twice is only found so.
+    Keys that the source does not name are read too, as only so a key that a line has twice is found.
     """
     sample = block[: block.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or block
-    found = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
-    unknown = [pa.field(field.name, _as_unknown(field.type)) for field in found if field.name not in wanted.names]
+    schema = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
+    unknown = [pa.field(field.name, _as_unknown(field.type)) for field in schema if field.name not in wanted.names]
     if len(unknown) > _MOST_UNKNOWN or any(len(field.name) > _LONGEST_NAME for field in unknown):
         raise _NotPlainError
     return pj.ParseOptions(explicit_schema=pa.schema([*wanted, *unknown]), unexpected_field_behavior="error")
 
 
-def _as_unknown(found: pa.DataType) -> pa.DataType:
+def _as_unknown(kind: pa.DataType) -> pa.DataType:
     """Return a type that also holds values like the ones of the sample."""
-    if pa.types.is_timestamp(found) or pa.types.is_null(found):
+    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
         return pa.string()
-    return pa.float64() if pa.types.is_integer(found) else found
+    return pa.float64() if pa.types.is_integer(kind) else kind
 
 
 def _objects(block: bytes, options: pj.ParseOptions) -> pa.Table:
     """Return the objects of lines; each line must be one."""
     rows = _read(block, options)
-    # No object goes on after a closing brace with an opening one, so that each begins in a line where another ended.
+    # No object has an opening brace right after a closing one, so that each begins in a line where another ended.
     are_lines = block.startswith(b"{") and block.endswith(b"}\n") and block.count(b"\n") == block.count(b"}\n{") + 1
     if not are_lines or len(rows) != block.count(b"\n") or _may_have_long_number(block):
         raise _NotPlainError
@@ -200,12 +200,12 @@ def _instants(texts: pa.ChunkedArray, time_zone: str) -> pa.ChunkedArray:
     if pc.all(pc.match_substring_regex(texts, _WRITTEN)).as_py() is False:
         raise _NotPlainError
     try:
-        found = texts.cast(_INSTANT)
+        instants = texts.cast(_INSTANT)
     except pa.ArrowInvalid:  # some have no offset
         if time_zone != "UTC":
             raise
-        found = texts.cast(pa.timestamp("us")).cast(_INSTANT)
-    bounds = pc.min_max(found.cast(pa.int64())).as_py()
+        instants = texts.cast(pa.timestamp("us")).cast(_INSTANT)
+    bounds = pc.min_max(instants.cast(pa.int64())).as_py()
     if bounds["min"] is not None and not FIRST_US <= bounds["min"] <= bounds["max"] <= LAST_US:
         raise _NotPlainError
-    return found
+    return instants

@@ -62,8 +62,8 @@ class HeldBack:
     @classmethod
     def of(cls, part: InputPart, source: Source, error: InputError) -> "HeldBack":
         """Return the memory of a part that was refused."""
-        said = (error.found, error.expected, error.remedy)
-        return cls(part.path, part.size, part.modified_us, reading_of(source), *said)
+        message = (error.found, error.expected, error.remedy)
+        return cls(part.path, part.size, part.modified_us, reading_of(source), *message)
 
     @classmethod
     def from_json(cls, values: Mapping[str, str | int]) -> "HeldBack":
@@ -97,7 +97,7 @@ def still_held(files: Iterable[HeldBack], source: Source) -> dict[str, HeldBack]
 
 
 class Known(Protocol):
-    """The knowledge that a look at one source goes by, beside the spec; each part is found when it is asked for."""
+    """The knowledge that a look at one source needs in addition to the spec; each part is found when it is needed."""
 
     @property
     def now(self) -> datetime:
@@ -302,14 +302,14 @@ class SourceReader(Protocol[F]):
         """
         return Needs()
 
-    def seen(self, known: Known) -> list[object]:
+    def seen(self, memory: Known) -> list[object]:
         """Return a cheap text of all that a look depends on, as JSON: while it is the same, a look finds the same.
 
         Raises:
             InputError: The source cannot be listed.
         """
 
-    def look(self, known: Known) -> F:
+    def look(self, memory: Known) -> F:
         """Find the input that the log lacks, as far as one ingestion reads it; without Spark.
 
         What stops only a part of the source is among the errors of the findings.
@@ -318,31 +318,31 @@ class SourceReader(Protocol[F]):
             InputError: There is no such source.
         """
 
-    def until_judged(self, found: F, ahead: Collection[str]) -> F:  # noqa: ARG002
+    def until_judged(self, findings: F, ahead: Collection[str]) -> F:  # noqa: ARG002
         """Return the part that an aligned source reads until it is judged again: all, where a look stops in time.
 
         Called after the look, if the source as a whole is not ahead of others.
 
         Args:
-            found: The findings.
+            findings: The findings.
             ahead: Splits that are not read, as they are ahead of others.
         """
-        return found
+        return findings
 
-    def remember(self, found: F) -> Mapping[str, Any]:
+    def remember(self, findings: F) -> Mapping[str, Any]:
         """Return what the plan of an ingestion notes of the source, as JSON by key of the plan's input.
 
-        Called before the input is read. The last committed plan says with it where the next look goes on.
+        Called before the input is read. The last committed plan says with it where the next look continues.
         """
 
-    def read(self, spark: SparkSession, found: F, place: Place, time_zone: str) -> SourceRead:
+    def read(self, spark: SparkSession, findings: F, place: Place, time_zone: str) -> SourceRead:
         """Read the records, and return with them the states to remember once they are stored.
 
         The input may change after this has returned and before the records are stored: see `Found.ensure_unchanged`.
 
         Args:
             spark: The session.
-            found: The findings; there need not be a part to read.
+            findings: The findings; there need not be a part to read.
             place: A folder for files of our own, see `Found.needs_place`.
             time_zone: Zone for times without one, unless the source has its own.
 
@@ -351,6 +351,6 @@ class SourceReader(Protocol[F]):
             InputError: A part does not fit the spec, cannot be read, or changed since the look.
         """
 
-    def to_blame(self, spark: SparkSession, found: F) -> Mapping[str, InputError]:  # noqa: ARG002
-        """Return an error for each part at which a common read failed, by path; none if that cannot be told."""
+    def to_blame(self, spark: SparkSession, findings: F) -> Mapping[str, InputError]:  # noqa: ARG002
+        """Return an error for each part at which a common read failed, by path; none if that is unknown."""
         return {}

@@ -49,7 +49,7 @@ from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
 from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
-from tidemark.timeops.problems import told
+from tidemark.timeops.problems import error_at
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
@@ -110,8 +110,8 @@ def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> 
 
 
 def _marked(beginning: bytes, size_bytes: int) -> bytes:
-    kept = beginning.decode("utf-8", errors="ignore")
-    return f"{_MARK}{kept}… (the line has {size_bytes:,} bytes)".encode()
+    text = beginning.decode("utf-8", errors="ignore")
+    return f"{_MARK}{text}… (the line has {size_bytes:,} bytes)".encode()
 
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
@@ -248,7 +248,7 @@ def to_records(
 
     Args:
         lines: Parsed lines with `_file`, `_position`, `_modified`.
-        source: Says whether unknown columns are kept.
+        source: Says whether unknown columns are stored.
         columns: Payload columns by their name in the file.
         rescued: Unknown columns as JSON text; null or `{}` without any.
         malformed: The text of a line that could not be parsed, else null.
@@ -264,12 +264,12 @@ def to_records(
     if not source.keep_unknown:
         return marked.select(*payload, *place)
     # Use two steps, so that Spark writes the JSON text once rather than once for each use.
-    kept = marked.withColumn(RESCUED, F.when(sound, rescued))
-    return kept.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
+    with_rescued = marked.withColumn(RESCUED, F.when(sound, rescued))
+    return with_rescued.select(*payload, F.nullif(RESCUED, F.lit("{}")).alias(RESCUED), *place)
 
 
 def unfit(values: Mapping[str, tuple[Column, DataType]]) -> Column:
-    """Return STRING, null unless a record is too large (`too_large`) or is no text (`not_utf8`)."""
+    """Return STRING, null unless a record is too large (`too_large`) or not a text (`not_utf8`)."""
     return F.coalesce(too_large(values), not_utf8(values))
 
 
@@ -334,9 +334,9 @@ def too_large(values: Mapping[str, tuple[Column, DataType]]) -> Column:
     ]
     largest = F.array_max(F.array(*each))
     size = F.format_number(largest["bytes"], 0)
-    said = F.concat(largest["beginning"], F.lit("… (the value of `"), largest["name"], F.lit("` has "), size)
+    sentence = F.concat(largest["beginning"], F.lit("… (the value of `"), largest["name"], F.lit("` has "), size)
     total = reduce(Column.__add__, sizes.values())
-    return F.when(total > LONGEST_LINE, F.concat(said, F.lit(" bytes)")))
+    return F.when(total > LONGEST_LINE, F.concat(sentence, F.lit(" bytes)")))
 
 
 def _varies(kind: DataType) -> bool:
@@ -397,7 +397,7 @@ def split_of(records: DataFrame, source: Source) -> Column:
         return F.expr(text_of(records, source.split))
     except AnalysisException as error:
         where = f"sources[{source.name}].split"
-        raise told(problem_of(error, Asked(source.split, records.columns)), where) from None
+        raise error_at(problem_of(error, Asked(source.split, records.columns)), where) from None
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:
@@ -479,9 +479,9 @@ def _names_inside(kind: DataType) -> Iterator[str]:
             yield from _names_inside(kind.valueType)
 
 
-def _wrong_schema(source: Source, found: str, remedy: str = "correct `schema`") -> SpecError:
+def _wrong_schema(source: Source, fault: str, remedy: str = "correct `schema`") -> SpecError:
     return SpecError(
-        f"`sources[{source.name}].schema`: {found}",
+        f"`sources[{source.name}].schema`: {fault}",
         expected="columns as Spark DDL, such as 'id STRING, amount DOUBLE, at TIMESTAMP'",
         remedy=remedy,
     )
@@ -507,14 +507,14 @@ def is_of_a_file(error: Exception) -> bool:
 
 def cause_of(error: Exception) -> str:
     """Return why Spark could not read a file."""
-    said = _CAUSE.search(str(error))
-    return said[1] if said else "Spark does not say why"
+    match = _CAUSE.search(str(error))
+    return match[1] if match else "Spark does not say why"
 
 
 def file_that_failed(error: Exception) -> str:
     """Return the URL of the file whose content Spark failed at, as Spark names it; empty if it names none."""
-    said = _FILE.search(str(error))
-    return said[1] if said else ""
+    match = _FILE.search(str(error))
+    return match[1] if match else ""
 
 
 _WRITTEN, _VALUES = "__tm_written", "__tm_values"
@@ -542,9 +542,9 @@ class Reading:
         option = _FORMATS.get(type(kind))
         if option is None or option not in self.options:
             return value_sql(text, kind, self.time_zone)
-        given = {option: self.options[option], "timeZone": self.time_zone}
-        given |= {"locale": self.options["locale"]} if "locale" in self.options else {}
-        read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', {literal_map(given)}).v"
+        options = {option: self.options[option], "timeZone": self.time_zone}
+        options |= {"locale": self.options["locale"]} if "locale" in self.options else {}
+        read = f"from_json(to_json(named_struct('v', {text})), 'v {kind.simpleString()}', {literal_map(options)}).v"
         return inside_sql(read, kind)
 
 
@@ -566,7 +566,7 @@ def with_values(
 
     Args:
         frame: The rows.
-        written: SQL of a value of `with_texts` of the column's type, by name.
+        written: SQL that returns a value of `with_texts` for the column's type, by name.
         fields: The columns.
         reading: The rules by which texts become values.
 
@@ -581,14 +581,14 @@ def with_values(
         values.append(f"{literal(field.name)}, {_typed(text, field.dataType, reading)}")
         misfits += [_misfit(text, value, field.dataType)] if holds(field.dataType, EXACT) else []
     texts = [f"{literal(field.name)}, {written[field.name]}" for field in fields]
-    found = frame.withColumn(_WRITTEN, F.expr(f"named_struct({', '.join(texts)})"))
-    found = found.withColumn(_VALUES, F.expr(f"named_struct({', '.join(values)})"))
+    parsed = frame.withColumn(_WRITTEN, F.expr(f"named_struct({', '.join(texts)})"))
+    parsed = parsed.withColumn(_VALUES, F.expr(f"named_struct({', '.join(values)})"))
     columns = {field.name: F.col(_VALUES)[field.name].cast(field.dataType) for field in fields}
-    return found, columns, F.expr(" OR ".join(misfits))
+    return parsed, columns, F.expr(" OR ".join(misfits))
 
 
 def _typed(text: str, kind: DataType, reading: Reading, depth: int = 0) -> str:
-    """Return SQL of a value of `kind` from one of `with_texts(kind)`; a text that does not fit becomes null."""
+    """Return SQL that makes a `kind` of a value of `with_texts(kind)`; a text that does not fit becomes null."""
     item = f"x{depth}"
     if not holds(kind, EXACT):
         return text

@@ -144,12 +144,12 @@ def ensure_same_table(versions: Sequence[TableVersion]) -> None:
         try:
             seen = entry_path(version.folder, version.version).stat()
         except OSError:
-            found = "is gone"
+            fault = "is gone"
         else:
-            found = "" if (seen.st_size, seen.st_mtime_ns) == version.entry else "was rewritten"
-        if found:
+            fault = "" if (seen.st_size, seen.st_mtime_ns) == version.entry else "was rewritten"
+        if fault:
             raise InputError(
-                f"{version.path}: its entry in the table's log {found} while it was read",
+                f"{version.path}: its entry in the table's log {fault} while it was read",
                 expected="a table whose log only grows",
                 remedy="run again: the run reads the log from the start",
             )
@@ -183,7 +183,7 @@ def judged(
     last = commits[-1]
     added, lost = _net(commits)
     how: How = "added" if added else "nothing"
-    said, files, size, before = "", tuple(added), 0, None
+    sentence, files, size, before = "", tuple(added), 0, None
     is_changed = bool(lost) or any(file.has_vector for file in added)
     if is_changed and source.changes == "follow":
         before = _before(commits[0].version - 1, layout_before, lost, added)
@@ -191,7 +191,7 @@ def judged(
         size = sum(file.size for file in (*lost.values(), *(added if before.files is None else ())))
         check_files(folder, [file.path for file in (*added, *lost.values())], last.version, "changed")
     elif is_changed:
-        how, files, said = _how_changed(source, folder, commits, layout, is_of_pipeline=is_of_pipeline)
+        how, files, sentence = _how_changed(source, folder, commits, layout, is_of_pipeline=is_of_pipeline)
         size = sum(file.size for file in (*last.feed, *last.added)) if how == "changed" else 0
     elif added:
         check_files(folder, [file.path for file in added], last.version, "added")
@@ -199,7 +199,7 @@ def judged(
         check_fits(source, folder, layout, last.version)
     size, rows = size + sum(file.size for file in files), sum(file.rows for file in files)
     is_timed = last.at_us is not None
-    about = (at_us, size, rows, files, layout, last.entry, said, is_timed)
+    about = (at_us, size, rows, files, layout, last.entry, sentence, is_timed)
     return TableVersion(folder, last.version, how, *about, before)
 
 
@@ -328,7 +328,7 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a folder for logs of our own, which is removed when the rows were read.
+    """Make a temporary folder for logs that we write; it is deleted once the rows have been read.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
@@ -348,7 +348,7 @@ def read_versions(
     place: Place,
     time_zone: str = "UTC",
 ) -> SourceRead:
-    """Read the rows of versions, as records like those of files; nothing is computed yet.
+    """Read the rows of versions, as records like the ones of files; nothing is computed yet.
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
     change feed are in no permanent file: `_file` is `v12/_change_data`, and `_position` numbers them by content.
@@ -364,16 +364,16 @@ def read_versions(
     frames: list[DataFrame] = []
     zone = source.time_zone or time_zone
     full = [version for version in versions if not version.is_empty]
-    for (how, layout), group in groupby(full, key=lambda one: (one.how, one.layout)):
-        own = list(group)
-        before = own[0].before
+    for (how, layout), group in groupby(full, key=lambda version: (version.how, version.layout)):
+        alike = list(group)
+        before = alike[0].before
         if how == "changed":
-            rows = [_changed(spark, own)]
+            rows = [_changed(spark, alike)]
         elif how == "whole" or (before is not None and before.files is None):
-            rows = [_whole(spark, one, place) for one in own]
+            rows = [_whole(spark, version, place) for version in alike]
         else:
-            rows = [_added(spark, own, layout, place)]
-        frames += [_records(one, source, schema, zone) for one in rows]
+            rows = [_added(spark, alike, layout, place)]
+        frames += [_records(part, source, schema, zone) for part in rows]
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
     untimed = tuple(f"v{version.version}" for version in versions if not version.is_timed)
@@ -396,8 +396,8 @@ def read_before(
     types, wanted = types_in(there), types_in(schema)
     fits = [
         name
-        for name, own in names.items()
-        if own in types and misfit(types[own], wanted[name], holds, may_lack=True) is None
+        for name, column in names.items()
+        if column in types and misfit(types[column], wanted[name], holds, may_lack=True) is None
     ]
     return _records(rows, source, schema, source.time_zone or time_zone, fits)
 
@@ -461,23 +461,23 @@ def _records(
         values.setdefault(CHANGE_TYPE, "'insert'")
     kinds = {name: field.dataType for name, field in zip(rows.names, rows.frame.schema, strict=False)}
     kinds.setdefault(CHANGE_TYPE, StringType())
-    found = {name: type_of_json(kind.jsonValue()) for name, kind in kinds.items()}
+    types = {name: type_of_json(kind.jsonValue()) for name, kind in kinds.items()}
     names = names_there(source.path, source, schema.names, list(values), of="table")
     wanted = {name: kind for name, kind in types_in(schema).items() if fits is None or name in fits}
     columns = {
         field.name: F.expr(
-            converted(values[names[field.name]], found[names[field.name]], wanted[field.name], time_zone)
+            converted(values[names[field.name]], types[names[field.name]], wanted[field.name], time_zone)
             if field.name in wanted
             else f"CAST(NULL AS {field.dataType.simpleString()})"
         )
         for field in schema
     }
-    kept = values_to_keep(
-        [(values[names[name]], names[name], found[names[name]], kind) for name, kind in wanted.items()],
-        [(value, name, found[name]) for name, value in values.items() if name not in names.values()],
+    rescued = values_to_keep(
+        [(values[names[name]], names[name], types[names[name]], kind) for name, kind in wanted.items()],
+        [(value, name, types[name]) for name, value in values.items() if name not in names.values()],
     )
     malformed = unfit({name: (F.expr(value), kinds[name]) for name, value in values.items()})
-    return to_records(rows.frame, source, columns, kept, malformed=malformed)
+    return to_records(rows.frame, source, columns, rescued, malformed=malformed)
 
 
 def _whole(spark: SparkSession, version: TableVersion, place: Place) -> _Rows:
@@ -516,9 +516,11 @@ def _new_place(place: Place) -> Place:
 
 def _protocol(layout: Layout) -> Mapping[str, Any]:
     """Return the features that a reader must know; with deletion vectors Delta numbers the rows of files."""
-    known = json.loads(layout.protocol)
+    protocol = json.loads(layout.protocol)
     named = (
-        known["readerFeatures"] if known["minReaderVersion"] == _BY_NAME else _FEATURES_OF[known["minReaderVersion"]]
+        protocol["readerFeatures"]
+        if protocol["minReaderVersion"] == _BY_NAME
+        else _FEATURES_OF[protocol["minReaderVersion"]]
     )
     features = sorted({*named, "deletionVectors"})
     return {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
@@ -552,10 +554,10 @@ def _column(field: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _file_action(version: TableVersion, file: DataFile) -> Mapping[str, Any]:
     is_elsewhere = bool(urlparse(file.path).scheme)
-    own = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.modified_us)}
+    marks = {_FILE: f"v{version.version}/{file.path}", _AT: str(version.modified_us)}
     return {
         "path": file.path if is_elsewhere else f"{_quoted_url(version.folder)}/{file.path}",
-        "partitionValues": {**json.loads(file.partition), **own},
+        "partitionValues": {**json.loads(file.partition), **marks},
         "size": file.size,
         "modificationTime": 0,
         "dataChange": True,
@@ -580,7 +582,7 @@ def _changed(spark: SparkSession, versions: Sequence[TableVersion]) -> _Rows:
     names = [name for name in feed.columns if name not in _OF_FEED[1:]]
     version = F.col("_commit_version")
     at_us = F.element_at(
-        F.create_map(*[F.lit(n) for one in versions for n in (one.version, one.modified_us)]), version
+        F.create_map(*[F.lit(n) for entry in versions for n in (entry.version, entry.modified_us)]), version
     )
     kind = F.array_position(F.array(*map(F.lit, _ORDER_OF_CHANGES)), F.col(CHANGE_TYPE))
     content = F.to_json(F.struct(*(F.col(quoted(name)) for name in names)), EVERY_MICROSECOND)

@@ -136,14 +136,14 @@ def read_csv(
                 columns = found_columns(path, source, schema.names, header.names, "the header")
                 wanted = {there: name for name, there in columns.items() if there is not None}
                 headers[path] = Header(tuple(wanted.get(name, name) for name in header.names), header.line)
-    known = {names: i for i, names in enumerate(dict.fromkeys(header.names for header in headers.values()))}
-    layouts = [Layout(i, names, schema) for names, i in known.items()]
+    groups = {names: i for i, names in enumerate(dict.fromkeys(header.names for header in headers.values()))}
+    layouts = [Layout(i, names, schema) for names, i in groups.items()]
     parts = [
         Part(
             file,
             # With multiLine the header is the first record, whatever blank lines and comments come before it.
             skip=min(headers[file.path].line, 1) if multiline else max(file.skip_lines, headers[file.path].line),
-            group=known[headers[file.path].names],
+            group=groups[headers[file.path].names],
         )
         for file in ranges
     ]
@@ -208,9 +208,9 @@ def _records(
     """Take the columns of each record from the layout of its file; `parsed` has the texts in `__tm_line`."""
     wanted = layouts[0].wanted
     written = {name: f"coalesce({', '.join(layout.field_sql(name) for layout in layouts)})" for name in wanted.names}
-    own = [field for field in wanted if holds(field.dataType, EXACT)]
+    exact = [field for field in wanted if holds(field.dataType, EXACT)]
     malformed = reduce(Column.__or__, (layout.repeats_header(source) for layout in layouts), malformed)
-    typed, values, misfit = with_values(parsed, {field.name: written[field.name] for field in own}, own, reading)
+    typed, values, misfit = with_values(parsed, {field.name: written[field.name] for field in exact}, exact, reading)
     return to_records(
         typed,
         source,
@@ -317,8 +317,8 @@ def renamed_objects_of(
         values = [read.columns[name] for name in all_names(field.name, source.rename)]
         columns[field.name] = F.coalesce(*values)
         if len(values) > 1:
-            given = reduce(Column.__add__, [value.isNotNull().cast("int") for value in values])
-            malformed = F.coalesce(malformed, F.when(given > 1, F.col(LINE)))
+            present = reduce(Column.__add__, [value.isNotNull().cast("int") for value in values])
+            malformed = F.coalesce(malformed, F.when(present > 1, F.col(LINE)))
     return Objects(read.frame, columns, read.rescued, malformed)
 
 
@@ -348,23 +348,23 @@ def objects_of(lines: DataFrame, schema: StructType, reading: Reading, *, keep_u
         reading: The rules by which texts become values; its options are for Spark's parser.
         keep_unknown: Whether `rescued` is wanted.
     """
-    given = dict(reading.options)
+    options = dict(reading.options)
     shape = StructType([StructField(field.name, with_texts(field.dataType)) for field in schema]).add(
         RAW, StringType()
     )
-    parsed, object_ = lines.withColumn(_PARSED, F.from_json(LINE, shape, given)), F.col(_PARSED)
-    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, given)
-    malformed = malformed | _is_too_large(object_, schema, given)
+    parsed, object_ = lines.withColumn(_PARSED, F.from_json(LINE, shape, options)), F.col(_PARSED)
+    malformed = object_.isNull() | object_[RAW].isNotNull() | ~_stands_alone(schema, options)
+    malformed = malformed | _is_too_large(object_, schema, options)
     line = F.col(LINE)
     has_half = line.rlike(_HALF) & line.rlike(f"^{_WHOLE}{_HALF}")
     if not keep_unknown:  # an unwanted key may have one
         whole = F.regexp_replace(LINE, F.lit(rf"\G({_WHOLE}){_HALF}"), F.lit(r"$1\\uFFFD"))
-        other = F.to_json(F.from_json(whole, shape, given))
+        other = F.to_json(F.from_json(whole, shape, options))
         has_half = F.when(has_half, F.coalesce(F.to_json(object_) != other, F.lit(True))).otherwise(F.lit(False))
     frame, columns, misfit = _typed(parsed, schema, reading)
     rescued = F.lit(None).cast("string")
     if keep_unknown:
-        frame = frame.withColumn(_KEYS, F.from_json(marked(), "map<string, variant>", given))
+        frame = frame.withColumn(_KEYS, F.from_json(marked(), "map<string, variant>", options))
         rescued = _unknown_keys(schema)
     return Objects(frame, columns, rescued, F.when(malformed | has_half | misfit, F.col(LINE)))
 
@@ -375,14 +375,14 @@ def _typed(parsed: DataFrame, schema: StructType, reading: Reading) -> tuple[Dat
     If Spark's parser may have changed the digits of such a number, the line is parsed again.
     """
     columns = {name: F.col(_PARSED)[name] for name in schema.names}
-    own = [field for field in schema if holds(field.dataType, _OWN_TYPES)]
-    if not own:
+    fields = [field for field in schema if holds(field.dataType, _OWN_TYPES)]
+    if not fields:
         return parsed, columns, F.lit(False)
-    shape = StructType([StructField(field.name, with_texts(field.dataType, (AtomicType,))) for field in own])
+    shape = StructType([StructField(field.name, with_texts(field.dataType, (AtomicType,))) for field in fields])
     again = F.from_json(marked(), shape, {**reading.options, "columnNameOfCorruptRecord": ""})
-    loses = " OR ".join(_may_lose_digits(field) for field in own)
+    loses = " OR ".join(_may_lose_digits(field) for field in fields)
     exact = parsed.withColumn(_EXACT, F.when(F.expr(loses), again))
-    frame, values, misfit = with_values(exact, {field.name: _text_of(field) for field in own}, own, reading)
+    frame, values, misfit = with_values(exact, {field.name: _text_of(field) for field in fields}, fields, reading)
     return frame, {**columns, **values}, misfit
 
 
@@ -406,13 +406,13 @@ def _merged(first: str, again: str, kind: DataType, depth: int = 0) -> str:
     """Return SQL of a value whose texts are from the second parse."""
     if not holds(kind, _OWN_TYPES):
         return first
-    one, other = f"a{depth}", f"b{depth}"
+    left, right = f"a{depth}", f"b{depth}"
     if isinstance(kind, ArrayType):
-        item = _merged(one, other, kind.elementType, depth + 1)
-        return f"zip_with({first}, {again}, ({one}, {other}) -> {item})"
+        item = _merged(left, right, kind.elementType, depth + 1)
+        return f"zip_with({first}, {again}, ({left}, {right}) -> {item})"
     if isinstance(kind, MapType):
-        item = _merged(one, other, kind.valueType, depth + 1)
-        return f"map_zip_with({first}, {again}, (k{depth}, {one}, {other}) -> {item})"
+        item = _merged(left, right, kind.valueType, depth + 1)
+        return f"map_zip_with({first}, {again}, (k{depth}, {left}, {right}) -> {item})"
     if isinstance(kind, StructType):
         parts = []
         for part in kind:
@@ -469,7 +469,7 @@ def _is_infinite(value: Column, kind: DataType, written: Column | None = None) -
         each = F.transform(
             value, lambda item, i: _is_infinite(item, items, None if written is None else F.get(written, i))
         )
-        return F.coalesce(F.exists(each, lambda one: one), F.lit(False))
+        return F.coalesce(F.exists(each, lambda item: item), F.lit(False))
     assert isinstance(kind, StructType)
     fields = [field for field in kind if holds_floats(field.dataType)]
     return reduce(
@@ -491,12 +491,12 @@ def _unknown_keys(schema: StructType) -> Column:
 
     A column that has a field which `schema` does not name is among them, with its whole value.
     """
-    asked = [f"NOT key IN ({literals(schema.names)})"]
+    conditions = [f"NOT key IN ({literals(schema.names)})"]
     for name, kind in types_in(schema).items():
         if (has_more := variant_has_unknown_fields("value", kind)) is not None:
-            asked.append(f"(key = {literal(name)} AND coalesce({has_more}, false))")
-    kept = F.to_json(F.expr(f"map_filter({_KEYS}, (key, value) -> {' OR '.join(asked)})"))
-    return F.regexp_replace(F.regexp_replace(kept, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
+            conditions.append(f"(key = {literal(name)} AND coalesce({has_more}, false))")
+    unknown = F.to_json(F.expr(f"map_filter({_KEYS}, (key, value) -> {' OR '.join(conditions)})"))
+    return F.regexp_replace(F.regexp_replace(unknown, _MARKED_NUMBER, "$1"), _MARKED_TEXT, '"')
 
 
 HAS, FITS = "__tm_has", "__tm_fits"
@@ -527,15 +527,15 @@ def with_column(records: DataFrame, source: Source, field: StructField, which: C
     else:
         read = renamed_objects_of(lines, StructType([field]), source, reading, keep_unknown=True)
     has = F.coalesce(F.arrays_overlap(F.json_object_keys(LINE), F.array(*map(F.lit, names))), F.lit(False))
-    found = read.frame.withColumns(
+    frame = read.frame.withColumns(
         {_VALUE: read.columns[field.name], _LEFT: read.rescued, FITS: read.malformed.isNull()}
     )
     if isinstance(field.dataType, ArrayType | MapType | StructType):  # kept whole for a field that is still unknown
         values = [F.to_json(F.struct(F.col(name).alias("v"))) for name in (_VALUE, quoted(column))]
         has &= ~F.col(FITS) | ~F.equal_null(_LEFT, LINE) | ~F.equal_null(*values)
-    found = found.withColumns({HAS: has, FITS: has & F.col(FITS)})
+    frame = frame.withColumns({HAS: has, FITS: has & F.col(FITS)})
     others = [F.col(f"`{name}`") for name in records.columns if name not in (column, RESCUED, HAS, FITS)]
-    return found.select(
+    return frame.select(
         *others,
         F.when(F.col(FITS), F.col(_VALUE)).otherwise(F.col(f"`{column}`")).alias(column),
         F.when(F.col(FITS), F.nullif(_LEFT, F.lit("{}"))).otherwise(F.col(RESCUED)).alias(RESCUED),

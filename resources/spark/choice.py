@@ -128,20 +128,20 @@ def open_session(choice: SparkChoice, tell: Callable[[str], None] = lambda _doin
     """
     for name in _LOGGERS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)  # a failure comes as an exception
-    known = SparkSession.getActiveSession()
-    if known is None:
+    active = SparkSession.getActiveSession()
+    if active is None:
         tell(f"computing with {choice.sentence}" if choice.is_remote else f"starting {choice.sentence}")
     if not choice.is_remote:
-        starts_on_cluster = known is None and not is_local(choice.config.get(_MASTER, "local"))
+        starts_on_cluster = active is None and not is_local(choice.config.get(_MASTER, "local"))
         with _told_while_waiting(choice.sentence, tell) if starts_on_cluster else nullcontext():
             session = local_session(choice.config)
         use_stores(session, choice.stores)
-        if known is None and is_local(choice.config.get(_MASTER, "local")):
+        if active is None and is_local(choice.config.get(_MASTER, "local")):
             make_in_background(check_java(), choice.config.get(PACKAGES, delta_package()))
-        if known is None and (page := session.sparkContext.uiWebUrl):
+        if active is None and (page := session.sparkContext.uiWebUrl):
             tell(f"Spark's UI is at {page} as long as it computes")
         return session
-    session = known if known is not None and is_remote() else _connected(choice.config, choice.stores)
+    session = active if active is not None and is_remote() else _connected(choice.config, choice.stores)
     settle(session)
     use_stores(session, choice.stores)
     return session
@@ -174,8 +174,8 @@ def session_of_process() -> SparkSession | None:
 @contextmanager
 def _told_while_waiting(cluster: str, tell: Callable[[str], None]) -> Iterator[None]:
     """Report, once, that a cluster is awaited: Spark itself says nothing, and waits for its cores without an end."""
-    said = f"{cluster} has not assigned a core yet: all may be in use, or its secret is another one"
-    late = Timer(_PATIENCE_FOR_CORES_S, tell, [said])
+    sentence = f"{cluster} has not assigned a core yet: all may be in use, or its secret is another one"
+    late = Timer(_PATIENCE_FOR_CORES_S, tell, [sentence])
     late.daemon = True
     late.start()
     try:

@@ -35,12 +35,12 @@ _MODULE = "tidemark.resources.spark.class_cache"
 class Java:
     """The Java that Spark will find.
 
-    `major` is its version, such as 17, None if it does not print one; `said` is the output of `java -version`.
+    `major` is its version, such as 17, None if it does not print one; `output` is that of `java -version`.
     """
 
     path: str
     major: int | None
-    said: str
+    output: str
 
     def making(self, cache: Path) -> str:
         """Return the options that let this Java make a cache at its end."""
@@ -62,12 +62,12 @@ class Java:
 def cache_of(java: Java, package: str) -> Path | None:
     """Return the path of the cache for a Java and the jars of a start; None if its version or they are not known.
 
-    The package is the Maven coordinates of the jars beside Spark's own, with commas between them.
+    The package is the Maven coordinates of the jars in addition to Spark's own, with commas between them.
     """
     jars = known_jars(package)
     if java.major is None or not jars:
         return None
-    about = "\n".join([java.path, java.said, *map(_seen, spark_jars()), *map(_seen, map(Path, jars))])
+    about = "\n".join([java.path, java.output, *map(_seen, spark_jars()), *map(_seen, map(Path, jars))])
     return cache_folder() / f"java_{hashlib.sha256(about.encode()).hexdigest()[:16]}.cache"
 
 
@@ -172,10 +172,12 @@ def _work(spark: SparkSession, folder: Path) -> None:
     for compiled in ("true", "false"):
         spark.conf.set("spark.sql.codegen.wholeStage", compiled)
         few = F.broadcast(rows.where("id < 100"))
-        found = (
+        grouped = (
             table.join(few, "id", "left_anti").groupBy("k", F.window("at", "1 minute")).agg(F.sum("id").alias("n"))
         )
-        found.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(str(folder / f"found_{compiled}"))
+        grouped.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(
+            str(folder / f"found_{compiled}")
+        )
         table.join(few, "id", "left_semi").unionByName(table).agg(F.count("*"), F.max_by("k", "id")).collect()
 
 

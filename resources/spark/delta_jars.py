@@ -54,7 +54,7 @@ def store_packages(roots: Iterable[str]) -> list[str]:
         MachineError: The SDK for the Hadoop of this Spark is not known.
     """
     schemes, hadoop = {urlparse(root).scheme for root in roots}, _hadoop_version()
-    found = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
+    packages = [f"org.apache.hadoop:{_CLIENTS[scheme]}:{hadoop}" for scheme in sorted(schemes & _CLIENTS.keys())]
     if "s3" in schemes:
         if hadoop not in _AWS_SDK:
             raise MachineError(
@@ -62,8 +62,8 @@ def store_packages(roots: Iterable[str]) -> list[str]:
                 expected=f"Hadoop {' or '.join(_AWS_SDK)}, as PySpark {version('pyspark')} from PyPI has it",
                 remedy="install that PySpark",
             )
-        found += [f"software.amazon.awssdk:{part}:{_AWS_SDK[hadoop]}" for part in _PARTS_OF_SDK]
-    return found
+        packages += [f"software.amazon.awssdk:{part}:{_AWS_SDK[hadoop]}" for part in _PARTS_OF_SDK]
+    return packages
 
 
 def _hadoop_version() -> str:
@@ -91,7 +91,7 @@ def known_jars(package: str) -> list[str]:
 def remember_jars(package: str, listed: str) -> None:
     """Keep the jars that the resolver found for later starts; without a writable cache each start resolves again.
 
-    They are those in `spark.jars` of the session; some may be the user's, in other folders.
+    They are in `spark.jars` of the session; some may be the user's, in other folders.
     """
     note, artifact = _note(package), package.split(":")[1]
     paths = [urlparse(jar).path for jar in listed.split(",") if urlparse(jar).scheme in ("", "file")]

@@ -35,8 +35,8 @@ def network_settings(master: str, *, ui: bool) -> dict[str, str]:
             _UI: str(ui).lower(),
             "spark.ui.killEnabled": "false",  # its visitors only look: it has no login
         }
-    said = spark_defaults()
-    return {name: value for name, value in {_AUTHENTICATE: "true", _UI: "false"}.items() if name not in said}
+    defaults = spark_defaults()
+    return {name: value for name, value in {_AUTHENTICATE: "true", _UI: "false"}.items() if name not in defaults}
 
 
 def check_secret(config: Mapping[str, str]) -> None:
@@ -77,13 +77,13 @@ def _addresses(master: str) -> list[tuple[str, int]]:
     """Return the addresses of a master; none for masters that are found otherwise, such as YARN's."""
     kind, _, rest = master.partition("://")
     if kind == "spark":
-        found = [urlsplit(f"//{one}") for one in rest.split(",")]
+        urls = [urlsplit(f"//{address}") for address in rest.split(",")]
     elif kind == "k8s":
-        found = [urlsplit(rest if "://" in rest else f"https://{rest}")]
+        urls = [urlsplit(rest if "://" in rest else f"https://{rest}")]
     else:
         return []
     try:
-        return [(one.hostname or "", one.port or _PORTS[one.scheme]) for one in found]
+        return [(url.hostname or "", url.port or _PORTS[url.scheme]) for url in urls]
     except (ValueError, KeyError) as error:
         raise MachineError(
             f"{master} is not an address with a port.",

@@ -79,7 +79,7 @@ def numbered(
     """Number the rows of a frame in a total order.
 
     If several tasks share the work, rows that are ordered by an instant first are counted by the minute, then sent to
-    the task that sorts them. The frame is computed twice, and nothing is kept. Other rows, and rows in a few crowded
+    the task that sorts them. The frame is computed twice, and not stored. Other rows, and rows in a few crowded
     minutes, are cut by a sample and sorted, and kept on disk while the caller writes them.
 
     Args:
@@ -100,10 +100,10 @@ def numbered(
                 yield numbered_by_instant(rows, order, minute, parts, start=start, name=name)
                 return
     in_order = _in_order(frame.repartitionByRange(*order), order)
-    with _set_aside(in_order.withColumn(PART, F.spark_partition_id())) as kept:
-        found = {row["place"]: Counted(**row) for row in _counts(kept, F.col(PART), measure).to_pylist()}
-        last = max((place for place in found if place is not None), default=-1)
-        yield _numbered(kept, [found.get(place, NO_ROWS) for place in range(last + 1)], start, name)
+    with _set_aside(in_order.withColumn(PART, F.spark_partition_id())) as on_disk:
+        counts = {row["place"]: Counted(**row) for row in _counts(on_disk, F.col(PART), measure).to_pylist()}
+        last = max((place for place in counts if place is not None), default=-1)
+        yield _numbered(on_disk, [counts.get(place, NO_ROWS) for place in range(last + 1)], start, name)
 
 
 def parts_at(instants_us: NDArray[np.int64], tasks: int) -> list[Counted]:
@@ -137,11 +137,11 @@ def numbered_by_instant(
 @contextmanager
 def _set_aside(frame: DataFrame) -> Iterator[DataFrame]:
     """Keep the rows on disk from the first time that they are computed."""
-    kept = frame.persist(StorageLevel.DISK_ONLY)
+    on_disk = frame.persist(StorageLevel.DISK_ONLY)
     try:
-        yield kept
+        yield on_disk
     finally:
-        kept.unpersist()
+        on_disk.unpersist()
 
 
 def numbered_as_they_lie(
@@ -193,16 +193,16 @@ def _counts(frame: DataFrame, place: Column, measure: Column | None) -> pa.Table
 
 def _part_of(instant: Column, parts: Sequence[Counted]) -> Column:
     """Return the number of the part of a row: the first whose place is not before the row's instant."""
-    found = F.lit(max(len(parts) - 1, 0))
+    part = F.lit(max(len(parts) - 1, 0))
     for number in range(len(parts) - 2, -1, -1):
-        found = F.when(instant <= F.lit(parts[number].place), F.lit(number)).otherwise(found)
-    return found
+        part = F.when(instant <= F.lit(parts[number].place), F.lit(number)).otherwise(part)
+    return part
 
 
 def _numbered(rows: DataFrame, parts: Sequence[Counted], start: int, name: str) -> Numbered:
     """Return the rows with numbers; each part is a partition in order."""
     firsts = list(accumulate((part.rows for part in parts), initial=start))
-    first = F.element_at(F.array(*[F.lit(one).cast("bigint") for one in firsts]), F.col(PART) + 1)
+    first = F.element_at(F.array(*[F.lit(number).cast("bigint") for number in firsts]), F.col(PART) + 1)
     highest = {number: part.highest for number, part in enumerate(parts)}
     lowest = min((part.lowest for part in parts if part.lowest is not None), default=None)
     return Numbered(rows.withColumn(name, first + F.col(_ROW)).drop(_ROW), firsts[-1] - start, highest, lowest)

@@ -60,9 +60,9 @@ def proves(port: int, token: str) -> bool:
     """Return whether the process at a port of this machine knows the token; the token is not sent."""
     question = secrets.token_bytes(_BYTES)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as asked:
-            asked.sendall(question)
-            return hmac.compare_digest(_receive(asked), _answer(token, question))
+        with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
+            connection.sendall(question)
+            return hmac.compare_digest(_receive(connection), _answer(token, question))
     except OSError:
         return False
 
@@ -141,8 +141,8 @@ def remove_note(home: Path, note: ServerNote) -> None:
 def find_note(home: Path) -> ServerNote | None:
     """Return the note in a Dagster home; None if there is none that can be read."""
     try:
-        known: Mapping[str, object] = json.loads((home / _NOTE).read_text())
-        return ServerNote(str(known["url"]), int(str(known["pid"])), int(str(known["proof"])))
+        note: Mapping[str, object] = json.loads((home / _NOTE).read_text())
+        return ServerNote(str(note["url"]), int(str(note["pid"])), int(str(note["proof"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -161,10 +161,10 @@ def known_otherwise(home: Path, note: ServerNote, stores: Mapping[str, object]) 
         for root, way in stores.items()
     }
     with FileLock(home / f".{_STORES}.lock"):
-        known = _stores_of(home, server)
-        other = next((root for root, way in ways.items() if known.get(root, way) != way), None)
-        if other is None and not ways.items() <= known.items():
-            (home / _STORES).write_text(json.dumps({"server": server, "stores": {**known, **ways}}))
+        opened = _stores_of(home, server)
+        other = next((root for root, way in ways.items() if opened.get(root, way) != way), None)
+        if other is None and not ways.items() <= opened.items():
+            (home / _STORES).write_text(json.dumps({"server": server, "stores": {**opened, **ways}}))
     return other
 
 

@@ -140,7 +140,7 @@ def session_config(
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
     # Spark's classes alone fill more than Java sets aside for classes at first: each step up is a full collection.
     # Planning makes gigabytes of garbage in every batch. The parallel collector pauses, but leaves more of few cores
-    # to the work than G1, whose threads go on beside it.
+    # to the work than G1, whose threads run at the same time.
     java = f"-Dlog4j2.configurationFile={log4j} -XX:MetaspaceSize=256m -XX:+UseParallelGC"
     if is_local(master):  # a heap that starts small is collected whole each time it grows
         java += f" -Xms{_HEAP}"
@@ -156,7 +156,7 @@ def session_config(
         # Otherwise each call of a function on columns sends the JVM the Python line that made it.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # A batch has more compiled pieces than the 100 that Spark keeps by default: each batch compiled all of them
-        # anew.
+        # again.
         "spark.sql.codegen.cache.maxEntries": "1000",
         # A micro-batch is some eighty queries: the descriptions of a thousand, Spark's default, alone fill the heap.
         "spark.sql.ui.retainedExecutions": "100",
@@ -191,9 +191,9 @@ def without_tables(config: Mapping[str, str]) -> dict[str, str]:
     """
     if not is_local(config.get("spark.master", "")):
         return dict(config)
-    kept = {name: value for name, value in with_one_compiler(config).items() if name not in (PACKAGES, *_DELTA)}
-    java = kept[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
-    return kept | {JAVA_OPTIONS: java, **_INTERPRETED}
+    settings = {name: value for name, value in with_one_compiler(config).items() if name not in (PACKAGES, *_DELTA)}
+    java = settings[JAVA_OPTIONS].replace("-XX:+UseParallelGC", "-XX:+UseSerialGC")
+    return settings | {JAVA_OPTIONS: java, **_INTERPRETED}
 
 
 def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
@@ -211,7 +211,7 @@ def with_one_compiler(config: Mapping[str, str]) -> dict[str, str]:
 def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
     """Let a session, also one of a server, read and write stores with the credentials of this process.
 
-    The credentials are settings of the session, not of Spark's start: anyone on the machine can read those in the
+    The credentials are settings of the session, not of Spark's start: anyone on the machine can read the ones in the
     list of processes.
     """
     for name, value in hadoop_settings(stores).items():
@@ -222,7 +222,7 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
     """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
 
-    The results stay the same: compiling a query, splitting it, and planning it anew while it runs pay off only on
+    The results stay the same: compiling a query, splitting it, and planning it again while it runs pay off only on
     many rows.
     """
     settings = {
@@ -244,9 +244,9 @@ def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterato
     try:
         yield
     finally:
-        for name, known in before.items():
-            assert known is not None  # no default was passed: a setting without a value is an error above
-            session.conf.set(name, known)
+        for name, former in before.items():
+            assert former is not None  # no default was passed: a setting without a value is an error above
+            session.conf.set(name, former)
 
 
 def restore_settings(session: SparkSession, before: Mapping[str, str]) -> None:
@@ -275,21 +275,21 @@ def check_java(environment: Mapping[str, str] = os.environ) -> Java:
             remedy=f"{_INSTALL_JAVA}and run again.",
         )
     try:
-        said = _version_of(java)
+        output = _version_of(java)
     except (OSError, subprocess.SubprocessError) as error:
         raise MachineError(
             f"{java} does not run" + (", and JAVA_HOME points there." if home else "."),
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it or unset it.",
         ) from error
-    found = re.search(r'version "(?:1\.)?(\d+)', said)
-    major = int(found[1]) if found else None
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
+    major = int(match[1]) if match else None
     if major is not None and major < OLDEST_JAVA:
         raise MachineError(
             f"{java} is Java {major}.",
             expected=f"Java {OLDEST_JAVA} or newer",
             remedy=f"{_INSTALL_JAVA}and let JAVA_HOME point to it.",
         )
-    return Java(java, major, said)
+    return Java(java, major, output)
 
 
 @cache
@@ -321,8 +321,8 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         bound_to_loopback(config),
         on_class_path(jars),
         variable_set(_LAST_OPTIONS, f"{os.environ.get(_LAST_OPTIONS, '')} {JAVA_MEANING}".strip()),
-        tempfile.TemporaryFile() as said,
-        _stderr_to(said),
+        tempfile.TemporaryFile() as errors,
+        _stderr_to(errors),
     ):
         builder = SparkSession.builder
         for key, value in (_of_this_process(config, more) if starts else config).items():
@@ -332,7 +332,7 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
             session = builder.getOrCreate()
         except Exception as error:
             raise MachineError(
-                f"Spark does not start: {error}\n{_last_lines(said)}",
+                f"Spark does not start: {error}\n{_last_lines(errors)}",
                 remedy="See the last lines above. The first start downloads Delta Lake: it needs the network, or a "
                 "Maven mirror named in spark.jars.repositories.",
             ) from error
@@ -402,13 +402,13 @@ def _stderr_to(file: IO[bytes]) -> Iterator[None]:
     The JVM inherits it for its life: it and the resolver of packages print a screenful at the start that no setting
     turns off. Later failures reach Python as exceptions.
     """
-    kept = os.dup(2)
+    stderr = os.dup(2)
     os.dup2(file.fileno(), 2)
     try:
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def _last_lines(file: IO[bytes], count: int = 15) -> str:

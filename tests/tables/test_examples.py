@@ -43,7 +43,7 @@ def test_the_oracle_says_of_an_example_what_it_expects(monkeypatch: pytest.Monke
     spec = read_spec(Path(words[1]), [words[place + 1] for place, word in enumerate(words) if word == "--set"]).spec
     for case in read_cases(spec, Path(words[2])).cases:
         verdict = Verdict(case, tuple(judged_by_the_oracle(spec, case)))
-        assert verdict.holds, f"{case.name}: {verdict.said}"
+        assert verdict.holds, f"{case.name}: {verdict.findings}"
 
 
 SOON = "mongodb_windows"

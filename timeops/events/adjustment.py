@@ -58,7 +58,7 @@ RELEASE_ORDER = (c.TIMELINE, c.TIMESTAMP, c.SEQ)
 class LogPlaces:
     """Where a segment of several logs, with timelines of their own, is in each.
 
-    Each log may number its records by itself if the judged records are kept; else their numbers differ.
+    Each log may number its records by itself if the judged records stay in memory; else their numbers differ.
 
     Attributes:
         log: Returns the name of the log that a timeline is of.
@@ -81,7 +81,7 @@ class Segment:
     Attributes:
         items: Its records: any cut of the arrival log, from one record to all of it.
         place: Where it is in its log, or in each of several logs, and what ends it.
-        execution: How it is computed; by default nothing is kept.
+        execution: How it is computed; by default nothing stays in memory.
         admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
     """
 
@@ -104,7 +104,7 @@ class Adjusted:
     """A segment of the log that was judged.
 
     Attributes:
-        accepted: The events that go on: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
+        accepted: The accepted events: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
             `__tm_w_before` (microseconds; null where the event is on time), and under `keep` `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key`.
         refused: Records that rules refuse: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`;
@@ -156,7 +156,7 @@ class Released:
 
     @property
     def sequence(self) -> DataFrame:
-        """Released, to be numbered in RELEASE_ORDER after those released before."""
+        """Released, to be numbered in RELEASE_ORDER after the ones released before."""
         return self._of(IN_SEQUENCE)
 
     @property
@@ -189,7 +189,7 @@ def time_adjustment(
         rules: The rules of time.
         first_times: duplicates.FIRST_TIMES_SCHEMA before the segment, at least all within reach of its events; by
             default none.
-        watermarks: How watermarks rise in the segment, where that is known; by default the records are asked.
+        watermarks: How watermarks rise in the segment, where that is known; by default it is found in the records.
 
     Returns:
         Accepted and refused records and the state after the segment.
@@ -211,21 +211,22 @@ def time_adjustment(
     judged = judged_alone(items)
     if execution.keeps_records:
         judged = execution.materialize(judged)
-    told = None
-    if watermarks is not None:
-        found = watermarks
-    elif isinstance(place, LogPlace):
-        found, told = _watermarks_of_log(_rows_of_log(segment, judged, rules, place.seqs), state, rules, place)
-    else:
-        found = _watermarks_of_logs(judged, state, rules, place)
-    after = found.state if found.has_items else state
+    columns = None
+    if watermarks is None:
+        if isinstance(place, LogPlace):
+            watermarks, columns = _watermarks_of_log(
+                _rows_of_log(segment, judged, rules, place.seqs), state, rules, place
+            )
+        else:
+            watermarks = _watermarks_of_logs(judged, state, rules, place)
+    after = watermarks.state if watermarks.has_items else state
     names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
-    behind = found.behind.rename_columns(names) if found.logs else None
+    behind = watermarks.behind.rename_columns(names) if watermarks.logs else None
     if execution.keeps_records or rules.time.deduplicate_by:
         accepted = refused = _with_rule_3(_beside(judged, behind), rules)
     else:
         # The few that are refused are read again by themselves, and the others without them.
-        seqs = _refused_seqs(found, rules)
+        seqs = _refused_seqs(watermarks, rules)
         rest = judged_alone(_without(items, seqs))
         drops_all = rules.time.out_of_order == "drop" and seqs is not None  # the rest has no event out of order
         accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
@@ -238,9 +239,9 @@ def time_adjustment(
         rules=rules,
         before=state,
         state=after,
-        watermarks=found,
+        watermarks=watermarks,
         ends=_ends(state, after) if isinstance(place, LogPlace) and not rules.time.over else None,
-        told=told,
+        told=columns,
         seqs=place.seqs if isinstance(place, LogPlace) else None,
         admitted=let_in,
         admitted_seqs=np.zeros(0, np.int64) if admitted is None else admitted,
@@ -258,14 +259,14 @@ def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
         SpecError: An expression of the spec does not fit the columns.
     """
     timed = extract(records, rules).where(F.col(c.REASON).isNull())
-    own = {
+    columns = {
         c.T_FINAL: c.T,
         c.TIMESTAMP: f"timestamp_micros({c.T})",
         c.ADJUSTED_BY: f"array('{ADMITTED}')",
         c.CLOCK: f"least({c.CLOCK}, timestamp_micros({c.T}))",
         **dict.fromkeys((c.W_BEFORE, c.W_SET_BY, c.LATENESS), "CAST(NULL AS BIGINT)"),
     }
-    return c.with_sql(timed, own)
+    return c.with_sql(timed, columns)
 
 
 def _ends(before: pa.Table, after: pa.Table) -> Ends:
@@ -274,13 +275,13 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
 
 
 def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
-    """Return what the loop and counts ask of the records of a segment of one log, in its order."""
+    """Return the columns of a segment that the loop and the counts read, in the order of the log."""
     rows, execution = None, segment.execution
     if execution.stored is not None:
         rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
     if rows is None:
-        asked = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if execution.counts else []
-        rows = fetched(judged.selectExpr(*_narrow(rules), *asked), seqs)
+        counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if execution.counts else []
+        rows = fetched(judged.selectExpr(*_narrow(rules), *counted), seqs)
     return in_order(rows)
 
 
@@ -288,10 +289,10 @@ def _watermarks_of_log(
     rows: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace
 ) -> tuple[Watermarks, dict[str, Array]]:
     """Let the loop judge a segment of one log; return what counts ask of its records as well."""
-    told = _copied(rows)
-    narrow = rows.drop_columns(list(told))
+    columns = _copied(rows)
+    narrow = rows.drop_columns(list(columns))
     del rows  # a good part of the memory of a run
-    return Watermarks((judge(narrow, before, rules, place),)), told
+    return Watermarks((judge(narrow, before, rules, place),)), columns
 
 
 def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, place: LogPlaces) -> Watermarks:
@@ -299,9 +300,9 @@ def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, pl
     items = judged.selectExpr(*_narrow(rules)).toArrow()
     log_of_item, log_of_timeline = (_logs(rows[c.TIMELINE], place) for rows in (items, state))
     by_log = []
-    for name, own in place.places.items():
+    for name, log_place in place.places.items():
         rows = in_order(items.filter(pc.equal(log_of_item, name)))
-        by_log.append(judge(rows, state.filter(pc.equal(log_of_timeline, name)), rules, own))
+        by_log.append(judge(rows, state.filter(pc.equal(log_of_timeline, name)), rules, log_place))
     return Watermarks(tuple(by_log))
 
 
@@ -320,19 +321,19 @@ def _narrow(rules: TimeRules) -> list[str]:
     )
     judged = f"IF({_is_kept_early(rules)}, {AHEAD}, {JUDGED})"
     role = f"CAST(IF({c.REASON} IS NULL, {judged}, {refused}) AS TINYINT) AS {ROLE}"
-    found = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", role]
+    columns = [c.SEQ, f"{c.T} AS {T_US}", f"unix_micros({c.CLOCK}) AS {CLOCK_US}", role]
     if rules.time.over:
-        found.append(c.TIMELINE)
+        columns.append(c.TIMELINE)
     if rules.uses_splits:
-        found += [c.SOURCE, c.SPLIT]
+        columns += [c.SOURCE, c.SPLIT]
     closes = [close_asked(c.T, window, rules.time.unit_us) for window in rules.windows_to_close]
-    return found + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
+    return columns + [f"{close} AS {CLOSE}{w}" for w, close in enumerate(closes)]
 
 
 def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
     """Return the columns, in SQL, of a judged record that counts and pictures ask for, see `Adjusted.told`."""
     why = f"coalesce(array_position(array({literals(REASONS)}), {c.REASON}), 0)"
-    found = [f"CAST({why} AS TINYINT) AS {WHY}"]
+    columns = [f"CAST({why} AS TINYINT) AS {WHY}"]
     movers = [policy for policy in (rules.time.early, rules.time.late) if policy is not None]
     if has_marks or any(policy.policy != "drop" for policy in movers):
         bits = {name: 1 << MOVED.index(name) for name in ("early", "late", FUTURE_ARRIVAL)}
@@ -340,14 +341,14 @@ def _asked_by_counts(rules: TimeRules, *, has_marks: bool) -> list[str]:
             f"IF(array_contains({c.ADJUSTED_BY}, '{name}'), {bit}, 0)" for name, bit in bits.items()
         )
         moved_by = f"{moved_by} + IF({_is_kept_early(rules)}, {bits['early']}, 0)"
-        found.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
+        columns.append(f"CAST({moved_by} AS TINYINT) AS {MOVED_BY}")
     if len(rules.sources) > 1:
         place = f"array_position(array({literals(source.name for source in rules.sources)}), {c.SOURCE})"
-        known = f"IF({place} > 0, {place} - 1, {len(rules.sources)})"
-        found.append(f"CAST({known} AS SMALLINT) AS {SOURCE_PLACE}")
+        number = f"IF({place} > 0, {place} - 1, {len(rules.sources)})"
+        columns.append(f"CAST({number} AS SMALLINT) AS {SOURCE_PLACE}")
     if any(source.timestamp_by is not None for source in rules.sources):
-        found += [f"unix_micros({c.ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({c.EVENT_TIME}) AS {EVENT_US}"]
-    return found
+        columns += [f"unix_micros({c.ARRIVAL}) AS {ARRIVAL_US}", f"unix_micros({c.EVENT_TIME}) AS {EVENT_US}"]
+    return columns
 
 
 def _copied(rows: pa.Table) -> dict[str, Array]:
@@ -357,11 +358,11 @@ def _copied(rows: pa.Table) -> dict[str, Array]:
     return {n: integers(rows[n]).copy() if n in instants else rows[n].to_numpy().copy() for n in names}
 
 
-def _refused_seqs(found: Watermarks, rules: TimeRules) -> np.ndarray | None:
+def _refused_seqs(watermarks: Watermarks, rules: TimeRules) -> np.ndarray | None:
     """Return the records that rules 0 to 3 refuse; None where they are too many to be named."""
-    refused = [log.rises.items.seq[log.rises.items.role < JUDGED] for log in found.logs]
+    refused = [log.rises.items.seq[log.rises.items.role < JUDGED] for log in watermarks.logs]
     if rules.time.out_of_order == "drop":
-        refused.append(found.behind[c.SEQ].to_numpy())
+        refused.append(watermarks.behind[c.SEQ].to_numpy())
     seqs = np.concatenate(refused) if refused else np.zeros(0, np.int64)
     return seqs if len(seqs) <= BROADCAST else None
 
@@ -387,7 +388,7 @@ def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
 
 
 def _with_rule_3(rows: DataFrame, rules: TimeRules) -> DataFrame:
-    """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or kept."""
+    """Apply rule 3 to records by its policy: one that is behind the watermark is dropped, adjusted or let in."""
     policy, in_order = rules.time.out_of_order, f"{c.W_BEFORE} IS NULL"
     final = f"IF({in_order}, {c.T}, {c.W_BEFORE})" if policy == "adjust" else c.T
     more = {c.T_FINAL: final, c.TIMESTAMP: f"timestamp_micros({final})"}
@@ -427,14 +428,14 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy, by, limit))
     dropping = [rule for rule in rules if rule.policy == "drop"]
     moving = [rule for rule in rules if rule.policy == "adjust"]
-    found = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
+    drop_reason = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
     lateness = _case([(rule.by, rule.by) for rule in dropping], "CAST(NULL AS BIGINT)")
     moved = _case([(rule.by, rule.limit) for rule in moving], c.T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
     names = _case([(rule.by, f"array('{rule.name}')") for rule in moving], no_names)
     if c.ARRIVED_AHEAD in events.columns:
         names = f"concat(IF({c.ARRIVED_AHEAD}, array('{FUTURE_ARRIVAL}'), {no_names}), {names})"
-    reason = f"coalesce({c.REASON}, {found})"
+    reason = f"coalesce({c.REASON}, {drop_reason})"
     return c.with_sql(
         events,
         {
@@ -481,7 +482,7 @@ def _case(branches: Sequence[tuple[str, str]], otherwise: str) -> str:
 
 
 def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Released:
-    """Split accepted events, those held before included, by the watermark after the segment.
+    """Split accepted events, including the ones held before, by the watermark after the segment.
 
     An event is held while `_timestamp >= W` and released when `_timestamp < W`; with no watermark yet all are
     held, and an end of input that the spec or the operator flushes releases everything. `accepted` has `_timestamp`,
@@ -491,10 +492,10 @@ def release(accepted: DataFrame, adjusted: Adjusted, *, flushed: bool) -> Releas
     outside = [KEPT] if adjusted.rules.time.out_of_order == "keep" else []
     outside += [] if adjusted.admitted is None else [ADMITTED]
     passed = f" WHEN arrays_overlap({c.ADJUSTED_BY}, array({literals(outside)})) THEN '{PASSED}'" if outside else ""
-    known = with_end(accepted, adjusted)
+    with_ends = with_end(accepted, adjusted)
     is_out = "true" if flushed else f"unix_micros({c.TIMESTAMP}) < {c.W_END}"
     fate = F.expr(f"CASE{passed} WHEN {is_out} THEN '{IN_SEQUENCE}' ELSE '{HELD}' END")
-    return Released(known.withColumn(FATE, fate).drop(c.W_END))
+    return Released(with_ends.withColumn(FATE, fate).drop(c.W_END))
 
 
 def with_end(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -512,5 +513,5 @@ def with_both_ends(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def _with_watermark(rows: DataFrame, timelines: pa.Table, name: str) -> DataFrame:
-    found = timelines.select([c.TIMELINE, "watermark"]).rename_columns([c.TIMELINE, name])
-    return rows.join(to_join(rows.sparkSession, found), c.TIMELINE, "left")
+    watermarks = timelines.select([c.TIMELINE, "watermark"]).rename_columns([c.TIMELINE, name])
+    return rows.join(to_join(rows.sparkSession, watermarks), c.TIMELINE, "left")

@@ -7,7 +7,7 @@ Records of a key whose event times follow each other at most `within` apart are 
 others. Nearly every chain has one time: then its first record is the first one, and the rest are duplicates. In a
 chain of several times a fold over these, in the order of the log, finds which records are first ones. First ones are
 more than `within` apart, so a span of time of that length holds one at most. So a chain is an array of such spans, in
-rows of as many places as there are rows. A record asks its own span and the two beside it. Spark copies the state of
+rows of as many places as there are rows. A record asks its own span and the two next to it. Spark copies the state of
 a fold at every step: a chain costs its records times its spans, so it should be short.
 """
 
@@ -29,14 +29,14 @@ from tidemark.timeops.spec import TimeSpec
 FIRST_TIMES_SCHEMA = T.StructType(
     [T.StructField("key", T.StringType()), T.StructField("event_us", T.LongType()), T.StructField(SEQ, T.LongType())]
 )
-"""Records that are no duplicates: key, event time in microseconds, place in the log. Those of a key are more than
+"""Records that are not duplicates: key, event time in microseconds, place in the log. Two of a key are more than
 `within` apart."""
 
 KEY = "__tm_key"  # STRING: the values of `deduplicate_by`; null where a record has none
-FIRST = "__tm_first_seq"  # the lowest _arrival_seq of those whose duplicate a record is, or its own
+FIRST = "__tm_first_seq"  # the lowest _arrival_seq of the records whose duplicate it is, or its own
 
 _EVENT_US = "__tm_event_us"
-_CHAIN = "__tm_chain_us"  # the first time of the record's chain, which names it among those of its key
+_CHAIN = "__tm_chain_us"  # the first time of the record's chain, which names it among the chains of its key
 _IS_NEW_TIME = "__tm_is_new_time"  # no earlier record of the key has this very time
 _IS_KNOWN = "__tm_is_known"
 _ALONE = "__tm_alone"  # the _arrival_seq of a record without a key: it is in a chain of its own
@@ -46,17 +46,17 @@ _FIRSTS = "__tm_firsts"
 _RECORD = f"struct<{SEQ}:bigint,{_EVENT_US}:bigint>"
 
 
-def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) -> DataFrame:
+def with_duplicates(events: DataFrame, seen: DataFrame | None, time: TimeSpec) -> DataFrame:
     """Mark the records that are duplicates.
 
     Args:
         events: Rows of `extract`.
-        known: FIRST_TIMES_SCHEMA of earlier segments, at least all within reach of an event; None for none.
+        seen: FIRST_TIMES_SCHEMA of earlier segments, at least all within reach of an event; None for none.
         time: The spec's `time` section; it has `deduplicate_by`.
 
     Returns:
         `events` with `__tm_reason` set to `duplicate` where a record is one, `__tm_key`, and `__tm_first_seq`: of a
-        record with a key the lowest `_arrival_seq` of those whose duplicate it is, or its own.
+        record with a key the lowest `_arrival_seq` of the records whose duplicate it is, or its own.
 
     Raises:
         SpecError: An expression of `deduplicate_by` does not fit the columns.
@@ -69,15 +69,15 @@ def with_duplicates(events: DataFrame, known: DataFrame | None, time: TimeSpec) 
             _IS_KNOWN: F.lit(False),
         }
     )
-    if known is not None:
-        earlier = known.select(F.col("key").alias(KEY), F.col("event_us").alias(_EVENT_US), SEQ)
+    if seen is not None:
+        earlier = seen.select(F.col("key").alias(KEY), F.col("event_us").alias(_EVENT_US), SEQ)
         rows = rows.unionByName(earlier.withColumn(_IS_KNOWN, F.lit(True)), allowMissingColumns=True)
     chained = _chained(rows, time.within_us)
     has_several = F.coalesce(F.col(_LAST) > F.col(_CHAIN), F.lit(False))
     several = _first_of_several(chained.where(has_several), time.within_us)
-    found = chained.where(~has_several).unionByName(several).where(~F.col(_IS_KNOWN))
+    marked = chained.where(~has_several).unionByName(several).where(~F.col(_IS_KNOWN))
     is_duplicate = F.col(KEY).isNotNull() & (F.col(FIRST) != F.col(SEQ))
-    judged = found.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, Reason.DUPLICATE)))
+    judged = marked.withColumn(REASON, F.coalesce(REASON, F.when(is_duplicate, Reason.DUPLICATE)))
     return judged.drop(_EVENT_US, _CHAIN, _IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
@@ -138,28 +138,30 @@ def _first_of_several(chains: DataFrame, within_us: int) -> DataFrame:
     )
     # Every chain has a first one. A plain explode would fold each chain thrice, to leave out empty arrays beforehand.
     firsts = in_order.select(KEY, _CHAIN, F.explode_outer(_fold(within_us)).alias("first"))
-    own = _div(F.col("first")[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
-    beside = firsts.select(KEY, _CHAIN, "first", F.explode(F.array(own - 1, own, own + 1)).alias(_SPAN))
+    span_of_first = _div(F.col("first")[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
+    beside = firsts.select(
+        KEY, _CHAIN, "first", F.explode(F.array(span_of_first - 1, span_of_first, span_of_first + 1)).alias(_SPAN)
+    )
     by_span = beside.groupBy(KEY, _CHAIN, _SPAN).agg(F.collect_list("first").alias(_FIRSTS))
     placed = chains.drop(FIRST).withColumn(_SPAN, span).join(by_span, [KEY, _CHAIN, _SPAN])
     near = F.filter(_FIRSTS, lambda first: _is_near(F.col(_EVENT_US), first, within_us))
-    found = placed.withColumn(FIRST, F.array_min(F.transform(near, lambda first: first[SEQ])))
-    return found.drop(_SPAN, _FIRSTS)
+    with_first = placed.withColumn(FIRST, F.array_min(F.transform(near, lambda first: first[SEQ])))
+    return with_first.drop(_SPAN, _FIRSTS)
 
 
 def _fold(within_us: int) -> Column:
     """Return ARRAY<STRUCT<_arrival_seq, __tm_event_us>>: the first ones of a chain, from its `records` and `side`."""
     side = F.col("side")
 
-    def at(known: Column, span: Column) -> Column:
-        return F.get(F.get(known, _row(span)), _place(span))
+    def at(rows: Column, span: Column) -> Column:
+        return F.get(F.get(rows, _row(span)), _place(span))
 
-    def take(known: Column, record: Column) -> Column:
+    def take(rows: Column, record: Column) -> Column:
         span = _div(record[_EVENT_US] - F.col(_CHAIN), F.lit(within_us + 1))
-        near = [_is_near(record[_EVENT_US], at(known, span + beside), within_us) for beside in (-1, 0, 1)]
-        row = F.get(known, _row(span))
+        near = [_is_near(record[_EVENT_US], at(rows, span + beside), within_us) for beside in (-1, 0, 1)]
+        row = F.get(rows, _row(span))
         changed = _with(row, _place(span), record)
-        return F.when(reduce(or_, near), known).otherwise(_with(known, _row(span), changed))
+        return F.when(reduce(or_, near), rows).otherwise(_with(rows, _row(span), changed))
 
     def _row(span: Column) -> Column:
         return _div(span, side).cast("int")
@@ -173,7 +175,7 @@ def _fold(within_us: int) -> Column:
 
     empty = F.array_repeat(F.array_repeat(F.lit(None).cast(_RECORD), side), side)
     return F.aggregate(
-        "records", empty, take, lambda known: F.filter(F.flatten(known), lambda first: first.isNotNull())
+        "records", empty, take, lambda rows: F.filter(F.flatten(rows), lambda first: first.isNotNull())
     )
 
 

@@ -22,7 +22,7 @@ from tidemark.timeops.expressions.try_expression import (
     types_of,
     with_attempt,
 )
-from tidemark.timeops.problems import Problem, told
+from tidemark.timeops.problems import Problem, error_at
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 
@@ -48,8 +48,8 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         f"WHEN {BAD} THEN '{Reason.BAD_TIMESTAMP}' "
         f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
-    found = {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
-    timed = _with_event_time(items, rules).withColumns(found)
+    columns = {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
+    timed = _with_event_time(items, rules).withColumns(columns)
     usable = f"IF({c.REASON} IS NULL, {US}, NULL)"
     times = {c.EVENT_TIME: f"timestamp_micros({usable})", c.T: c.floor_to(usable, rules.time.unit_us)}
     return c.with_sql(timed, times).drop(US, FAILED, BAD)
@@ -75,24 +75,26 @@ def check_text(items: DataFrame, expression: str, where: str) -> None:
     except REFUSALS as error:
         problem = problem_of(error, Asked(expression, items.columns))
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
     expressions = rules.event_times
     if len(expressions) == 1:
         return _of_expression(items, expressions[0].timestamp_by, expressions[0].time_zone)
-    found = items
+    timed = items
     parts = (US, FAILED, BAD)
     chosen = dict.fromkeys(parts, "NULL")
-    for number, one in enumerate(expressions):
-        own = is_of(one.sources)
+    for number, expression in enumerate(expressions):
+        condition = is_of(expression.sources)
         # The expression of one source must not be asked of another's records.
-        by = None if one.timestamp_by is None else f"CASE WHEN {own} THEN ({one.timestamp_by}) END"
+        by = (
+            None if expression.timestamp_by is None else f"CASE WHEN {condition} THEN ({expression.timestamp_by}) END"
+        )
         names = {name: f"{name}{number}" for name in parts}
-        found = _of_expression(found, by, one.time_zone).withColumnsRenamed(names)
-        chosen = {name: f"IF({own}, {names[name]}, {chosen[name]})" for name in parts}
-    return c.with_sql(found, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
+        timed = _of_expression(timed, by, expression.time_zone).withColumnsRenamed(names)
+        chosen = {name: f"IF({condition}, {names[name]}, {chosen[name]})" for name in parts}
+    return c.with_sql(timed, chosen).drop(*[f"{name}{n}" for name in parts for n in range(len(expressions))])
 
 
 def is_of(sources: tuple[str, ...]) -> str:
@@ -109,7 +111,7 @@ def _of_expression(items: DataFrame, timestamp_by: str | None, time_zone: str) -
 def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: str) -> DataFrame:
     """Add the instant of `expression` on every row of `frame`.
 
-    Strings are ISO 8601, with or without an offset. Those without one, and TIMESTAMP_NTZ and DATE values, are local
+    Strings are ISO 8601, with or without an offset. Strings without one, and TIMESTAMP_NTZ and DATE values, are local
     times in `time_zone`: in an overlap of the earlier offset, in a gap moved forward by its length.
 
     Args:
@@ -130,12 +132,12 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     try:
         kind = type_of(frame, expression)
     except REFUSALS as error:
-        raise told(problem_of(error, Asked(expression, frame.columns)), where) from None
+        raise error_at(problem_of(error, Asked(expression, frame.columns)), where) from None
     problem = instant_problem(kind, expression) or hidden_time_problem(
         frame.sparkSession, expression, types_of(frame)
     )
     if problem is not None:
-        raise told(problem, where)
+        raise error_at(problem, where)
     if isinstance(kind, StringType):
         return _from_text(frame, expression, time_zone)
     if isinstance(kind, TimestampType):
@@ -172,5 +174,5 @@ def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
 
 def _bounded(frame: DataFrame) -> DataFrame:
     inside = f"{_RAW} BETWEEN {c.MIN_US}L AND {c.MAX_US}L"
-    told = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
-    return c.with_sql(frame, told).drop(_RAW)
+    columns = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
+    return c.with_sql(frame, columns).drop(_RAW)

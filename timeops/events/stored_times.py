@@ -52,17 +52,17 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
     of_source = [SOURCE] if rules.uses_splits or (counts and len(rules.sources) > 1) else []
     texts = [*(name.strip("`") for name in over), *of_source, *([SPLIT] if rules.uses_splits else [])]
     pieces = read([*dict.fromkeys([SEQ, CLOCK, ARRIVAL, MALFORMED, column, *texts])])
-    found = []
+    tables = []
     for rows in pieces if pieces is not None else ():
         instants = [rows[name].cast(pa.int64()) for name in (column, CLOCK, ARRIVAL)]
         if any(map(_has_others, instants)) or rows[MALFORMED].null_count < len(rows):
             return None
         if not all(_is_utf8(rows[name]) for name in texts):
             return None
-        found.append(pa.table([rows[SEQ], *instants, *[rows[name] for name in texts]], [SEQ, *_INSTANTS, *texts]))
-    if not found:
+        tables.append(pa.table([rows[SEQ], *instants, *[rows[name] for name in texts]], [SEQ, *_INSTANTS, *texts]))
+    if not tables:
         return None
-    whole = pa.concat_tables(found)
+    whole = pa.concat_tables(tables)
     return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
 
 

@@ -65,7 +65,7 @@ def _total(add_up: AddUp, kind: DecimalType) -> str:
 def _mean(total: str, count: str, parts: int) -> str:
     """Return SQL of a STRING: a quotient in so many parts of one, rounded half up, by long division in two steps."""
     # Spark's `abs` and its minus round to 34 digits.
-    given = f"named_struct('t', if(__tm_t < 0, 0 - __tm_t, __tm_t), 'n', {count}, 's', if(__tm_t < 0, '-', ''))"
+    signed = f"named_struct('t', if(__tm_t < 0, 0 - __tm_t, __tm_t), 'n', {count}, 's', if(__tm_t < 0, '-', ''))"
     high, low = f"(__tm_m.t div {_BASE})", f"__tm_m.t % {_BASE}"
     of_high = f"'q', CAST({high} div __tm_m.n AS DECIMAL(20, 0)) * {_BASE}"
     rest = f"'r', CAST({high} % __tm_m.n AS DECIMAL(20, 0)) * {_BASE} + {low}"
@@ -74,11 +74,11 @@ def _mean(total: str, count: str, parts: int) -> str:
     second = f"named_struct({of_low}, 'r', __tm_m.r % __tm_m.n, 'n', __tm_m.n, 's', __tm_m.s)"
     rounded = f"__tm_m.q * {parts}BD + ((__tm_m.r * {2 * parts}BD + __tm_m.n) div (2 * __tm_m.n))"
     digits = f"concat(__tm_m.s, CAST({rounded} AS STRING))"
-    return _let("__tm_t", total, _let("__tm_m", given, _let("__tm_m", first, _let("__tm_m", second, digits))))
+    return _let("__tm_t", total, _let("__tm_m", signed, _let("__tm_m", first, _let("__tm_m", second, digits))))
 
 
 def _scaled(digits: str, precision: int, scale: int) -> str:
-    """Return SQL of a decimal of a text of digits in units of its last place."""
+    """Return SQL that makes a decimal of a text of digits, in units of its last place."""
     return f"CAST(concat({digits}, 'E-{scale}') AS DECIMAL({precision}, {scale}))"
 
 
@@ -169,43 +169,45 @@ def aggregate_calls(expression: str) -> list[AggregateCall]:
     """Return the calls of aggregate functions in an expression, in the order of the text; none is part of another."""
     tokens = tokenize(expression)
     every = calls(tokens)
-    found: list[AggregateCall] = []
+    aggregates: list[AggregateCall] = []
     for call in every:
-        if call.name not in AGGREGATES or (found and call.start < found[-1].stop):
+        if call.name not in AGGREGATES or (aggregates and call.start < aggregates[-1].stop):
             continue
         end, order, condition = _with_clauses(tokens, call, every)
         first = call.arguments[0] if call.arguments else ()
         clauses = part_of(expression, tokens[call.end : end])
-        found.append(
+        aggregates.append(
             AggregateCall(
                 function=call.name,
-                arguments=tuple(_argument(expression, one) for one in call.arguments),
+                arguments=tuple(_argument(expression, argument) for argument in call.arguments),
                 is_distinct=len(first) > 1 and first[0].lower == "distinct",
-                order=tuple(part_of(expression, _without_direction(one)) for one in order),
+                order=tuple(part_of(expression, _without_direction(key)) for key in order),
                 condition=part_of(expression, condition),
                 clauses=f" {clauses}" if clauses else "",
                 start=call.start,
                 stop=tokens[end - 1].end,
             )
         )
-    return found
+    return aggregates
 
 
 def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
     """Return the calls of some aggregates of one argument in an expression, in the order of the text."""
-    found = [one for one in aggregate_calls(aggregate) if one.function in functions]
-    return [one for one in found if len(one.arguments) == 1 and one.argument]
+    matching = [call for call in aggregate_calls(aggregate) if call.function in functions]
+    return [call for call in matching if len(call.arguments) == 1 and call.argument]
 
 
 def cut(aggregate: str, name: str = "__tm_sum") -> Cut:
     """Cut an aggregate; the working names begin with `name`."""
-    found = aggregate_calls(aggregate)
-    sums = {f"{name}{number}": aggregate[one.start : one.stop] for number, one in enumerate(found)}
-    ends = [0, *(one.stop for one in found)]
-    between = [aggregate[a:b] for a, b in zip(ends, [*(one.start for one in found), len(aggregate)], strict=True)]
-    is_one = len(found) == 1 and not "".join(between).strip()
+    aggregates = aggregate_calls(aggregate)
+    sums = {f"{name}{number}": aggregate[call.start : call.stop] for number, call in enumerate(aggregates)}
+    ends = [0, *(call.stop for call in aggregates)]
+    between = [
+        aggregate[a:b] for a, b in zip(ends, [*(call.start for call in aggregates), len(aggregate)], strict=True)
+    ]
+    is_one = len(aggregates) == 1 and not "".join(between).strip()
     result = between[0] + "".join(of + text for of, text in zip(sums, between[1:], strict=True))
-    rows = dict.fromkeys(text for one in found for text in _on_rows(one))
+    rows = dict.fromkeys(text for call in aggregates for text in _on_rows(call))
     return Cut(tuple(rows), sums, None if is_one else result)
 
 
@@ -271,9 +273,9 @@ def _with_clauses(
     return end, order, condition
 
 
-def argument_type(one: AggregateCall, frame: DataFrame) -> DataType:
+def argument_type(call: AggregateCall, frame: DataFrame) -> DataType:
     """Return the type of what a call takes."""
-    return _type_of(one.argument, frame)
+    return _type_of(call.argument, frame)
 
 
 def _type_of(text: str, frame: DataFrame) -> DataType:
@@ -290,11 +292,11 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
     """
     aggregate = without_minus_zeros(aggregate, frame)
     text, copied = "", 0
-    for one, kind in _sums(aggregate, frame):
-        whole = _whole(one, kind, in_decimals=in_decimals)
+    for call, kind in _sums(aggregate, frame):
+        whole = _whole(call, kind, in_decimals=in_decimals)
         if whole is not None:
-            text += f"{aggregate[copied : one.start]}{whole}"
-            copied = one.stop
+            text += f"{aggregate[copied : call.start]}{whole}"
+            copied = call.stop
     return text + aggregate[copied:]
 
 
@@ -304,78 +306,78 @@ def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
     for call in calls(tokenize(aggregate)):
         if call.name not in _KEEPING or call.start < copied:
             continue
-        for given in call.arguments:
-            one = _without_name(given)
-            value = part_of(aggregate, one)
+        for argument in call.arguments:
+            unnamed = _without_name(argument)
+            value = part_of(aggregate, unnamed)
             if not any(mentions(value, name) for name in frame.columns):
                 continue
             kind = _type_of(value, frame)
             if holds_floats(kind):
-                text += aggregate[copied : one[0].start] + without_minus_zero(value, kind)
-                copied = one[-1].end
+                text += aggregate[copied : unnamed[0].start] + without_minus_zero(value, kind)
+                copied = unnamed[-1].end
     return text + aggregate[copied:]
 
 
 def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
     """Return SQL of a BOOLEAN aggregate, never null: a sum or average in it does not fit; None where all do."""
-    wholes = [(one, _whole(one, kind, in_decimals=True)) for one, kind in _sums(aggregate, frame)]
-    each = [f"(count({one.argument}){one.clauses} > 0 AND {whole} IS NULL)" for one, whole in wholes if whole]
+    wholes = [(call, _whole(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, frame)]
+    each = [f"(count({call.argument}){call.clauses} > 0 AND {whole} IS NULL)" for call, whole in wholes if whole]
     return " OR ".join(each) if each else None
 
 
-def _whole(one: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
+def _whole(call: AggregateCall, kind: DataType, *, in_decimals: bool) -> str | None:
     """Return SQL of a sum or an average that is the same in any order of rows; None where Spark's own is."""
     if isinstance(kind, DecimalType):
-        return _of_decimals(one, kind)
+        return _of_decimals(call, kind)
     if isinstance(kind, DayTimeIntervalType):
-        total = _of_whole_numbers(one, f"unix_micros(TIMESTAMP'1970-01-01' + ({one.argument}{_END}))", "BIGINT")
+        total = _of_whole_numbers(call, f"unix_micros(TIMESTAMP'1970-01-01' + ({call.argument}{_END}))", "BIGINT")
         return f"(timestamp_micros({total}) - timestamp_micros(0))"
     if isinstance(kind, YearMonthIntervalType):
-        months = f"(12L * extract(YEAR FROM {one.argument}{_END}) + extract(MONTH FROM {one.argument}{_END}))"
-        return f"make_ym_interval(0, {_of_whole_numbers(one, months, 'INT')})"
-    if not isinstance(kind, LongType) or one.function not in SUMS:
+        months = f"(12L * extract(YEAR FROM {call.argument}{_END}) + extract(MONTH FROM {call.argument}{_END}))"
+        return f"make_ym_interval(0, {_of_whole_numbers(call, months, 'INT')})"
+    if not isinstance(kind, LongType) or call.function not in SUMS:
         return None
-    if in_decimals or one.is_distinct:  # numbers that differ may be one in floating point
-        return f"try_cast({_exact(one)} AS BIGINT)"
-    approximate = f"sum(CAST({one.argument} AS DOUBLE)){one.clauses}"
-    return f"({wrapped_away(f'sum({one.argument}){one.clauses}', approximate)})"
+    if in_decimals or call.is_distinct:  # numbers that differ may be one in floating point
+        return f"try_cast({_exact(call)} AS BIGINT)"
+    approximate = f"sum(CAST({call.argument} AS DOUBLE)){call.clauses}"
+    return f"({wrapped_away(f'sum({call.argument}){call.clauses}', approximate)})"
 
 
-def _of_decimals(one: AggregateCall, kind: DecimalType) -> str | None:
+def _of_decimals(call: AggregateCall, kind: DecimalType) -> str | None:
     def add_up(of_row: Callable[[str], str] | None) -> str:
         if of_row is None:
-            return f"sum({_distinct(one)}{one.argument}){one.clauses}"
-        if not one.is_distinct:
-            return f"sum({of_row(f'({one.argument}{_END})')}){one.clauses}"
-        values = f"collect_set({one.argument}){one.clauses}"  # values that differ may have a half in common
+            return f"sum({_distinct(call)}{call.argument}){call.clauses}"
+        if not call.is_distinct:
+            return f"sum({of_row(f'({call.argument}{_END})')}){call.clauses}"
+        values = f"collect_set({call.argument}){call.clauses}"  # values that differ may have a half in common
         added = f"(__tm_a, __tm_v) -> CAST(__tm_a + {of_row('__tm_v')} AS DECIMAL(38, 0))"
         return f"if(size({values}) > 0, aggregate({values}, CAST(0 AS DECIMAL(38, 0)), {added}), NULL)"
 
-    if one.function in MEANS:
-        return _exact_mean(add_up, _count(one), kind)
+    if call.function in MEANS:
+        return _exact_mean(add_up, _count(call), kind)
     if kind.precision + _ROOM <= _MOST:
         return None  # ten billion rows fit
     return _scaled(f"CAST({_total(add_up, kind)} AS STRING)", _MOST, kind.scale)
 
 
-def _count(one: AggregateCall) -> str:
-    return f"count({_distinct(one)}{one.argument}){one.clauses}"
+def _count(call: AggregateCall) -> str:
+    return f"count({_distinct(call)}{call.argument}){call.clauses}"
 
 
-def _distinct(one: AggregateCall) -> str:
-    return "DISTINCT " if one.is_distinct else ""
+def _distinct(call: AggregateCall) -> str:
+    return "DISTINCT " if call.is_distinct else ""
 
 
-def _of_whole_numbers(one: AggregateCall, number: str, kind: str) -> str:
+def _of_whole_numbers(call: AggregateCall, number: str, kind: str) -> str:
     """Return SQL of the sum of the whole numbers that an argument becomes, null where it does not fit.
 
     An average is rounded half up to a whole number.
     """
-    of_numbers = replace(one, arguments=(number,))
-    found = _exact(of_numbers)
-    if one.function in MEANS:
-        found = _scaled(_mean(f"CAST({found} AS DECIMAL(38, 0))", _count(of_numbers), 1), _MOST, 0)
-    return f"try_cast({found} AS {kind})"
+    of_numbers = replace(call, arguments=(number,))
+    total = _exact(of_numbers)
+    if call.function in MEANS:
+        total = _scaled(_mean(f"CAST({total} AS DECIMAL(38, 0))", _count(of_numbers), 1), _MOST, 0)
+    return f"try_cast({total} AS {kind})"
 
 
 def wrapped_away(total: str, approximate: str) -> str:
@@ -385,8 +387,8 @@ def wrapped_away(total: str, approximate: str) -> str:
 
 def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
     """Return the sums and averages in an aggregate, and the types of what they add up."""
-    return [(one, argument_type(one, frame)) for one in calls_of(aggregate, (*SUMS, *MEANS))]
+    return [(call, argument_type(call, frame)) for call in calls_of(aggregate, (*SUMS, *MEANS))]
 
 
-def _exact(one: AggregateCall) -> str:
-    return f"sum({_distinct(one)}CAST({one.argument} AS DECIMAL(20, 0))){one.clauses}"
+def _exact(call: AggregateCall) -> str:
+    return f"sum({_distinct(call)}CAST({call.argument} AS DECIMAL(20, 0))){call.clauses}"

@@ -71,10 +71,10 @@ def _concat(arguments: Arguments) -> str | None:
     if len(arguments) < 2:
         return None
     maps = [f"__tm_map.m{number}" for number in range(len(arguments))]
-    given = ", ".join(f"{one} AS m{number}" for number, one in enumerate(arguments))
-    keys = f"concat({', '.join(f'map_keys({one})' for one in maps)})"
+    fields = ", ".join(f"{argument} AS m{number}" for number, argument in enumerate(arguments))
+    keys = f"concat({', '.join(f'map_keys({field})' for field in maps)})"
     first = f"if({_are_bad(keys)}, {_BAD.format(name='map_concat')}, {maps[0]})"
-    return _with(f"struct({given})", f"map_concat({', '.join([first, *maps[1:]])})")
+    return _with(f"struct({fields})", f"map_concat({', '.join([first, *maps[1:]])})")
 
 
 def _str_to_map(arguments: Arguments) -> str | None:
@@ -124,8 +124,8 @@ def bounded(expression: str, first_field: FirstField | None = None) -> str:
     for call in calls(tokens):
         if call.name not in _TOO_LARGE and call.name not in _OF_MAPS:
             continue  # the calls inside of it have their own turn: looking into it here too doubles with each depth
-        given = [part_of(expression, one) for one in call.arguments if one]
-        arguments = [f"({bounded(one, first_field)}\n)" for one in given]
+        texts = [part_of(expression, part) for part in call.arguments if part]
+        arguments = [f"({bounded(text, first_field)}\n)" for text in texts]
         rest = expression[call.stop :]
         as_map = _with_known_keys(call.name, arguments, first_field)
         if as_map is not None:
@@ -151,8 +151,10 @@ def size_problems(expression: str) -> list[Problem]:
         text = part_of(expression, call.arguments[position])
         number = _NUMBER.match(text) if is_number(text) else None
         if number is None or float(number[0]) < least:
-            found = f"`{call.name}()` with an error of `{text}` takes memory for each digit of it"
-            problems.append(Problem(found, f"a number of at least {least}", f"write {least}, or count exactly"))
+            fault = f"`{call.name}()` with an error of `{text}` takes memory for each digit of it"
+            problems.append(
+                Problem(fault, expected=f"a number of at least {least}", remedy=f"write {least}, or count exactly")
+            )
     return problems
 
 
@@ -201,7 +203,7 @@ def _joined(arguments: Sequence[str]) -> str | None:
 
 
 def _separated(arguments: Sequence[str]) -> str | None:
-    """Check `concat_ws`, whose items may be those of arrays."""
+    """Check `concat_ws`, whose items may come from arrays."""
     return f"length({arguments[0]}) > {_MOST_PLACES}" if len(arguments) > 1 and not _is_short(arguments[0]) else None
 
 

@@ -193,10 +193,10 @@ def holds_number(word: str, other: str) -> bool:
     """Return whether a type of numbers holds every value of another one."""
     if (other, word) in _EXACT:
         return True
-    theirs, own = digits_of(other), digits_of(word)
-    if theirs is None or own is None or (word in _DIGITS and other not in _DIGITS):
+    theirs, digits = digits_of(other), digits_of(word)
+    if theirs is None or digits is None or (word in _DIGITS and other not in _DIGITS):
         return False
-    return own[0] >= theirs[0] and own[1] >= theirs[1]
+    return digits[0] >= theirs[0] and digits[1] >= theirs[1]
 
 
 Holds = Callable[[str, str], bool]
@@ -221,20 +221,20 @@ class Misfit:
 
 
 def misfit(
-    found: ColumnType, wanted: ColumnType, holds: Holds, *, may_lack: bool = False, path: tuple[str, ...] = ()
+    actual: ColumnType, wanted: ColumnType, holds: Holds, *, may_lack: bool = False, path: tuple[str, ...] = ()
 ) -> Misfit | None:
     """Return the first place at which values cannot be had as another type without loss; None for none.
 
     Fields that only the first type has do not matter. With `may_lack` it may lack some of the others, but not all of
     a struct, and none that it has by a name that differs in case only.
     """
-    if found.word == VOID:
+    if actual.word == VOID:
         return None
-    if found.word != wanted.word or found.word not in _NESTED:
-        fits = not found.stored or found.stored in STORED
-        fits = fits and (found.word == wanted.word or holds(wanted.word, found.word))
-        return None if fits else Misfit(path, found, wanted)
-    there, names = dict(found.inside), tuple(name for name, _ in found.inside)
+    if actual.word != wanted.word or actual.word not in _NESTED:
+        fits = not actual.stored or actual.stored in STORED
+        fits = fits and (actual.word == wanted.word or holds(wanted.word, actual.word))
+        return None if fits else Misfit(path, actual, wanted)
+    there, names = dict(actual.inside), tuple(name for name, _ in actual.inside)
     has_any = any(name in there for name, _ in wanted.inside)
     for name, kind in wanted.inside:
         same = [other for other in names if other.lower() == name.lower()]
@@ -248,15 +248,15 @@ def misfit(
 
 
 def unknown_fields(
-    found: ColumnType, wanted: ColumnType, path: tuple[str, ...] = ()
+    actual: ColumnType, wanted: ColumnType, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], ColumnType]]:
     """Yield the fields that a type has inside and another one lacks, each with its path; none that is always null."""
-    if found.word != wanted.word:
+    if actual.word != wanted.word:
         return
-    known = dict(wanted.inside)
-    for name, kind in found.inside:
-        if name in known:
-            yield from unknown_fields(kind, known[name], (*path, name))
+    fields = dict(wanted.inside)
+    for name, kind in actual.inside:
+        if name in fields:
+            yield from unknown_fields(kind, fields[name], (*path, name))
         elif kind.word != VOID:
             yield (*path, name), kind
 
@@ -266,17 +266,17 @@ def with_field(kind: ColumnType, path: Sequence[str], added: ColumnType) -> Colu
     name, rest = path[0], path[1:]
     if not rest:
         return ColumnType(kind.word, (*kind.inside, (name, added)))
-    inside = tuple((own, with_field(part, rest, added) if own == name else part) for own, part in kind.inside)
+    inside = tuple((field, with_field(part, rest, added) if field == name else part) for field, part in kind.inside)
     return ColumnType(kind.word, inside)
 
 
-def only_fields_of(found: ColumnType, wanted: ColumnType) -> ColumnType:
+def only_fields_of(actual: ColumnType, wanted: ColumnType) -> ColumnType:
     """Return a type without the fields that another one lacks."""
-    if found.word != wanted.word or found.word not in _NESTED:
-        return found
-    known = dict(wanted.inside)
-    kept = ((name, only_fields_of(kind, known[name])) for name, kind in found.inside if name in known)
-    return ColumnType(found.word, tuple(kept))
+    if actual.word != wanted.word or actual.word not in _NESTED:
+        return actual
+    fields = dict(wanted.inside)
+    inside = ((name, only_fields_of(kind, fields[name])) for name, kind in actual.inside if name in fields)
+    return ColumnType(actual.word, tuple(inside))
 
 
 def as_kept(kind: ColumnType) -> ColumnType:
@@ -285,22 +285,22 @@ def as_kept(kind: ColumnType) -> ColumnType:
     return ColumnType("double" if kind.word == "float" else kind.word, inside)
 
 
-def converted(value: str, found: ColumnType, wanted: ColumnType, time_zone: str = "UTC", depth: int = 0) -> str:
+def converted(value: str, actual: ColumnType, wanted: ColumnType, time_zone: str = "UTC", depth: int = 0) -> str:
     """Return SQL of a value as another type that holds it; what the type of the value lacks is null.
 
     Args:
         value: SQL of the value as Spark reads it, see `read_as`. It is named several times, so it has to be cheap.
-        found: Its type.
+        actual: Its type.
         wanted: The other one, for which `misfit` has nothing to say.
         time_zone: IANA name of the zone of local times and days that become instants.
         depth: Number of lambda functions around.
     """
-    if found == wanted:
+    if actual == wanted:
         return value
-    if found.word != wanted.word or found.word not in _NESTED:
-        return _leaf(value, found, wanted, time_zone)
-    there, item = dict(found.inside), f"x{depth}"
-    if found.word == "struct":
+    if actual.word != wanted.word or actual.word not in _NESTED:
+        return _leaf(value, actual, wanted, time_zone)
+    there, item = dict(actual.inside), f"x{depth}"
+    if actual.word == "struct":
         parts = (
             f"{literal(name)}, {converted(f'{value}.{quoted(name)}', there[name], kind, time_zone, depth)}"
             if name in there
@@ -309,7 +309,7 @@ def converted(value: str, found: ColumnType, wanted: ColumnType, time_zone: str 
         )
         return f"IF({value} IS NULL, NULL, named_struct({', '.join(parts)}))"
     each = {name: converted(item, there[name], kind, time_zone, depth + 1) for name, kind in wanted.inside}
-    if found.word == "array":
+    if actual.word == "array":
         return f"transform({value}, {item} -> {each['element']})"
     if each["key"] == item:
         return f"transform_values({value}, (k{depth}, {item}) -> {each['value']})"
@@ -317,29 +317,29 @@ def converted(value: str, found: ColumnType, wanted: ColumnType, time_zone: str 
     return f"map_from_arrays({keys}, {values})"
 
 
-def _leaf(value: str, found: ColumnType, wanted: ColumnType, time_zone: str) -> str:
-    if found.word == VOID:
+def _leaf(value: str, actual: ColumnType, wanted: ColumnType, time_zone: str) -> str:
+    if actual.word == VOID:
         return f"CAST(NULL AS {wanted.sql})"
-    if found.stored:
-        value = STORED[found.stored].sql.replace("@", value)
-    if wanted.word == "timestamp" and found.word in ("timestamp_ntz", "date"):
-        local = value if found.word == "timestamp_ntz" else f"CAST({value} AS TIMESTAMP_NTZ)"
+    if actual.stored:
+        value = STORED[actual.stored].sql.replace("@", value)
+    if wanted.word == "timestamp" and actual.word in ("timestamp_ntz", "date"):
+        local = value if actual.word == "timestamp_ntz" else f"CAST({value} AS TIMESTAMP_NTZ)"
         return f"to_utc_timestamp({local}, {literal(time_zone)})"
-    return value if found.word == wanted.word else f"CAST({value} AS {wanted.word})"
+    return value if actual.word == wanted.word else f"CAST({value} AS {wanted.word})"
 
 
-def has_unknown_fields(value: str, found: ColumnType, wanted: ColumnType, depth: int = 0) -> str | None:
+def has_unknown_fields(value: str, actual: ColumnType, wanted: ColumnType, depth: int = 0) -> str | None:
     """Return SQL of a BOOLEAN: the value has a field that another type lacks; None where no value can have one."""
-    if found.word != wanted.word or found.word not in _NESTED:
+    if actual.word != wanted.word or actual.word not in _NESTED:
         return None
-    known, item, parts = dict(wanted.inside), f"x{depth}", list[str | None]()
-    for name, kind in found.inside:
-        if found.word != "struct":
-            inner = has_unknown_fields(item, kind, known[name], depth + 1)
-            values = value if found.word == "array" else f"map_{name}s({value})"
+    fields, item, parts = dict(wanted.inside), f"x{depth}", list[str | None]()
+    for name, kind in actual.inside:
+        if actual.word != "struct":
+            inner = has_unknown_fields(item, kind, fields[name], depth + 1)
+            values = value if actual.word == "array" else f"map_{name}s({value})"
             parts.append(None if inner is None else f"exists({values}, {item} -> {inner})")
-        elif name in known:
-            parts.append(has_unknown_fields(f"{value}.{quoted(name)}", kind, known[name], depth))
+        elif name in fields:
+            parts.append(has_unknown_fields(f"{value}.{quoted(name)}", kind, fields[name], depth))
         elif kind.word != VOID:
             parts.append(f"{value}.{quoted(name)} IS NOT NULL")
     return " OR ".join(f"coalesce({part}, false)" for part in parts if part is not None) or None

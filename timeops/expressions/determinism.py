@@ -120,7 +120,7 @@ def determinism_problems(expression: str, columns: Collection[str] = ()) -> list
         parsed_time_problems(expression, tokens),
         _queries(tokens),
     )
-    return list(dict.fromkeys(problem for found in checks for problem in found))
+    return list(dict.fromkeys(problem for problems in checks for problem in problems))
 
 
 def _refused(shown: str, why: str, remedy: str) -> Problem:
@@ -311,7 +311,7 @@ def _settles_ties(order: str, value: str) -> bool:
     tokens = tokenize(text)
     for call in calls(tokens)[:1]:
         if call.name in _HOLDERS and call.position == 0 and call.end == len(tokens):
-            return any(_settles_ties(part_of(text, one), value) for one in call.arguments if one)
+            return any(_settles_ties(part_of(text, argument), value) for argument in call.arguments if argument)
     return False
 
 

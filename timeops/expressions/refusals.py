@@ -1,7 +1,7 @@
 """Expressions that cannot be used: Spark refuses them, or they fail whatever a record holds.
 
 Here: Spark's error conditions in words of the spec, made-up records with values of every type, and which failures on
-them are those of the expression and not of a value. Not here: which expressions are asked about (spec_check.py),
+them are the fault of the expression and not of a value. Not here: which expressions are asked about (spec_check.py),
 failures on real records (try_expression.py).
 
 A failure is the expression's own if no made-up record has a value, and Spark blames what the expression itself says:
@@ -58,7 +58,7 @@ class Asked:
         return ", ".join(names[:_MOST_NAMES]) + more
 
 
-def problem_of(error: Exception, asked: Asked) -> Problem:
+def problem_of(error: Exception, expression: Asked) -> Problem:
     """Translate what Spark says of an expression.
 
     Raises:
@@ -66,14 +66,18 @@ def problem_of(error: Exception, asked: Asked) -> Problem:
     """
     is_inside = isinstance(error, PySparkException) and _condition(error) == "INTERNAL_ERROR"
     if is_inside or isinstance(error, Py4JJavaError):
-        return Problem(f"Spark cannot compute `{asked.text}`", "a Spark SQL expression that has a value")
+        return Problem(
+            f"Spark cannot compute `{expression.text}`", expected="a Spark SQL expression that has a value"
+        )
     if not isinstance(error, AnalysisException):
         raise error
     condition, parameters = _condition(error), error.getMessageParameters() or {}
-    for known, translate in _IN_WORDS.items():
-        if condition == known or condition.startswith(f"{known}."):
-            return translate(asked, parameters)
-    return Problem(f"`{asked.text}`: {first_sentence(error)}", "an expression that Spark SQL can compute")
+    for prefix, translate in _IN_WORDS.items():
+        if condition == prefix or condition.startswith(f"{prefix}."):
+            return translate(expression, parameters)
+    return Problem(
+        f"`{expression.text}`: {first_sentence(error)}", expected="an expression that Spark SQL can compute"
+    )
 
 
 def functions_of(spark: SparkSession) -> frozenset[str]:
@@ -83,8 +87,8 @@ def functions_of(spark: SparkSession) -> frozenset[str]:
 
 def first_sentence(error: PySparkException) -> str:
     """Return what Spark says, without its condition, its state and its plan."""
-    said = error.getMessage() or str(error)
-    whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", said)
+    message = error.getMessage() or str(error)
+    whole = re.sub(r"^\s*(\[[A-Z_.]+\] *)+", "", message)
     line = first_line(whole)
     plain = re.sub(r'^Cannot resolve ".*" due to data type mismatch: ', "", line)
     return re.sub(r";? *SQLSTATE: \w+.*$", "", plain).strip().rstrip(".")
@@ -99,83 +103,91 @@ def _plain(name: str) -> str:
     return name.replace("`", "").strip('"')
 
 
-def _no_column(asked: Asked, said: Mapping[str, str]) -> Problem:
-    name = _plain(said.get("objectName", ""))
-    found = f"`{asked.text}` names `{name}`, which is not a column here"
-    if name == asked.text:
-        found = f"`{name}` is not a column here"
-    hint = asked.hints.get(name.lower()) or did_you_mean(name, asked.columns)
-    return Problem(found, f"one of {asked.named}", hint)
+def _no_column(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    name = _plain(parameters.get("objectName", ""))
+    fault = f"`{expression.text}` names `{name}`, which is not a column here"
+    if name == expression.text:
+        fault = f"`{name}` is not a column here"
+    hint = expression.hints.get(name.lower()) or did_you_mean(name, expression.columns)
+    return Problem(fault, expected=f"one of {expression.named}", remedy=hint)
 
 
-def _no_function(asked: Asked, said: Mapping[str, str]) -> Problem:
-    name = _plain(said.get("routineName", ""))
-    found = f"`{asked.text}` calls `{name}()`, but Spark SQL has no function with this name"
-    return Problem(found, "a Spark SQL function", did_you_mean(name, asked.functions()))
+def _no_function(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    name = _plain(parameters.get("routineName", ""))
+    fault = f"`{expression.text}` calls `{name}()`, but Spark SQL has no function with this name"
+    return Problem(fault, expected="a Spark SQL function", remedy=did_you_mean(name, expression.functions()))
 
 
-def _no_field(asked: Asked, said: Mapping[str, str]) -> Problem:
-    name, fields = _plain(said.get("fieldName", "")), _plain(said.get("fields", ""))
-    found = f"`{asked.text}` names the field `{name}`, which its column does not have"
-    return Problem(found, f"one of {fields}", did_you_mean(name, fields.split(", ")))
+def _no_field(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    name, fields = _plain(parameters.get("fieldName", "")), _plain(parameters.get("fields", ""))
+    fault = f"`{expression.text}` names the field `{name}`, which its column does not have"
+    return Problem(fault, expected=f"one of {fields}", remedy=did_you_mean(name, fields.split(", ")))
 
 
-def _no_parts(asked: Asked, said: Mapping[str, str]) -> Problem:
-    base, kind = _plain(said.get("base", "")), _plain(said.get("other", ""))
-    found = f"`{asked.text}` accesses a part of `{base}`, which is {kind}"
-    return Problem(found, "a STRUCT, an ARRAY or a MAP, which have parts")
+def _no_parts(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    base, kind = _plain(parameters.get("base", "")), _plain(parameters.get("other", ""))
+    fault = f"`{expression.text}` accesses a part of `{base}`, which is {kind}"
+    return Problem(fault, expected="a STRUCT, an ARRAY or a MAP, which have parts")
 
 
-def _wrong_count(asked: Asked, said: Mapping[str, str]) -> Problem:
-    function, actual = _plain(said.get("functionName", "")), said.get("actualNum", "")
-    expected = said.get("expectedNum", "").strip("[]").replace(", ", " or ")
-    return Problem(f"`{asked.text}` calls `{function}()` with {actual} argument(s)", f"{expected} argument(s)")
-
-
-def _wrong_argument(asked: Asked, said: Mapping[str, str]) -> Problem:
-    given, kind = _plain(said.get("inputSql", "")), _plain(said.get("inputType", ""))
-    wanted = said.get("requiredType", "").replace('"', "")
-    place = f"the {said.get('paramIndex', '')} argument of `{_plain(said.get('sqlExpr', ''))}`"
-    return Problem(f"`{asked.text}`: `{given}` is {kind}", f"{wanted} as {place}")
-
-
-def _wrong_pair(asked: Asked, said: Mapping[str, str]) -> Problem:
-    left, right = (_plain(said.get(side, "")) for side in ("left", "right"))
-    found = f"`{asked.text}`: `{_plain(said.get('sqlExpr', ''))}` combines {left} and {right}"
+def _wrong_count(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    function, actual = _plain(parameters.get("functionName", "")), parameters.get("actualNum", "")
+    expected = parameters.get("expectedNum", "").strip("[]").replace(", ", " or ")
     return Problem(
-        found, "two values of compatible types", "cast one of them to the type of the other: cast(x AS type)"
+        f"`{expression.text}` calls `{function}()` with {actual} argument(s)", expected=f"{expected} argument(s)"
     )
 
 
-def _no_expression(asked: Asked, said: Mapping[str, str]) -> Problem:
-    at = said.get("error", "").strip("'")
+def _wrong_argument(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    argument, kind = _plain(parameters.get("inputSql", "")), _plain(parameters.get("inputType", ""))
+    wanted = parameters.get("requiredType", "").replace('"', "")
+    place = f"the {parameters.get('paramIndex', '')} argument of `{_plain(parameters.get('sqlExpr', ''))}`"
+    return Problem(f"`{expression.text}`: `{argument}` is {kind}", expected=f"{wanted} as {place}")
+
+
+def _wrong_pair(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    left, right = (_plain(parameters.get(side, "")) for side in ("left", "right"))
+    fault = f"`{expression.text}`: `{_plain(parameters.get('sqlExpr', ''))}` combines {left} and {right}"
+    return Problem(
+        fault,
+        expected="two values of compatible types",
+        remedy="cast one of them to the type of the other: cast(x AS type)",
+    )
+
+
+def _no_expression(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    at = parameters.get("error", "").strip("'")
     place = "it ends too early" if at == "end of input" else f"it cannot be parsed from `{at}` on"
-    return Problem(f"`{asked.text}` is not a valid SQL expression: {place}", "one Spark SQL expression")
+    return Problem(f"`{expression.text}` is not a valid SQL expression: {place}", expected="one Spark SQL expression")
 
 
-def _one_record(asked: Asked, _said: Mapping[str, str]) -> Problem:
-    found = f"`{asked.text}` is an aggregate, and this expression is computed row by row"
-    hint = asked.hints.get("", "move it into the `aggregates` of a window")
-    return Problem(found, "an expression without aggregates", hint)
+def _one_record(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
+    fault = f"`{expression.text}` is an aggregate, and this expression is computed row by row"
+    hint = expression.hints.get("", "move it into the `aggregates` of a window")
+    return Problem(fault, expected="an expression without aggregates", remedy=hint)
 
 
-def _no_aggregate(asked: Asked, said: Mapping[str, str]) -> Problem:
-    bare = _plain(said.get("expression", ""))
-    found = f"`{asked.text}` uses `{bare}` outside an aggregate: a window holds many values of it"
-    if bare == asked.text:
-        found = f"`{bare}` is not an aggregate: a window holds many values of it"
+def _no_aggregate(expression: Asked, parameters: Mapping[str, str]) -> Problem:
+    bare = _plain(parameters.get("expression", ""))
+    fault = f"`{expression.text}` uses `{bare}` outside an aggregate: a window holds many values of it"
+    if bare == expression.text:
+        fault = f"`{bare}` is not an aggregate: a window holds many values of it"
     hint = f"say which value you mean, such as `max({bare})` or `count({bare})`"
-    return Problem(found, "every column inside an aggregate function", asked.hints.get(bare.lower(), hint))
+    return Problem(
+        fault, expected="every column inside an aggregate function", remedy=expression.hints.get(bare.lower(), hint)
+    )
 
 
-def _nested(asked: Asked, _said: Mapping[str, str]) -> Problem:
-    found = f"`{asked.text}` has an aggregate inside an aggregate"
+def _nested(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
+    fault = f"`{expression.text}` has an aggregate inside an aggregate"
     remedy = "compute the inner one in a window of its own, and the outer one in a window that reads it with `from`"
-    return Problem(found, "one aggregate over columns", remedy)
+    return Problem(fault, expected="one aggregate over columns", remedy=remedy)
 
 
-def _no_value(asked: Asked, _said: Mapping[str, str]) -> Problem:
-    return Problem(f"`{asked.text}` has a star where a value is expected", "the name of a column, or `count(*)`")
+def _no_value(expression: Asked, _parameters: Mapping[str, str]) -> Problem:
+    return Problem(
+        f"`{expression.text}` has a star where a value is expected", expected="the name of a column, or `count(*)`"
+    )
 
 
 _IN_WORDS: Mapping[str, Callable[[Asked, Mapping[str, str]], Problem]] = {
@@ -237,16 +249,16 @@ def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
         rows = records.selectExpr(_ID, *failed_on, *given_on).collect()
     except REFUSALS:  # on made-up records alone, for all that is known
         return {}
-    found = {}
+    faults = {}
     for number, text in enumerate(tried):
         failed = [row[_ID] for row in rows if row[f"failed{number}"]]
         if not failed or any(row[f"given{number}"] for row in rows):
             continue
         # In a job, as only there Spark says which error of Java it met.
         record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *columns)
-        if said := _said(record, text, always=len(failed) == _RECORDS):
-            found[text] = said
-    return found
+        if sentence := _said(record, text, always=len(failed) == _RECORDS):
+            faults[text] = sentence
+    return faults
 
 
 def _said(record: DataFrame, expression: str, *, always: bool) -> str:
@@ -255,25 +267,25 @@ def _said(record: DataFrame, expression: str, *, always: bool) -> str:
         record.select(F.expr(f"({bounded(expression)}\n)")).collect()
     except REFUSALS as error:
         whole = str(error)
-        told = whole.partition("\n\tat ")[0]
-        if not _OF_THE_EXPRESSION.search(told) and not (always and _OF_A_NUMBER.search(told)):
+        message = whole.partition("\n\tat ")[0]
+        if not _OF_THE_EXPRESSION.search(message) and not (always and _OF_A_NUMBER.search(message)):
             return ""
         if "INCONSISTENT_BEHAVIOR_CROSS_VERSION" in whole:
-            return _of_pattern(told)
+            return _of_pattern(message)
         java = _JAVA.search(whole)
         return first_sentence(error) if isinstance(error, PySparkException) or java is None else java[1]
     return ""
 
 
-def _of_pattern(told: str) -> str:
+def _of_pattern(message: str) -> str:
     """Return what is wrong with a pattern of a time that Spark does not take; it names the pattern, but no reason."""
-    found = _PATTERN.search(told)
-    letters = re.sub(r"'[^']*'", "", found[1] or found[2]) if found is not None else ""  # without text in quotes
+    match = _PATTERN.search(message)
+    letters = re.sub(r"'[^']*'", "", match[1] or match[2]) if match is not None else ""  # without text in quotes
     if set(letters) & _OF_WEEKS:
         return "Spark has no such pattern: week-based years, such as `YYYY` and `ww`, are not supported"
     if re.search(r"(?<!E)E{1,4}(?!E)|F", letters):
         return "Spark cannot parse days of the week, such as `EEE`: it only formats them"
-    return "Spark has no such pattern" + (f" as '{found[1]}'" if found is not None else "")
+    return "Spark has no such pattern" + (f" as '{match[1]}'" if match is not None else "")
 
 
 def _value(kind: T.DataType, salt: int) -> str:
@@ -283,7 +295,7 @@ def _value(kind: T.DataType, salt: int) -> str:
     if isinstance(kind, T.MapType):
         return f"map({_value(kind.keyType, salt)}, {_value(kind.valueType, salt)})"
     if isinstance(kind, T.StructType):
-        parts = [f"{_value(one.dataType, salt + n)} AS {quoted(one.name)}" for n, one in enumerate(kind)]
+        parts = [f"{_value(member.dataType, salt + n)} AS {quoted(member.name)}" for n, member in enumerate(kind)]
         return f"struct({', '.join(parts)})"
     value = "NULL"
     if texts := _texts(kind):

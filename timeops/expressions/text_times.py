@@ -137,8 +137,8 @@ def _computed(session: "SparkSession", part: str) -> str | None:
     from pyspark.sql.types import StringType  # noqa: PLC0415
 
     try:
-        found = session.sql(f"SELECT {bounded(part)} AS e")
-        return found.collect()[0]["e"] if isinstance(found.schema["e"].dataType, StringType) else None
+        frame = session.sql(f"SELECT {bounded(part)} AS e")
+        return frame.collect()[0]["e"] if isinstance(frame.schema["e"].dataType, StringType) else None
     except PySparkException:
         return None
 
@@ -169,7 +169,7 @@ def constant_parts(expression: str, columns: Collection[str]) -> Iterator[str]:
             if not is_whole or part in seen:
                 continue
             inside = tokens[start : end + 1]
-            if hidden & {one.lower for one in inside if one.is_name} <= lambda_names(inside):
+            if hidden & {token.lower for token in inside if token.is_name} <= lambda_names(inside):
                 seen.add(part)
                 yield part
 
@@ -265,17 +265,17 @@ def _by_rule(call: Call, form: str, time_zone: str) -> str:
         spark = f"{call.name}(__tm_of{', ' if form else ''}{form})"
     text = "CAST(__tm_of AS STRING)"
     if call.name in _SECONDS:
-        own = f"unix_seconds(to_utc_timestamp(timestamp_seconds({spark}), '{time_zone}'))"
+        of_text = f"unix_seconds(to_utc_timestamp(timestamp_seconds({spark}), '{time_zone}'))"
     elif form:
-        own = f"to_utc_timestamp({spark}, '{time_zone}')"
+        of_text = f"to_utc_timestamp({spark}, '{time_zone}')"
     else:
         from tidemark.timeops.expressions.text_values import instant_sql  # noqa: PLC0415 - it needs PySpark
 
-        own = instant_sql(text, time_zone)
+        of_text = instant_sql(text, time_zone)
         if not call.name.startswith("try_"):
             fails = "CAST(raise_error('a time of day has no date') AS TIMESTAMP)"
-            own = f"IF({text} RLIKE r'{TIME_OF_DAY}', {fails}, {own})"
-    return f"IF(typeof(__tm_of) {_IS_TEXT}, {own}, {spark})"
+            of_text = f"IF({text} RLIKE r'{TIME_OF_DAY}', {fails}, {of_text})"
+    return f"IF(typeof(__tm_of) {_IS_TEXT}, {of_text}, {spark})"
 
 
 def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[Problem]:
@@ -295,7 +295,7 @@ def parsed_time_problems(expression: str, tokens: Sequence[Token]) -> Iterator[P
 
 
 def local_time_problem(expression: str, time_zone: str, is_text: Callable[[str], bool]) -> Problem | None:
-    """Find a conversion that would read local times in UTC, where the pipeline's are those of another zone.
+    """Find a conversion that would read local times in UTC, where the pipeline's are in another zone.
 
     The expression is one that is evaluated without `time_zone`; `is_text` says whether a part of it is a text.
     """
@@ -354,14 +354,14 @@ def hidden_time_problem(session: "SparkSession", expression: str, columns: Mappi
 
 
 def _probed(session: "SparkSession", expression: str, columns: Collection[str]) -> tuple[str, Mapping[str, str]]:
-    """Return the expression with a column for each constant that is a time of day, and those constants."""
-    found: dict[str, str] = {}
+    """Return the expression with a column for each constant that is a time of day, and these constants."""
+    constants: dict[str, str] = {}
     text = expression
     for part in islice(constant_parts(expression, {name.lower() for name in columns}), MOST_CONSTANTS):
         value = constant_text(session, part)
         if value is not None and is_time_of_day(value):
-            found[f"{_TEXT}{len(found)}"] = value
-            text = text.replace(part, f" {_TEXT}{len(found) - 1} ")
+            constants[f"{_TEXT}{len(constants)}"] = value
+            text = text.replace(part, f" {_TEXT}{len(constants) - 1} ")
     tokens = [token for token in tokenize(text) if token.kind == "string"]
     for end in reversed(range(len(tokens))):
         start = end
@@ -369,13 +369,13 @@ def _probed(session: "SparkSession", expression: str, columns: Collection[str]) 
             start -= 1
         value = "".join(literal_value(text, token) for token in tokens[start : end + 1])
         if is_time_of_day(value):
-            found[f"{_TEXT}{len(found)}"] = value
-            text = f"{text[: tokens[start].start]} {_TEXT}{len(found) - 1} {text[tokens[end].end :]}"
-    return text, found
+            constants[f"{_TEXT}{len(constants)}"] = value
+            text = f"{text[: tokens[start].start]} {_TEXT}{len(constants) - 1} {text[tokens[end].end :]}"
+    return text, constants
 
 
 def _may_compare(expression: str, named: Mapping[str, str]) -> bool:
-    """Return whether an expression may have a time beside a text, or take one for the other."""
+    """Return whether an expression may have a time next to a text, or take one for the other."""
     tokens = tokenize(expression)
     has_times = any("timestamp" in kind for kind in named.values()) or bool(
         re.search("timestamp|interval|::|extract", expression, re.IGNORECASE)

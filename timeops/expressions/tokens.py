@@ -125,12 +125,12 @@ def _comment_end(expression: str, start: int) -> int | None:
 
 def calls(tokens: Sequence[Token]) -> list[Call]:
     """Find every name that is followed by an opening bracket, with its arguments."""
-    found = []
+    all_calls = []
     for position, token in enumerate(tokens[:-1]):
         if token.is_name and tokens[position + 1].lower == "(":
             arguments, end = _arguments(tokens, position + 2)
-            found.append(Call(token.lower, position, arguments, end, token.start, tokens[end - 1].end))
-    return found
+            all_calls.append(Call(token.lower, position, arguments, end, token.start, tokens[end - 1].end))
+    return all_calls
 
 
 def part_of(expression: str, tokens: Sequence[Token]) -> str:
@@ -262,7 +262,7 @@ def top_level_parts(ddl: str) -> list[tuple[Token, ...]]:
             continue
         part.append(token)
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(token.text if token.kind == "symbol" else "", 0)
-    return [one for one in (*parts, tuple(part)) if one]
+    return [tokens for tokens in (*parts, tuple(part)) if tokens]
 
 
 def top_level_names(ddl: str) -> list[str]:

@@ -142,9 +142,9 @@ def _first_field(frame: DataFrame, entries: str) -> str:
     try:
         kind = type_of(frame, entries)
     except PySparkException as error:
-        found = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
+        fault = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
         raise SpecError(
-            found, expected="entries that do not depend on a variable of the lambda", remedy="use `map_from_arrays`"
+            fault, expected="entries that do not depend on a variable of the lambda", remedy="use `map_from_arrays`"
         ) from error
     assert isinstance(kind, T.ArrayType)
     assert isinstance(kind.elementType, T.StructType)  # as the whole has a type
@@ -257,7 +257,7 @@ def _zero_sql(value: str, kind: T.DataType, depth: int = 0) -> str:
 
 
 def parts(kind: T.DataType, *, keys: bool = True) -> Iterator[T.DataType]:
-    """Return a type and all types within it; without `keys` not those of the keys of maps."""
+    """Return a type and all types within it; without `keys` not the types of the keys of maps."""
     yield kind
     inner: list[T.DataType] = []
     if isinstance(kind, T.ArrayType):
@@ -266,13 +266,13 @@ def parts(kind: T.DataType, *, keys: bool = True) -> Iterator[T.DataType]:
         inner = [kind.keyType, kind.valueType] if keys else [kind.valueType]
     elif isinstance(kind, T.StructType):
         inner = [field.dataType for field in kind]
-    for one in inner:
-        yield from parts(one, keys=keys)
+    for part in inner:
+        yield from parts(part, keys=keys)
 
 
 def holds(kind: T.DataType, kinds: tuple[type[T.DataType], ...]) -> bool:
     """Return whether a type is one of some types, or holds one; keys of maps aside."""
-    return any(isinstance(one, kinds) for one in parts(kind, keys=False))
+    return any(isinstance(part, kinds) for part in parts(kind, keys=False))
 
 
 def holds_floats(kind: T.DataType) -> bool:

@@ -122,8 +122,8 @@ def readable_rest(text: str, overrides: Sequence[str] = ()) -> tuple[Spec, tuple
         try:
             return Spec.model_validate(rest), places
         except ValidationError as error:
-            found = [problem.at for problem in problems_of(error, _MODELS)]
-            wrong = dict.fromkeys(at[: _DEPTHS.get(str(at[0]), 1) if at else 0] for at in found)
+            paths = [problem.at for problem in problems_of(error, _MODELS)]
+            wrong = dict.fromkeys(at[: _DEPTHS.get(str(at[0]), 1) if at else 0] for at in paths)
         if not wrong or not all(_leave_out(data, there, places, at) for at in wrong):
             return None
     return None
@@ -159,7 +159,7 @@ _KEYS_OF_WINDOWS = {field.alias or name for name, field in WindowSpec.model_fiel
 
 
 def name_with(file: str, overrides: Sequence[str]) -> str:
-    """Return the name of a spec file, for messages, with the keys that were set beside it."""
+    """Return the name of a spec file, for messages, with the keys that were set next to it."""
     return " ".join([file, *(f"--set {override}" for override in overrides)])
 
 
@@ -169,7 +169,7 @@ def read_part(key: str, model: type[Model], data: Mapping[str, Any]) -> Model:
     Raises:
         SpecError: All that is wrong with it, as in a spec file.
     """
-    models = {path[1:]: one for path, one in _MODELS.items() if path[:1] == (key,)}
+    models = {path[1:]: part for path, part in _MODELS.items() if path[:1] == (key,)}
     try:
         return model.model_validate(dict(data))
     except ValidationError as error:

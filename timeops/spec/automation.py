@@ -72,13 +72,13 @@ def check_cron(text: str) -> str:
     if len(fields) == 1 and fields[0] in _NICKNAMES:
         return fields[0]
     if len(fields) != len(_FIELDS):
-        raise ProblemsError([Problem(f"found {text!r}, which has {len(fields)} fields", _EXPECTED)])
-    for place, (field, known) in enumerate(zip(fields, _FIELDS, strict=True)):
+        raise ProblemsError([Problem(f"found {text!r}, which has {len(fields)} fields", expected=_EXPECTED)])
+    for place, (field, limits) in enumerate(zip(fields, _FIELDS, strict=True)):
         for part in field.split(","):
             if not re.fullmatch(_CRON_PART, part) or not _is_cron(*["*"] * place, part, *["*"] * (4 - place)):
-                raise _wrong(part, known)
+                raise _wrong(part, limits)
     if not _is_cron("*", "*", *fields[2:4], "*"):
-        raise ProblemsError([Problem(f"found {text!r}, a day that exists in no year", "a day that exists")])
+        raise ProblemsError([Problem(f"found {text!r}, a day that exists in no year", expected="a day that exists")])
     return " ".join(fields)
 
 
@@ -90,10 +90,10 @@ def _is_cron(*fields: str) -> bool:
     return True
 
 
-def _wrong(part: str, known: _Field) -> ProblemsError:
-    words = f" or {known.word} and so on" if known.word else ""
-    expected = f"`*`, or values from {known.lowest} to {known.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`"
-    return ProblemsError([Problem(f"found `{part}` as the {known.name}, which cannot be read", expected)])
+def _wrong(part: str, limits: _Field) -> ProblemsError:
+    words = f" or {limits.word} and so on" if limits.word else ""
+    expected = f"`*`, or values from {limits.lowest} to {limits.highest}{words}, as in `1`, `1,5`, `1-5` or `*/5`"
+    return ProblemsError([Problem(f"found `{part}` as the {limits.name}, which cannot be read", expected=expected)])
 
 
 def _looks(value: timedelta) -> timedelta:
@@ -176,7 +176,7 @@ class RateLevels(ShareLevels):
 def _not_too_young(age: timedelta) -> timedelta:
     if age < _SHORTEST_AGE:
         expected = "at least 1 minute: Dagster does not look more often"
-        raise ProblemsError([Problem(f"found {age.total_seconds():g} s", expected)])
+        raise ProblemsError([Problem(f"found {age.total_seconds():g} s", expected=expected)])
     return age
 
 
@@ -197,20 +197,20 @@ class AgeLevels(SpecModel):
 
 def _check_levels(warn: Level | None, error: Level | None) -> None:
     if warn is None and error is None:
-        raise ProblemsError([Problem("neither `warn` nor `error` is set", "one of them, or both")])
+        raise ProblemsError([Problem("neither `warn` nor `error` is set", expected="one of them, or both")])
     if warn is not None and error is not None and warn >= error:
-        raise ProblemsError([Problem("`warn` is not below `error`", "a level below `error`", at=("warn",))])
+        raise ProblemsError([Problem("`warn` is not below `error`", expected="a level below `error`", at=("warn",))])
 
 
 def _variable(value: object) -> str:
     """Return the name of the variable in `${NAME}`; anything else is not shown, as it may be a secret."""
     match = VARIABLE.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
-        found = "found no `${NAME}`"
+        fault = "found no `${NAME}`"
         if isinstance(value, str) and "://" in value:
-            found = "found a URL in the spec file, where everyone who can read the file sees its secrets"
+            fault = "found a URL in the spec file, where everyone who can read the file sees its secrets"
         expected = 'the name of an environment variable that holds the URL, such as "${ALERTS_SLACK}"'
-        raise ProblemsError([Problem(found, expected)])
+        raise ProblemsError([Problem(fault, expected=expected)])
     return match[1]
 
 
@@ -243,13 +243,13 @@ def _channel(value: object) -> object:
     """Refuse what has no keys without repeating it: it may be a URL."""
     if isinstance(value, Mapping | Channel):
         return value
-    raise ProblemsError([Problem("found no keys", _A_CHANNEL)])
+    raise ProblemsError([Problem("found no keys", expected=_A_CHANNEL)])
 
 
 def _channels(value: object) -> object:
     if isinstance(value, list | tuple):
         return value
-    raise ProblemsError([Problem("found no list", f"a list of channels, each of them {_A_CHANNEL}")])
+    raise ProblemsError([Problem("found no list", expected=f"a list of channels, each of them {_A_CHANNEL}")])
 
 
 class Alerts(SpecModel):
@@ -290,7 +290,7 @@ class Alerts(SpecModel):
 
 
 class Events(SpecModel):
-    """How often Dagster is told of days."""
+    """How often days are reported to Dagster."""
 
     every: PositiveDuration = Field(
         description="Days of windows and their checks are reported at most once in this time, such as 1 minute, with "

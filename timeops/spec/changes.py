@@ -62,7 +62,7 @@ def _has_same_texts(old: ColumnType, new: ColumnType) -> bool:
 
 
 def may_be_cast(before: str, now: str) -> bool:
-    """Return whether values of a type can be those of another one, each of them or not."""
+    """Return whether values of a type can be values of another one, each of them or not."""
     texts = ("float", "double", "date", "timestamp")
     if before == "string":
         return now in texts or digits_of(now) is not None
@@ -76,7 +76,7 @@ _LONGEST = 160
 
 
 class Meaning(StrEnum):
-    """The meaning of a change for tables that are there, from the least to the most."""
+    """The meaning of a change for existing tables, from the least to the most."""
 
     NOTHING = "nothing"
     FROM_HERE_ON = "from here on"
@@ -112,7 +112,7 @@ class Change:
 
     @property
     def needs_decision(self) -> bool:
-        """True if tables that are there cannot go on with it."""
+        """True if existing tables cannot continue with it."""
         return self.meaning in (Meaning.NEEDS_THE_PAST, Meaning.REFUSED)
 
     @property
@@ -123,8 +123,8 @@ class Change:
     def keys(self, spec: Spec) -> Path:
         """Return the keys and positions of its place in the file of the later spec."""
         positions = {
-            "sources": {one.name: number for number, one in enumerate(spec.sources)},
-            "windows": {one.name: number for number, one in enumerate(spec.windows)},
+            "sources": {source.name: number for number, source in enumerate(spec.sources)},
+            "windows": {window.name: number for number, window in enumerate(spec.windows)},
         }
         keys: list[str | int] = []
         for step in self.path.split("."):
@@ -215,16 +215,16 @@ def changes_between(
     names, sources = renamed_parts("windows", before, now), renamed_parts("sources", before, now)
     before = with_new_names(with_new_names(before, names), sources, "sources")
     old, new = Spec.model_validate(before), Spec.model_validate(now)
-    found = [_source_renamed(*pair, former, new) for pair in sources.items()]
-    found += [*_of_sources(before["sources"], now["sources"], former, old, new), *_of_time(before, now, old, new)]
+    changes = [_source_renamed(*pair, former, new) for pair in sources.items()]
+    changes += [*_of_sources(before["sources"], now["sources"], former, old, new), *_of_time(before, now, old, new)]
     for name in sorted({*before, *now} - {"sources", "time", "windows"}):
         decided = _NOTHING if name == "partitions" else _ALL_ROWS
-        found += _decided(before.get(name), now.get(name), name, decided)
-    found += [_renamed(*pair) for pair in names.items()]
-    found += _of_windows(before.get("windows", []), now.get("windows", []), new)
+        changes += _decided(before.get(name), now.get(name), name, decided)
+    changes += [_renamed(*pair) for pair in names.items()]
+    changes += _of_windows(before.get("windows", []), now.get("windows", []), new)
     closes = old.closes_by_silence or new.closes_by_silence
     values = [spec.model_dump(mode="json", by_alias=True) for spec in (old, new)]
-    judged = [replace(change, judges=_judges(change.path, windows_close=closes)) for change in found]
+    judged = [replace(change, judges=_judges(change.path, windows_close=closes)) for change in changes]
     return [
         replace(change, past=_past_of(change), sentence=change.sentence or _was_and_is(change, *values))
         for change in judged
@@ -244,8 +244,8 @@ def _past_of(change: Change) -> Scope:
 
 def renamed_parts(part: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
     """Return the windows, or sources, that a spec calls otherwise than the one before: old names by new ones."""
-    there, here = ([str(one["name"]) for one in spec.get(part, [])] for spec in (before, now))
-    was = {str(one["name"]): str(one["was"]) for one in now.get(part, []) if "was" in one}
+    there, here = ([str(entry["name"]) for entry in spec.get(part, [])] for spec in (before, now))
+    was = {str(entry["name"]): str(entry["was"]) for entry in now.get(part, []) if "was" in entry}
     return {name: old for name, old in was.items() if old in there and name not in there and old not in here}
 
 
@@ -255,11 +255,11 @@ def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     The specs are the canonical JSON of each that the log was processed with, in order. A name is of one source only:
     `changes_between` refuses one that another source had.
     """
-    found: dict[str, str] = {}
+    names_now: dict[str, str] = {}
     for before, now in pairwise(specs):
         new_of = {old: new for new, old in renamed_parts("sources", before, now).items()}
-        found = {old: new_of.get(name, name) for old, name in found.items()} | new_of
-    return {old: name for old, name in found.items() if old != name}
+        names_now = {old: new_of.get(name, name) for old, name in names_now.items()} | new_of
+    return {old: name for old, name in names_now.items() if old != name}
 
 
 def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str = "windows") -> Mapping[str, Any]:
@@ -269,16 +269,16 @@ def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str 
     """
     if not names:
         return spec
-    new_of, found = {old: new for new, old in names.items()}, []
+    new_of, parts = {old: new for new, old in names.items()}, []
     taken = {new.lower() for new in names}
-    for one in spec.get(part, []):
-        renamed = {key: value for key, value in one.items() if key != "was" or str(value).lower() not in taken}
-        if one["name"] in new_of:
-            renamed |= {"name": new_of[one["name"]], "was": one["name"]}
-        if "from" in one:
-            renamed["from"] = new_of.get(one["from"], one["from"])
-        found.append(renamed)
-    return {**spec, part: sorted(found, key=lambda one: str(one["name"])) if part == "windows" else found}
+    for entry in spec.get(part, []):
+        renamed = {key: value for key, value in entry.items() if key != "was" or str(value).lower() not in taken}
+        if entry["name"] in new_of:
+            renamed |= {"name": new_of[entry["name"]], "was": entry["name"]}
+        if "from" in entry:
+            renamed["from"] = new_of.get(entry["from"], entry["from"])
+        parts.append(renamed)
+    return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"])) if part == "windows" else parts}
 
 
 def _renamed(name: str, old: str) -> Change:
@@ -334,9 +334,9 @@ def _decided(before: Any, now: Any, path: str, decision: Decision) -> Iterator[C
 
 def _of_time(before: Mapping[str, Any], now: Mapping[str, Any], old: Spec, new: Spec) -> Iterator[Change]:
     """Return the changes of `time`."""
-    one, other = before.get("time", {}), now.get("time", {})
-    for name in sorted({*one, *other}):
-        yield from _decided(one.get(name), other.get(name), f"time.{name}", _of_time_key(name, old, new))
+    earlier, later = before.get("time", {}), now.get("time", {})
+    for name in sorted({*earlier, *later}):
+        yield from _decided(earlier.get(name), later.get(name), f"time.{name}", _of_time_key(name, old, new))
 
 
 _OF_PERIODS = ("emit", "idle", "late", "unit")
@@ -364,14 +364,14 @@ def _of_time_key(name: str, old: Spec, new: Spec) -> Decision:
 
 
 def _of_sources(
-    before: list[dict[str, Any]], now: list[dict[str, Any]], former: Mapping[str, str], one: Spec, other: Spec
+    before: list[dict[str, Any]], now: list[dict[str, Any]], former: Mapping[str, str], old_spec: Spec, new_spec: Spec
 ) -> Iterator[Change]:
     """Return the changes of sources, which are known by their names."""
     old, new = ({str(source["name"]): source for source in side} for side in (before, now))
     for name in new:
         if name not in old:
-            again = next((known for known, source in old.items() if _reads_the_same(source, new[name])), None)
-            yield _new_source(name, None if again in new else again, former.get(name), other)
+            again = next((old_name for old_name, source in old.items() if _reads_the_same(source, new[name])), None)
+            yield _new_source(name, None if again in new else again, former.get(name), new_spec)
     for name in old:
         if name not in new:
             effect = (
@@ -381,22 +381,22 @@ def _of_sources(
             yield Change(f"sources[{name}]", name, None, Meaning.REFUSED, effect, sentence=f"`{name}` gone")
     for name in new:
         if name in old:
-            yield from _of_columns(name, one, other)
-            yield from _of_source(old[name], new[name], f"sources[{name}]", other)
+            yield from _of_columns(name, old_spec, new_spec)
+            yield from _of_source(old[name], new[name], f"sources[{name}]", new_spec)
 
 
-def _reads_the_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all(one.get(key) == other.get(key) for key in ("kind", "path", "topics", "topic_pattern"))
+def _reads_the_same(source: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(source.get(key) == other.get(key) for key in ("kind", "path", "topics", "topic_pattern"))
 
 
 def _new_source(name: str, again: str | None, heir: str | None, spec: Spec) -> Change:
     """Return a source that joins, unless it is another one under a new name, or has the former name of another."""
     path = f"sources[{name}]"
     if again is not None or heir is not None:
-        said = f"it would read again what `{again}` has read: write `was: {again}` next to the new name"
-        effect = said if heir in (None, again) else _taken(name, str(heir))
+        advice = f"it would read again what `{again}` has read: write `was: {again}` next to the new name"
+        effect = advice if heir in (None, again) else _taken(name, str(heir))
         return Change(path, None, name, Meaning.REFUSED, effect, sentence=f"`{name}` new")
-    source = next(one for one in spec.sources if one.name == name)
+    source = next(source for source in spec.sources if source.name == name)
     since = "once each of its splits has had an event" if source.splits else "once it has had an event"
     effect = f"it is read from here on; it counts for the watermark {since}"
     return Change(path, None, name, _FROM_HERE_ON, effect, sentence=f"`{name}` new")
@@ -407,8 +407,8 @@ def _moved(before: Mapping[str, Any], now: Mapping[str, Any], key: str, spec: Sp
     effect = _MOVED[now["kind"], key]
     if key not in ("topics", "topic_pattern") or "split" in now:
         return effect
-    kept, pattern = now.get("topics", ()), now.get("topic_pattern") or "(?!)"
-    left = [one for one in before.get("topics", ()) if one not in kept and not re.fullmatch(pattern, one)]
+    topics, pattern = now.get("topics", ()), now.get("topic_pattern") or "(?!)"
+    left = [topic for topic in before.get("topics", ()) if topic not in topics and not re.fullmatch(pattern, topic)]
     if not left and "topic_pattern" not in before:
         return effect
     which = " and ".join(f"`{name}`" for name in left) or "topics that no longer match"
@@ -443,7 +443,7 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
     """Return the changes of the columns that a source has in the tables, one for each column."""
     old, new = (_columns(spec, name) for spec in (before, now))
     path, lowered = f"sources[{name}].schema", {column.lower(): column for column in old}
-    keeps_unknown = next(one.keep_unknown for one in before.sources if one.name == name)
+    keeps_unknown = next(source.keep_unknown for source in before.sources if source.name == name)
     filled = "; `tidemark rebuild SPEC` fills them from `_rescued`" if keeps_unknown else ""
     for column, kind in new.items():
         there, shown = old.get(column), type_of_ddl(kind).ddl
@@ -468,18 +468,18 @@ def _of_columns(name: str, before: Spec, now: Spec) -> Iterator[Change]:
             has_more = meaning is _FROM_HERE_ON and bool([*unknown_fields(type_of_ddl(kind), type_of_ddl(there))])
             effect += f"; fields that they lack are null{filled}" if has_more else ""
             fills = has_more and keeps_unknown
-            told = (f"{column} {there}", f"{column} {kind}", meaning, effect)
-            yield Change(path, *told, sentence=sentence, fills=fills)
-    kept = {column.lower() for column in new}
+            parts = (f"{column} {there}", f"{column} {kind}", meaning, effect)
+            yield Change(path, *parts, sentence=sentence, fills=fills)
+    names = {column.lower() for column in new}
     for column, kind in old.items():
-        if column.lower() not in kept:
+        if column.lower() not in names:
             effect = f"it stays in the tables, null in the records{_of_this_source(column, name, now)} from here on"
             yield Change(path, f"{column} {kind}", None, _FROM_HERE_ON, effect, sentence=f"`{column}` gone")
 
 
 def _columns(spec: Spec, name: str) -> dict[str, str]:
     """Return the columns that a source has in the tables, with their types."""
-    source = next(one for one in spec.sources if one.name == name)
+    source = next(source for source in spec.sources if source.name == name)
     added = ", ".join(f"{column} {kind}" for column, kind in source.added_columns.items())
     return types_in_tables(source.columns, source.rename) | types_in_tables(added, {})
 
@@ -487,24 +487,26 @@ def _columns(spec: Spec, name: str) -> dict[str, str]:
 def _used_by(column: str, spec: Spec) -> str:
     """Say what the nulls of a new column are to the windows that are computed from it; empty where none is."""
     windows = spec.event_windows
-    groups = [one.name for one in windows if any(mentions(text, column) for _, text in one.group_expressions)]
-    others = [
-        one.name
-        for one in windows
-        if one.name not in groups
-        and any(mentions(text, column) for text in (one.where or "", *one.aggregates.values()))
+    groups = [
+        window.name for window in windows if any(mentions(text, column) for _, text in window.group_expressions)
     ]
-    said = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
-    return f"{said}; {_named(others, 'computes', 'compute')} with it" if others else said
+    others = [
+        window.name
+        for window in windows
+        if window.name not in groups
+        and any(mentions(text, column) for text in (window.where or "", *window.aggregates.values()))
+    ]
+    grouping = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
+    return f"{grouping}; {_named(others, 'computes', 'compute')} with it" if others else grouping
 
 
-def _named(windows: Sequence[str], one: str = "groups", many: str = "group") -> str:
-    return f"{' and '.join(f'`{name}`' for name in windows)} {one if len(windows) == 1 else many}"
+def _named(windows: Sequence[str], singular: str = "groups", plural: str = "group") -> str:
+    return f"{' and '.join(f'`{name}`' for name in windows)} {singular if len(windows) == 1 else plural}"
 
 
 def _of_this_source(column: str, name: str, spec: Spec) -> str:
     """Return words for the records of one source as against others, where others have the column too."""
-    others = [one.name for one in spec.sources if one.name != name and column in _columns(spec, one.name)]
+    others = [source.name for source in spec.sources if source.name != name and column in _columns(spec, source.name)]
     return f" of `{name}`" if others else ""
 
 
@@ -527,7 +529,7 @@ def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
 
 def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:
     """Return the changes of windows."""
-    old, new = ({str(one["name"]): one for one in side} for side in (before, now))
+    old, new = ({str(window["name"]): window for window in side} for side in (before, now))
     for name in new:
         if name not in old:
             effect = "its past must be computed from the log"
@@ -551,7 +553,7 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
     for key in sorted({*before, *now}):
         decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows must be recomputed from the log"))
         if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
-            others = " and ".join(f"`{one}`" for one in readers[1:])
+            others = " and ".join(f"`{reader}`" for reader in readers[1:])
             decision = (
                 Meaning.NEEDS_THE_PAST,
                 f"{others} keeps results as they were emitted: both must be recomputed from the log",
@@ -563,11 +565,11 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
 
 def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:
     """Return windows, and the windows over their results."""
-    found = list(names)
+    readers = list(names)
     for window in spec.chained_windows:
-        if window.input in found and window.name not in found:
-            found.append(window.name)
-    return tuple(found)
+        if window.input in readers and window.name not in readers:
+            readers.append(window.name)
+    return tuple(readers)
 
 
 def _was_and_is(change: Change, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -582,7 +584,7 @@ def _value_at(path: str, spec: Any) -> Any:
     """Return the value at a path such as `windows[w].size`; None where nothing is set."""
     for step in re.findall(r"\w+|\[\w+\]", path):
         if step.startswith("["):
-            spec = next((one for one in spec if one["name"] == step[1:-1]), None)
+            spec = next((part for part in spec if part["name"] == step[1:-1]), None)
         else:
             spec = spec.get(step) if isinstance(spec, Mapping) else None
     return spec

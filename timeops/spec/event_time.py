@@ -140,9 +140,9 @@ class TimeSpec(SpecModel):
         description="When all input is read: hold keeps what is open, flush releases and closes everything.",
     )
 
-    def flushes(self, asked: str | None = None) -> bool:
-        """Return whether the end of input is flushed; `asked` is what a run says of it, `flush` or `hold`."""
-        return (asked or self.end_of_input) == "flush"
+    def flushes(self, end_of_input: str | None = None) -> bool:
+        """Return whether the end of input is flushed; `end_of_input` is what a run says of it, `flush` or `hold`."""
+        return (end_of_input or self.end_of_input) == "flush"
 
     @property
     def start_us(self) -> int | None:
@@ -205,27 +205,27 @@ class TimeSpec(SpecModel):
 
     def _duplicate_problems(self) -> Iterable[Problem]:
         if self.deduplicate_by and self.within is None:
-            found = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
-            yield Problem(found, "a duration such as `1 hour`", at=("within",))
+            fault = "`deduplicate_by` needs `within`: how far apart the event times of duplicates are at most"
+            yield Problem(fault, expected="a duration such as `1 hour`", at=("within",))
         if self.within is not None and not self.deduplicate_by:
-            found = "`within` has no effect without `deduplicate_by`"
+            fault = "`within` has no effect without `deduplicate_by`"
             remedy = "set `deduplicate_by` to the columns that identify an event, or leave `within` out"
-            yield Problem(found, remedy=remedy, at=("within",))
+            yield Problem(fault, remedy=remedy, at=("within",))
 
     def unit_problems(self, out_of_orderness: timedelta, at: Path) -> Iterable[Problem]:
         """Return what is wrong with an out-of-orderness under the unit (H): it has to be a whole number of it."""
         if micros(out_of_orderness) % self.unit_us:
-            found = f"found {format_duration(out_of_orderness)}, which is not a whole number of {self.unit}s"
+            fault = f"found {format_duration(out_of_orderness)}, which is not a whole number of {self.unit}s"
             expected = f"a whole number of the unit, which is {self.unit}"
-            yield Problem(found, expected, "change it, or set a finer `unit`", at)
+            yield Problem(fault, expected=expected, remedy="change it, or set a finer `unit`", at=at)
 
     def _idle_problems(self) -> Iterable[Problem]:
         if self.idle_advance == "arrival_clock" and self.late is None:
-            found = "arrival_clock needs `late`: it keeps the watermark at most late.tolerance below arrivals"
+            fault = "arrival_clock needs `late`: it keeps the watermark at most late.tolerance below arrivals"
             remedy = "add `late: {tolerance: 5 s, policy: adjust}`, or leave `idle` out"
-            yield Problem(found, remedy=remedy, at=("idle",))
+            yield Problem(fault, remedy=remedy, at=("idle",))
         if self.idle_advance == "arrival_clock" and self.idle_timeout_us is not None:
-            found = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
-            yield Problem(found, remedy="leave it out", at=("idle", "timeout"))
+            fault = "`timeout` has no effect with arrival_clock, which follows the clock at every record"
+            yield Problem(fault, remedy="leave it out", at=("idle", "timeout"))
         if self.idle_advance == "window_close" and self.idle_timeout_us is None:
-            yield Problem("the key is missing", "a duration such as `1 minute`", at=("idle", "timeout"))
+            yield Problem("the key is missing", expected="a duration such as `1 minute`", at=("idle", "timeout"))

@@ -62,7 +62,7 @@ _Model = TypeVar("_Model", bound=SpecModel)
 
 
 def read_keys(value: Mapping[object, object], model: type[_Model]) -> _Model:
-    """Read the mapping that a key takes beside plain words.
+    """Read the mapping that a key may have in place of plain words.
 
     Raises:
         ProblemsError: It does not fit the model.
@@ -132,8 +132,8 @@ def read_duration(value: object) -> timedelta:
     try:
         return parse_duration(value)
     except SpecError as error:
-        found = error.found if isinstance(value, str | int | float) else f"found {show(value)}"
-        raise ProblemsError([Problem(found, error.expected, error.remedy)]) from None
+        fault = error.found if isinstance(value, str | int | float) else f"found {show(value)}"
+        raise ProblemsError([Problem(fault, expected=error.expected, remedy=error.remedy)]) from None
 
 
 def read_positive_duration(value: object) -> timedelta:
@@ -142,8 +142,8 @@ def read_positive_duration(value: object) -> timedelta:
     is_negative = value < timedelta(0) if isinstance(value, timedelta) else str(value).lstrip().startswith("-")
     length = None if is_negative else read_duration(value)
     if not length:
-        found = f"found {show(value)}, which is negative" if is_negative else "found a length of zero"
-        raise ProblemsError([Problem(found, expected="a duration longer than zero")])
+        fault = f"found {show(value)}, which is negative" if is_negative else "found a length of zero"
+        raise ProblemsError([Problem(fault, expected="a duration longer than zero")])
     return length
 
 
@@ -291,8 +291,8 @@ def _known_url(path: str) -> str:
         expected = "a path, or a URL with s3://, gs://, abfss:// or hdfs://, such as s3://bucket/folder"
         if has_secret(path):
             remedy = "leave it out: the environment grants access to stores; change the secret if others have seen it"
-            raise ProblemsError([Problem(f"found a URL {problem}", expected, remedy)])
-        raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected, "correct the path")])
+            raise ProblemsError([Problem(f"found a URL {problem}", expected=expected, remedy=remedy)])
+        raise ProblemsError([Problem(f"found {show(path)}, {problem}", expected=expected, remedy="correct the path")])
     return path
 
 
@@ -307,7 +307,7 @@ RESERVED_COLUMNS: frozenset[str] = frozenset(
 """Columns that the product writes; no payload column, group column or aggregate may have these names."""
 
 ILLEGAL_IN_STRUCTS = frozenset(" ,;{}()\n\t=")
-"""Characters that no name in a Delta table may have, those inside of structs included."""
+"""Characters that no name in a Delta table may have, inside of structs either."""
 
 ILLEGAL_IN_COLUMNS = ILLEGAL_IN_STRUCTS | frozenset(".`")
 """Characters that no column may have in its name; SQL takes `a.b` for the field of a struct."""
@@ -322,8 +322,8 @@ def _expression(value: object) -> str:
     expression, alias = split_alias(text)
     problems = determinism_problems(expression, columns=["user"])  # declared columns: see pipeline.py
     if alias is not None:
-        found = f"found {show(text)}: the name `{alias}` has no effect here"
-        problems.append(Problem(found, expected="an expression without AS", remedy=f"write `{expression}`"))
+        fault = f"found {show(text)}: the name `{alias}` has no effect here"
+        problems.append(Problem(fault, expected="an expression without AS", remedy=f"write `{expression}`"))
     raise_any(problems)
     return text
 
@@ -350,9 +350,9 @@ def _group_item(value: object) -> str:
     name = alias if alias is not None else plain_column(expression)
     if name is None:
         suggested = "_".join(re.findall(r"[a-z]\w*", expression.lower())[:3]) or "name"
-        found = f"found {show(text)}, an expression without a name"
+        fault = f"found {show(text)}, an expression without a name"
         expected = "a column, or `expression AS name`"
-        problems.append(Problem(found, expected=expected, remedy=f"write `{expression} AS {suggested}`"))
+        problems.append(Problem(fault, expected=expected, remedy=f"write `{expression} AS {suggested}`"))
     else:
         problems.extend(column_name_problems(name, f"write `{expression} AS another_name`"))
     raise_any(problems)
@@ -370,8 +370,8 @@ def column_name_problems(name: str, remedy: str, at: Path = ()) -> list[Problem]
         return [Problem(f"the name `{name}` is reserved for a column of Tidemark", remedy=remedy, at=at)]
     illegal = sorted(ILLEGAL_IN_COLUMNS & set(name))
     if illegal or not name:
-        found = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
-        return [Problem(found, "a name without any of ' ,;{}()=.`', tab and new line", remedy, at)]
+        fault = f"the column name {name!r} holds {', '.join(map(repr, illegal)) or 'nothing'}"
+        return [Problem(fault, expected="a name without any of ' ,;{}()=.`', tab and new line", remedy=remedy, at=at)]
     return []
 
 
@@ -409,7 +409,7 @@ def columns_in_tables(ddl: str, rename: Mapping[str, str]) -> list[str]:
 
 
 def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
-    """Find what is wrong with the names of columns, and with `rename` beside them.
+    """Find what is wrong with the names of columns, and with `rename` next to them.
 
     Types are judged by Spark; what is wrong with entries of `rename` themselves, `rename_problems` says.
     """
@@ -420,9 +420,9 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     problems = [
         Problem(
             f"`{old}` is not a column of `schema`",
-            f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
-            did_you_mean(old, names),
-            ("rename", old),
+            expected=f"`{old}`, as the file has it, or `{new}`, as the tables will have it, in `schema`",
+            remedy=did_you_mean(old, names),
+            at=("rename", old),
         )
         for old, new in rename.items()
         if old not in names and new not in {final for _, final in finals}
@@ -434,9 +434,11 @@ def schema_problems(ddl: str, rename: Mapping[str, str]) -> list[Problem]:
     seen: dict[str, str] = {}
     for _, final in finals:
         if final.lower() in seen:
-            found = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
+            fault = f"columns `{seen[final.lower()]}` and `{final}` have the same name in the tables"
             remedy = "choose another name for one of them with `rename: {name in the file: name in the tables}`"
-            problems.append(Problem(found, "names that differ in more than case", remedy, ("schema",)))
+            problems.append(
+                Problem(fault, expected="names that differ in more than case", remedy=remedy, at=("schema",))
+            )
         seen[final.lower()] = final
     return problems
 
@@ -449,11 +451,11 @@ def rename_problems(rename: Mapping[str, str]) -> list[Problem]:
         at = ("rename", old)
         problems += column_name_problems(new, "choose another name", at)
         if old == new and len(all_names(old, rename)) == 1:
-            found = f"`{old}` is renamed to itself, which has no effect"
-            problems.append(Problem(found, remedy="leave it out", at=at))
+            fault = f"`{old}` is renamed to itself, which has no effect"
+            problems.append(Problem(fault, remedy="leave it out", at=at))
         if seen.setdefault(new.lower(), new) != new:
             problems.append(
-                Problem(f"two columns are renamed to `{new}`", "names that differ in more than case", at=at)
+                Problem(f"two columns are renamed to `{new}`", expected="names that differ in more than case", at=at)
             )
     return problems
 
@@ -473,14 +475,16 @@ def suggested_name(name: str, taken: Iterable[str]) -> str:
     plain = re.sub(r"\W+", "_", name).strip("_") or "column"
     used = {other.lower() for other in taken}
     tries = (plain if number == 1 else f"{plain}_{number}" for number in range(1, len(used) + 3))
-    return next(one for one in tries if one.lower() not in used and not column_name_problems(one, ""))
+    return next(
+        candidate for candidate in tries if candidate.lower() not in used and not column_name_problems(candidate, "")
+    )
 
 
-def _rename_line(names: Sequence[str], known: Sequence[str], rename: Mapping[str, str]) -> str:
+def _rename_line(names: Sequence[str], taken: Sequence[str], rename: Mapping[str, str]) -> str:
     """Return the line of the spec that renames columns to names that a table can have."""
     renamed = dict(rename)
     for name in names:
-        renamed[name] = suggested_name(name, [*known, *renamed.values()])
+        renamed[name] = suggested_name(name, [*taken, *renamed.values()])
     return f"rename: {{{', '.join(f'{_key(old)}: {_key(new)}' for old, new in renamed.items())}}}"
 
 
@@ -492,20 +496,20 @@ def _key(name: str) -> str:
 
 def _unquoted(ddl: str) -> list[str]:
     """Find names with signs that need backquotes in DDL and have none, such as `id.orig_h`."""
-    found = []
+    names = []
     for part in top_level_parts(ddl):
         match = _UNQUOTED.match(ddl, part[0].start)
         if part[0].kind in ("word", "symbol") and match and match[0] != part[0].text and len(part) > 1:
-            found.append(match[0])
-    return found
+            names.append(match[0])
+    return names
 
 
 def _without_quotes(ddl: str, bare: Sequence[str], rename: Mapping[str, str]) -> Problem:
-    known = [name for name in top_level_names(ddl) if not any(one.startswith(name) for one in bare)]
-    line = _rename_line([name for name in bare if name not in rename], known, rename)
+    taken = [name for name in top_level_names(ddl) if not any(whole.startswith(name) for whole in bare)]
+    line = _rename_line([name for name in bare if name not in rename], taken, rename)
     return Problem(
         f"{', '.join(f'`{name}`' for name in bare)}: DDL allows such names only in backquotes",
-        "names of letters, digits and `_`",
-        f"write the new names in `schema`, and `{line}` next to it",
-        ("schema",),
+        expected="names of letters, digits and `_`",
+        remedy=f"write the new names in `schema`, and `{line}` next to it",
+        at=("schema",),
     )

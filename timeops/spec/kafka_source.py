@@ -60,21 +60,23 @@ METADATA: Mapping[str, str] = MappingProxyType(
         "timestamp_type": "STRING",
     }
 )
-"""The columns that hold what Kafka says of a record beside its value, with their types."""
+"""The columns that hold what Kafka says of a record in addition to its value, with their types."""
 
 Start = str | datetime | Mapping[str, Mapping[int, int]]
 
 
 def _servers(value: str) -> str:
-    servers = [one.strip() for one in value.split(",")]
+    servers = [server.strip() for server in value.split(",")]
     expected = "host:port, or several of them separated by commas"
-    for one in servers:
-        if "@" in one:
+    for server in servers:
+        if "@" in server:
             remedy = "name the user in `options`, and a variable for the password; change it if others have seen it"
-            raise ProblemsError([Problem("found an address with a user or a password in it", expected, remedy)])
-        match = _ADDRESS.fullmatch(one)
+            raise ProblemsError(
+                [Problem("found an address with a user or a password in it", expected=expected, remedy=remedy)]
+            )
+        match = _ADDRESS.fullmatch(server)
         if match is None or not 0 < int(match[2]) < 65536:
-            raise misfit(one, expected)
+            raise misfit(server, expected)
     return ",".join(servers)
 
 
@@ -90,8 +92,8 @@ def _pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        found = f"found {show(value)}, which is not a valid regular expression: {error}"
-        raise ProblemsError([Problem(found, expected="a regular expression, such as orders[.].*")]) from None
+        fault = f"found {show(value)}, which is not a valid regular expression: {error}"
+        raise ProblemsError([Problem(fault, expected="a regular expression, such as orders[.].*")]) from None
     return value
 
 
@@ -104,19 +106,23 @@ def _options(value: object) -> Mapping[str, str]:
         at = (str(name),)
         if name not in OPTIONS:
             expected = f"one of {', '.join(OPTIONS)}"
-            problems.append(Problem(f"unknown option `{name}`", expected, did_you_mean(str(name), OPTIONS), at))
+            problems.append(
+                Problem(f"unknown option `{name}`", expected=expected, remedy=did_you_mean(str(name), OPTIONS), at=at)
+            )
         elif not isinstance(option, str) or not option.strip():
             problems.append(Problem("found no text", expected="text", remedy="put the value in quotes", at=at))
         elif name in _SECRETS and not VARIABLE.fullmatch(option):
-            found = "found a secret in the spec file"
+            fault = "found a secret in the spec file"
             expected = 'the name of an environment variable that holds it, such as "${KAFKA_PASSWORD}"'
-            problems.append(Problem(found, expected, "change the secret if others have seen the file", at))
+            problems.append(
+                Problem(fault, expected=expected, remedy="change the secret if others have seen the file", at=at)
+            )
         elif name not in _SECRETS and VARIABLE.search(option):
-            found = f"found {show(option)}: an environment variable in an option that is not a secret"
+            fault = f"found {show(option)}: an environment variable in an option that is not a secret"
             expected = f"the value itself; only {' and '.join(_SECRETS)} name a variable"
-            problems.append(Problem(found, expected, "write the value", at))
+            problems.append(Problem(fault, expected=expected, remedy="write the value", at=at))
         elif (words := OPTIONS[name]) and option not in words:
-            problems.append(Problem(f"found {show(option)}", f"one of {', '.join(words)}", at=at))
+            problems.append(Problem(f"found {show(option)}", expected=f"one of {', '.join(words)}", at=at))
     raise_any(problems)
     return dict(value)
 
@@ -125,7 +131,7 @@ def _start(value: object) -> Start:
     if isinstance(value, datetime) or (isinstance(value, str) and value in {"earliest", "latest"}):
         return value
     if isinstance(value, Mapping):
-        return MappingProxyType({str(topic): _offsets(str(topic), given) for topic, given in value.items()})
+        return MappingProxyType({str(topic): _offsets(str(topic), offsets) for topic, offsets in value.items()})
     try:
         return read_instant(value)
     except ProblemsError:
@@ -135,21 +141,24 @@ def _start(value: object) -> Start:
         raise misfit(value, expected) from None
 
 
-def _offsets(topic: str, given: object) -> Mapping[int, int]:
-    found: dict[int, int] = {}
-    for partition, offset in given.items() if isinstance(given, Mapping) else [(given, None)]:
+def _offsets(topic: str, value: object) -> Mapping[int, int]:
+    offsets: dict[int, int] = {}
+    for partition, offset in value.items() if isinstance(value, Mapping) else [(value, None)]:
         offset = as_number(offset)  # noqa: PLW2901
         is_whole = isinstance(offset, int) and not isinstance(offset, bool) and offset >= 0
         if not is_whole or not str(partition).isdecimal():
             expected = 'the offset that is read first, by partition: {"0": 1200, "1": 1187}'
-            raise ProblemsError([Problem(f"found {show(given)}", expected=expected, at=(topic,))])
-        found[int(str(partition))] = int(str(offset))
-    return MappingProxyType(found)
+            raise ProblemsError([Problem(f"found {show(value)}", expected=expected, at=(topic,))])
+        offsets[int(str(partition))] = int(str(offset))
+    return MappingProxyType(offsets)
 
 
 def _start_text(start: Start) -> object:
     if isinstance(start, Mapping):
-        return {topic: {str(one): offset for one, offset in given.items()} for topic, given in start.items()}
+        return {
+            topic: {str(partition): offset for partition, offset in offsets.items()}
+            for topic, offsets in start.items()
+        }
     return start.isoformat() if isinstance(start, datetime) else start
 
 
@@ -283,13 +292,13 @@ class KafkaSource(Source):
 
     def _own_problems(self) -> Iterator[Problem]:
         if bool(self.topics) == (self.topic_pattern is not None):
-            found = (
+            fault = (
                 "`topics` and `topic_pattern` both say what to read" if self.topics else "nothing says what to read"
             )
-            yield Problem(found, "`topics` or `topic_pattern`", at=("topic_pattern",) if self.topics else ())
+            yield Problem(fault, expected="`topics` or `topic_pattern`", at=("topic_pattern",) if self.topics else ())
         if self.splits and self.split is None:
-            found = "`splits` has no effect: the splits are the partitions, which Kafka lists"
-            yield Problem(found, remedy="leave it out", at=("splits",))
+            fault = "`splits` has no effect: the splits are the partitions, which Kafka lists"
+            yield Problem(fault, remedy="leave it out", at=("splits",))
         yield from self._value_problems()
         yield from self._metadata_problems()
         yield from self._option_problems()
@@ -304,16 +313,18 @@ class KafkaSource(Source):
             yield from one_name_problems(self.rename, "raw values have one name for a column")
         if (self.format == "avro") != (self.avro_schema is not None):
             if self.format == "avro":
-                yield Problem("`format: avro` needs `avro_schema`", "the file with the schema", at=("format",))
+                yield Problem(
+                    "`format: avro` needs `avro_schema`", expected="the file with the schema", at=("format",)
+                )
             else:
-                found = f"`avro_schema` has no effect with `format: {self.format}`"
-                yield Problem(found, remedy="leave it out", at=("avro_schema",))
+                fault = f"`avro_schema` has no effect with `format: {self.format}`"
+                yield Problem(fault, remedy="leave it out", at=("avro_schema",))
         if self.format == "raw":
             if len(top_level_names(self.columns)) != 1:
-                yield Problem("a raw value is one column", "a column such as `value BINARY`", at=("schema",))
+                yield Problem("a raw value is one column", expected="a column such as `value BINARY`", at=("schema",))
             if self.keep_unknown:
-                found = "`keep_unknown` has no effect with `format: raw`: there is one column"
-                yield Problem(found, remedy="leave it out", at=("keep_unknown",))
+                fault = "`keep_unknown` has no effect with `format: raw`: there is one column"
+                yield Problem(fault, remedy="leave it out", at=("keep_unknown",))
 
     def _metadata_problems(self) -> Iterator[Problem]:
         taken = {name.lower() for name in columns_in_tables(self.columns, self.rename)}
@@ -321,24 +332,33 @@ class KafkaSource(Source):
             at = ("metadata", name)
             if name not in METADATA:
                 remedy = did_you_mean(name, METADATA)
-                yield Problem(f"Kafka has no `{name}` for a record", f"one of {', '.join(METADATA)}", remedy, at)
+                yield Problem(
+                    f"Kafka has no `{name}` for a record",
+                    expected=f"one of {', '.join(METADATA)}",
+                    remedy=remedy,
+                    at=at,
+                )
             yield from column_name_problems(column, "choose another name", at)
             if column.lower() in taken:
-                yield Problem(f"there is a column `{column}` already", "names that differ in more than case", at=at)
+                yield Problem(
+                    f"there is a column `{column}` already", expected="names that differ in more than case", at=at
+                )
             taken.add(column.lower())
 
     def _option_problems(self) -> Iterator[Problem]:
         protocol = self.options.get("security.protocol", "PLAINTEXT")
         for kind, names in (("SASL", _WITH_SASL), ("SSL", _WITH_TLS)):
-            given = [name for name in names if name in self.options]
-            if kind not in protocol and given:
-                found = f"`{given[0]}` has no effect with `security.protocol: {protocol}`"
-                yield Problem(found, f"a protocol with {kind}", at=("options", given[0]))
+            options = [name for name in names if name in self.options]
+            if kind not in protocol and options:
+                fault = f"`{options[0]}` has no effect with `security.protocol: {protocol}`"
+                yield Problem(fault, expected=f"a protocol with {kind}", at=("options", options[0]))
         missing = [name for name in _WITH_SASL if name not in self.options]
         if "SASL" in protocol and missing:
-            found = f"`security.protocol: {protocol}` lacks {', '.join(f'`{name}`' for name in missing)}"
-            yield Problem(found, "a mechanism, a user and a password", at=("options", "security.protocol"))
-        one, other = "ssl.certificate.location", "ssl.key.location"
-        if (one in self.options) != (other in self.options):
-            found = f"`{one}` and `{other}` go together: one of them is missing"
-            yield Problem(found, "both, or none", at=("options", one if one in self.options else other))
+            fault = f"`security.protocol: {protocol}` lacks {', '.join(f'`{name}`' for name in missing)}"
+            yield Problem(fault, expected="a mechanism, a user and a password", at=("options", "security.protocol"))
+        certificate, key = "ssl.certificate.location", "ssl.key.location"
+        if (certificate in self.options) != (key in self.options):
+            fault = f"`{certificate}` and `{key}` go together: one of them is missing"
+            yield Problem(
+                fault, expected="both, or none", at=("options", certificate if certificate in self.options else key)
+            )

@@ -59,15 +59,15 @@ def between_sources(sources: Sequence[Source]) -> Iterable[Problem]:
         at: Path = ("sources", position)
         yield from _order_problems(source, sources, at)
         if source.splits and not source.has_splits:
-            found = "`splits` has no effect without `split`"
+            fault = "`splits` has no effect without `split`"
             remedy = "set `split` to the expression that has these values, or leave `splits` out"
-            yield Problem(found, remedy=remedy, at=(*at, "splits"))
+            yield Problem(fault, remedy=remedy, at=(*at, "splits"))
 
 
 def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Problem]:
     """Find what is wrong with the names of sources or windows, which `of` says, by their position.
 
-    No two have one name, and `was` must not name a part that is there, nor lead one past to two parts.
+    No two have one name, and `was` must not name an existing part, nor lead one past to two parts.
     """
     names = {part.name.lower() for part in parts.values()}
     seen: set[str] = set()
@@ -75,17 +75,17 @@ def _names(of: str, parts: Mapping[int, Source | WindowSpec]) -> Iterable[Proble
     for position, part in parts.items():
         at: Path = (f"{of}s", position)
         if part.name.lower() in seen:
-            found = f"found a second {of} called `{part.name}`"
-            yield Problem(found, "names that differ in more than case", at=(*at, "name"))
+            fault = f"found a second {of} called `{part.name}`"
+            yield Problem(fault, expected="names that differ in more than case", at=(*at, "name"))
         seen.add(part.name.lower())
         if part.was is None:
             continue
         if part.was.lower() in names:
-            found = f"`{part.was}` is the name of a {of} of this spec"
-            yield Problem(found, "a name that is not in use", at=(*at, "was"))
+            fault = f"`{part.was}` is the name of a {of} of this spec"
+            yield Problem(fault, expected="a name that is not in use", at=(*at, "was"))
         elif part.was.lower() in former:
             expected = "one that takes over " + ("its tables" if of == "window" else "what was read")
-            yield Problem(f"two {of}s were `{part.was}`", expected, at=(*at, "was"))
+            yield Problem(f"two {of}s were `{part.was}`", expected=expected, at=(*at, "was"))
         former.add(part.was.lower())
 
 
@@ -93,13 +93,15 @@ def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iter
     """Check that one rule orders the records of an ingestion; the time of commits orders the records of tables."""
     if source.record_order is None:
         return
-    first = next(one for one in sources if one.record_order is not None)
+    first = next(other for other in sources if other.record_order is not None)
     if source.record_order != first.record_order:
-        found = f"found {source.record_order}, and {first.record_order} in sources[{sources.index(first)}]"
-        yield Problem(found, "one order for all sources: their records are ordered together", at=(*at, "order"))
-    elif source.record_order == "position" and any(one.record_order is None for one in sources):
-        found = "found position next to a Delta table, whose records are ordered by the time of their commits"
-        yield Problem(found, "arrival_time", "leave it out", (*at, "order"))
+        fault = f"found {source.record_order}, and {first.record_order} in sources[{sources.index(first)}]"
+        yield Problem(
+            fault, expected="one order for all sources: their records are ordered together", at=(*at, "order")
+        )
+    elif source.record_order == "position" and any(other.record_order is None for other in sources):
+        fault = "found position next to a Delta table, whose records are ordered by the time of their commits"
+        yield Problem(fault, expected="arrival_time", remedy="leave it out", at=(*at, "order"))
 
 
 def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
@@ -114,8 +116,8 @@ def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: b
             at: Path = ("sources", position, "out_of_orderness")
             problems.extend(time.unit_problems(source.out_of_orderness, at))
     if time.idle_advance == "window_close" and not has_windows:
-        found = "window_close has no effect without windows"
-        problems.append(Problem(found, remedy="add a window, or leave `idle` out", at=("time", "idle", "advance")))
+        fault = "window_close has no effect without windows"
+        problems.append(Problem(fault, remedy="add a window, or leave `idle` out", at=("time", "idle", "advance")))
     return problems
 
 
@@ -123,29 +125,29 @@ def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     """Find settings of `time` that every source overrides."""
     for key in ("timestamp_by", "time_zone", "out_of_orderness"):
         if key in time.model_fields_set and all(getattr(source, key) is not None for source in sources):
-            found = f"`{key}` has no effect here: every source has its own"
-            yield Problem(found, remedy="leave it out here", at=("time", key))
+            fault = f"`{key}` has no effect here: every source has its own"
+            yield Problem(fault, remedy="leave it out here", at=("time", key))
     if time.idle_timeout_us is not None and all(source.idle is not None for source in sources):
-        found = "`timeout` has no effect here: every source has its own"
-        yield Problem(found, remedy="leave it out here", at=("time", "idle", "timeout"))
+        fault = "`timeout` has no effect here: every source has its own"
+        yield Problem(fault, remedy="leave it out here", at=("time", "idle", "timeout"))
 
 
 def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
     excludes = time.idle_advance == "exclude_split"
     has_splits = len(sources) > 1 or any(source.has_splits for source in sources)
     if excludes and not has_splits:
-        found = "exclude_split has no effect on one source without `split`"
+        fault = "exclude_split has no effect on one source without `split`"
         remedy = "set `split` of the source, or use window_close or arrival_clock"
-        yield Problem(found, "several splits", remedy, ("time", "idle", "advance"))
+        yield Problem(fault, expected="several splits", remedy=remedy, at=("time", "idle", "advance"))
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "idle")
         if source.idle is not None and not excludes:
-            found = "`idle` of a source has no effect without `time.idle: {advance: exclude_split}`"
-            yield Problem(found, remedy="set that, or leave `idle` out", at=at)
+            fault = "`idle` of a source has no effect without `time.idle: {advance: exclude_split}`"
+            yield Problem(fault, remedy="set that, or leave `idle` out", at=at)
         elif excludes and source.idle is None and time.idle_timeout_us is None:
-            found = f"there is no idle timeout for source `{source.name}`"
+            fault = f"there is no idle timeout for source `{source.name}`"
             expected = "`timeout` here, or `idle: {timeout: …}` in every source"
-            yield Problem(found, expected, at=("time", "idle", "timeout"))
+            yield Problem(fault, expected=expected, at=("time", "idle", "timeout"))
 
 
 def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
@@ -156,19 +158,19 @@ def _alignment_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[P
     groups = [alignment.group for _, alignment in aligned]
     for position, alignment in aligned:
         if groups.count(alignment.group) == 1 and not sources[position].is_read_by_split:
-            found = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
+            fault = f"`{alignment.group}` is the group of this source only, so it waits for nothing"
             remedy = "add `alignment` with this group to another source, or leave it out"
             at: Path = ("sources", position, "alignment", "group")
-            yield Problem(found, "a group of several sources", remedy, at)
+            yield Problem(fault, expected="a group of several sources", remedy=remedy, at=at)
     if not has_event_time(sources, time):
-        found = "`alignment` compares event times, and without `timestamp_by` event time is arrival time"
+        fault = "`alignment` compares event times, and without `timestamp_by` event time is arrival time"
         remedy = "set `timestamp_by`, or leave `alignment` out"
-        yield Problem(found, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
+        yield Problem(fault, remedy=remedy, at=("sources", aligned[0][0], "alignment"))
     if time.idle_advance in ("exclude_split", "window_close") and time.emit_every_us is not None:
-        found = "`alignment` together with `idle` and periodic emission is not supported"
+        fault = "`alignment` together with `idle` and periodic emission is not supported"
         why = "a period of emission cannot distinguish idleness from waiting"
         remedy = "set `emit: on_event`, or leave `alignment` out"
-        yield Problem(f"{found}: {why}", "at most two of the three", remedy, ("time", "emit"))
+        yield Problem(f"{fault}: {why}", expected="at most two of the three", remedy=remedy, at=("time", "emit"))
 
 
 def goes_by_clock(time: TimeSpec, windows: Iterable[WindowSpec]) -> bool:
@@ -183,12 +185,17 @@ def live_problems(sources: Sequence[Source], time: TimeSpec, windows: Mapping[in
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "live")
         if source.live and others:
-            found = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
-            yield Problem(found, "`live: true` in every source with `arrival_time`", "set it, or leave it out", at)
+            fault = f"`live` has no effect here: source `{others[0]}` has an `arrival_time` without it"
+            yield Problem(
+                fault,
+                expected="`live: true` in every source with `arrival_time`",
+                remedy="set it, or leave it out",
+                at=at,
+            )
         elif source.live and not goes_by_clock(time, windows.values()):
-            found = "`live` has no effect here: no rule depends on the clock alone"
+            fault = "`live` has no effect here: no rule depends on the clock alone"
             expected = "`time.idle`, `time.emit: {every: …}`, or a window that revises its results by periods"
-            yield Problem(found, expected, "set one of them, or leave it out", at)
+            yield Problem(fault, expected=expected, remedy="set one of them, or leave it out", at=at)
 
 
 def without_event_time(time: TimeSpec) -> Iterable[Problem]:
@@ -200,8 +207,8 @@ def without_event_time(time: TimeSpec) -> Iterable[Problem]:
         "early": time.early is not None,
         "idle": time.idle_advance == "arrival_clock",
     }
-    for key, given in is_set.items():
-        if given:
+    for key, present in is_set.items():
+        if present:
             yield Problem(
                 f"`{key}` has no effect without `timestamp_by`: event time is then arrival time, in order",
                 remedy="set `timestamp_by`, or leave the key out",
@@ -227,16 +234,16 @@ def user_problems(
         places += [(("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by)]
     for position, window in windows.items():
         at: Path = ("windows", position)
-        inputs = [one for one in windows.values() if one.name == window.input]
-        results = [name for one in inputs for name in (*one.group_columns, *one.aggregates)]
+        inputs = [other for other in windows.values() if other.name == window.input]
+        results = [name for upstream in inputs for name in (*upstream.group_columns, *upstream.aggregates)]
         names = columns if window.input is None else results
         places.append(((*at, "where"), window.where, names))
         places.append(((*at, "having"), window.having, [*window.group_columns, *window.aggregates]))
         places += [((*at, "group_by", i), text, names) for i, (_, text) in enumerate(window.group_expressions)]
         places += [((*at, "aggregates", name), text, names) for name, text in window.aggregates.items()]
-    for at, text, known in places:
+    for at, text, allowed in places:
         if text is not None and mentions(text, "user"):
-            yield from (replace(problem, at=at) for problem in determinism_problems(text, columns=known))
+            yield from (replace(problem, at=at) for problem in determinism_problems(text, columns=allowed))
 
 
 def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
@@ -248,8 +255,8 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
         keys.append("time.timestamp_by")
     keys += ["time.deduplicate_by"] * any(mentions(text, "_arrival_time") for text in time.deduplicate_by)
     keys += ["time.over"] * any(mentions(text, "_arrival_time") for text in time.over)
-    given = {"late": time.late, "early": time.early, "idle": time.idle, "emit": time.emit_every_us}
-    keys += [f"time.{name}" for name, value in given.items() if value is not None]
+    values = {"late": time.late, "early": time.early, "idle": time.idle, "emit": time.emit_every_us}
+    keys += [f"time.{name}" for name, value in values.items() if value is not None]
     for window in windows:
         texts = [window.where or "", *window.aggregates.values(), *(text for _, text in window.group_expressions)]
         if any(mentions(text, "_arrival_time") for text in texts):
@@ -260,7 +267,7 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
 
 
 class Outputs(SpecModel):
-    """Which tables are written beside windows and dead letters."""
+    """Which tables are written in addition to windows and dead letters."""
 
     ordered_events: Flag = Field(default=True, description="Write ordered_events and held_events.")
 
@@ -355,7 +362,7 @@ class Spec(SpecModel):
 
     @model_validator(mode="after")
     def _together(self) -> "Spec":
-        given = self.model_fields_set
+        keys = self.model_fields_set
         raise_any(
             rules_between_parts(
                 sources=self.sources,
@@ -363,8 +370,8 @@ class Spec(SpecModel):
                 windows=dict(enumerate(self.windows)),
                 has_windows=bool(self.windows),
                 outputs=self.outputs,
-                has_partitions="partitions" in given,
-                has_schedule="schedule" in given,
+                has_partitions="partitions" in keys,
+                has_schedule="schedule" in keys,
             )
         )
         return self
@@ -485,15 +492,17 @@ def rules_between_parts(
         if windows or not has_windows:
             problems.extend(live_problems(sources, time, windows))
     if outputs is not None and not outputs.ordered_events and not has_windows:
-        found = "false with no windows: nothing would be written"
+        fault = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"
-        problems.append(Problem(found, "true", remedy, ("outputs", "ordered_events")))
+        problems.append(Problem(fault, expected="true", remedy=remedy, at=("outputs", "ordered_events")))
     if has_partitions and not has_windows:
-        found = "`partitions` has no effect without windows"
-        problems.append(Problem(found, remedy="leave it out", at=("partitions",)))
+        fault = "`partitions` has no effect without windows"
+        problems.append(Problem(fault, remedy="leave it out", at=("partitions",)))
     if has_schedule and time is not None and time.flushes():
-        found = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
-        problems.append(Problem(found, "`time.end_of_input: hold`", "leave one of them out", ("schedule",)))
+        fault = "a schedule with `time.end_of_input: flush`: a pipeline that was flushed takes no more input"
+        problems.append(
+            Problem(fault, expected="`time.end_of_input: hold`", remedy="leave one of them out", at=("schedule",))
+        )
     return problems
 
 
@@ -511,17 +520,19 @@ def _lateness_problems(
     for position, window in windows.items():
         if window.allowed_lateness > timedelta(0):
             at = ("windows", position, "allowed_lateness")
-            yield Problem(f"found an allowed lateness, but {why}", "`time.out_of_order: keep`", remedy, at)
+            yield Problem(
+                f"found an allowed lateness, but {why}", expected="`time.out_of_order: keep`", remedy=remedy, at=at
+            )
 
 
 def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
     """Refuse `max_duration` where late events join sessions: the cuts would depend on when they came."""
     for position, window in windows.items():
         if window.max_duration is not None and time.out_of_order == "keep":
-            found = "found `max_duration` with `out_of_order: keep`, where late events may still join a session"
+            fault = "found `max_duration` with `out_of_order: keep`, where late events may still join a session"
             at = ("windows", position, "max_duration")
             remedy = "set `time.out_of_order` to drop or adjust, or leave it out"
-            yield Problem(found, "`time.out_of_order: drop` or `adjust`", remedy, at)
+            yield Problem(fault, expected="`time.out_of_order: drop` or `adjust`", remedy=remedy, at=at)
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
@@ -543,5 +554,5 @@ def _zone_problems(time: TimeSpec, sources: Sequence[Source]) -> Iterable[Proble
         s.arrival_time or s.timestamp_by or mentions(s.columns, "timestamp") for s in sources
     )
     if time.time_zone != "UTC" and sources and not reads_times:
-        found = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` nor a TIMESTAMP reads a time"
-        yield Problem(found, remedy="leave it out", at=("time", "time_zone"))
+        fault = "`time_zone` has no effect: neither `timestamp_by` nor `arrival_time` nor a TIMESTAMP reads a time"
+        yield Problem(fault, remedy="leave it out", at=("time", "time_zone"))

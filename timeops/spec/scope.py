@@ -23,9 +23,9 @@ class Scope:
     @classmethod
     def together(cls, scopes: Iterable["Scope"]) -> "Scope":
         """Return all that is in some of the scopes, windows in the order in which they first come."""
-        found = [*scopes]
-        names = dict.fromkeys(name for scope in found for name in scope.windows)
-        return cls.ALL if any(scope.of_all for scope in found) else cls(tuple(names))
+        all_scopes = [*scopes]
+        names = dict.fromkeys(name for scope in all_scopes for name in scope.windows)
+        return cls.ALL if any(scope.of_all for scope in all_scopes) else cls(tuple(names))
 
     def __bool__(self) -> bool:
         """Return whether there is anything to compute."""

@@ -1,4 +1,4 @@
-"""Sources of a spec: the keys that all kinds share, those of files and those of Delta tables.
+"""Sources of a spec: the keys that all kinds share, the ones of files and of Delta tables.
 
 Here: columns, times, splits, how far a source may run ahead of others (F), formats, limits of one ingestion, which
 versions of a table are read. Not here: the keys of Kafka (kafka_source.py), rules between sources (pipeline.py),
@@ -203,7 +203,7 @@ class Source(SpecModel):
 
     @property
     def form(self) -> str:
-        """The format of its records; `delta` for those of a Delta table."""
+        """The format of its records; `delta` for records of a Delta table."""
         return self.kind
 
     @property
@@ -238,7 +238,7 @@ class Source(SpecModel):
 
     @property
     def notes_losses(self) -> bool:
-        """True if reading goes on after records that are gone, and `log_control` says which these are."""
+        """True if reading continues after records that are gone, and `log_control` says which these are."""
         return False
 
     @property
@@ -273,7 +273,7 @@ class Source(SpecModel):
 
     @property
     def follows_wall_clock(self) -> bool:
-        """True if its arrival times are the machine's, so that they go on while nothing comes."""
+        """True if its arrival times are the machine's, so that time passes while nothing comes."""
         return self.arrival_time is None or self.live
 
     @model_validator(mode="after")
@@ -288,12 +288,12 @@ class Source(SpecModel):
 
     def _arrival_problems(self) -> Iterator[Problem]:
         if self.arrival_time is not None and mentions(self.arrival_time, "_arrival_time"):
-            found = "`_arrival_time` is what this expression defines"
+            fault = "`_arrival_time` is what this expression defines"
             expected = "an expression over columns of the record"
-            yield Problem(found, expected=expected, at=("arrival_time",))
+            yield Problem(fault, expected=expected, at=("arrival_time",))
         if self.live and self.arrival_time is None:
-            found = f"`live: true` has no effect without `arrival_time`: {self.ARRIVALS} are the machine's already"
-            yield Problem(found, remedy="leave it out", at=("live",))
+            fault = f"`live: true` has no effect without `arrival_time`: {self.ARRIVALS} are the machine's already"
+            yield Problem(fault, remedy="leave it out", at=("live",))
 
 
 class StoredSource(Source):
@@ -321,12 +321,12 @@ class StoredSource(Source):
 
     def _arrival_problems(self) -> Iterator[Problem]:
         yield from super()._arrival_problems()
-        given = self.alignment.model_fields_set if self.alignment is not None else ()
-        if self.arrival_time is not None and "update_interval" in given:
+        keys = self.alignment.model_fields_set if self.alignment is not None else ()
+        if self.arrival_time is not None and "update_interval" in keys:
             why = f"a {self.PART}'s span is known only after reading"
             remedy = f"leave it out: one {self.PART} is read at a time"
-            found = f"`update_interval` has no effect with `arrival_time`: {why}"
-            yield Problem(found, remedy=remedy, at=("alignment", "update_interval"))
+            fault = f"`update_interval` has no effect with `arrival_time`: {why}"
+            yield Problem(fault, remedy=remedy, at=("alignment", "update_interval"))
 
 
 _TEMPORAL = ("dateFormat", "timestampFormat", "timestampNTZFormat", "locale")
@@ -365,13 +365,13 @@ def _options(value: object) -> Mapping[str, OptionValue]:
     if not isinstance(value, Mapping):
         raise misfit(value, "a mapping of reader options")
     problems = []
-    known = {name for options in READER_OPTIONS.values() for name in options}
+    allowed = {name for options in READER_OPTIONS.values() for name in options}
     options: dict[str, Any] = {name: as_flag(option) if name in _FLAGS else option for name, option in value.items()}
     for name, option in options.items():
         is_flag = isinstance(option, bool)
         if name in _FLAGS and not is_flag:
             problems.append(Problem(f"found {show(option)}", expected="true or false", at=(name,)))
-        elif name in known - _FLAGS and (is_flag or not isinstance(option, str | int)):
+        elif name in allowed - _FLAGS and (is_flag or not isinstance(option, str | int)):
             remedy = "put the value in quotes"
             problems.append(Problem(f"found {show(option)}", expected="text", remedy=remedy, at=(name,)))
     raise_any(problems)
@@ -384,8 +384,8 @@ _WORD_NULL = BeforeValidator(lambda value: "null" if value is None else value)
 
 def _not_for_ever(settle: timedelta) -> timedelta:
     if settle > _LONGEST_SETTLE:
-        found = f"found {format_duration(settle)}: no file would be read for that long"
-        raise ProblemsError([Problem(found, expected=f"at most {format_duration(_LONGEST_SETTLE)}")])
+        fault = f"found {format_duration(settle)}: no file would be read for that long"
+        raise ProblemsError([Problem(fault, expected=f"at most {format_duration(_LONGEST_SETTLE)}")])
     return settle
 
 
@@ -481,29 +481,29 @@ class FilesSource(StoredSource):
         return tuple(all_names(name, self.rename) for name in top_level_names(self.columns))
 
     def _own_problems(self) -> Iterator[Problem]:
-        known = READER_OPTIONS[self.format]
-        expected = f"for {self.format} " + (f"one of {', '.join(known)}" if known else "no options")
+        allowed = READER_OPTIONS[self.format]
+        expected = f"for {self.format} " + (f"one of {', '.join(allowed)}" if allowed else "no options")
         for name in self.options:
             at = ("options", name)
             if name in _SET_BY_PRODUCT:
-                found = f"the option `{name}` is set by Tidemark, so that no record is lost or guessed"
-                yield Problem(found, remedy="leave it out", at=at)
-            elif name not in known:
-                remedy = did_you_mean(name, known)
-                yield Problem(f"unknown option `{name}`", expected, remedy, at)
+                fault = f"the option `{name}` is set by Tidemark, so that no record is lost or guessed"
+                yield Problem(fault, remedy="leave it out", at=at)
+            elif name not in allowed:
+                remedy = did_you_mean(name, allowed)
+                yield Problem(f"unknown option `{name}`", expected=expected, remedy=remedy, at=at)
         if self.missing == "null" and self.format == "json":
-            found = "`missing` has no effect with `format: json`: a key that a record lacks is null"
-            yield Problem(found, remedy="leave it out", at=("missing",))
+            fault = "`missing` has no effect with `format: json`: a key that a record lacks is null"
+            yield Problem(fault, remedy="leave it out", at=("missing",))
         if self.missing == "null" and self.format == "csv" and not self.options.get("header", False):
-            found = "`missing` has no effect without `header: true`: the columns of a file are the ones in `schema`"
-            yield Problem(found, remedy="leave it out, or set `header` in `options`", at=("missing",))
+            fault = "`missing` has no effect without `header: true`: the columns of a file are the ones in `schema`"
+            yield Problem(fault, remedy="leave it out, or set `header` in `options`", at=("missing",))
         if self.skip_lines is not None and (self.format != "csv" or self.options.get("multiLine", False)):
             what = "`multiLine: true`" if self.format == "csv" else f"`format: {self.format}`"
-            found = f"`skip_lines` has no effect with {what}, which does not read line by line"
-            yield Problem(found, remedy="leave it out", at=("skip_lines",))
+            fault = f"`skip_lines` has no effect with {what}, which does not read line by line"
+            yield Problem(fault, remedy="leave it out", at=("skip_lines",))
         if {"sep", "delimiter"} <= set(self.options):
-            found = "`sep` and `delimiter` are the same option"
-            yield Problem(found, expected="only one of them", at=("options", "delimiter"))
+            fault = "`sep` and `delimiter` are the same option"
+            yield Problem(fault, expected="only one of them", at=("options", "delimiter"))
 
 
 CHANGE_TYPE = "_change_type"
@@ -513,8 +513,8 @@ CHANGE_TYPE = "_change_type"
 def _folder(path: str) -> str:
     wild = [sign for sign in "*?[" if sign in path]
     if wild:
-        found = f"found {show(path)}, which holds {wild[0]!r}"
-        raise ProblemsError([Problem(found, expected="the folder of one Delta table", remedy="name the table")])
+        fault = f"found {show(path)}, which holds {wild[0]!r}"
+        raise ProblemsError([Problem(fault, expected="the folder of one Delta table", remedy="name the table")])
     return path
 
 
@@ -580,9 +580,9 @@ class DeltaSource(StoredSource):
 
     def _own_problems(self) -> Iterator[Problem]:
         if self.start_version is not None and self.start_timestamp is not None:
-            found = "`start_version` and `start_timestamp` both say where to start"
-            yield Problem(found, "only one of them", at=("start_timestamp",))
+            fault = "`start_version` and `start_timestamp` both say where to start"
+            yield Problem(fault, expected="only one of them", at=("start_timestamp",))
         names = {*top_level_names(self.columns), *self.rename.values()}
         if self.changes == "rows" and CHANGE_TYPE in {name.lower() for name in names}:
-            found = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"
-            yield Problem(found, remedy="leave it out", at=("schema",))
+            fault = f"`{CHANGE_TYPE}` is the column that `changes: rows` adds"
+            yield Problem(fault, remedy="leave it out", at=("schema",))

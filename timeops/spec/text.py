@@ -1,4 +1,4 @@
-"""The text of a spec file: YAML with the line of every key, keys set anew (`time.unit=second`), and its JSON Schema.
+"""The text of a spec file: YAML with the line of every key, keys set again (`time.unit=second`), and its JSON Schema.
 
 Here: syntax, keys given twice, keys without a value, overrides, what a schema (draft 2020-12) can say of the rules of
 the models. Not here: which keys there are (the models), rules that need reading of expressions.
@@ -14,7 +14,7 @@ import yaml
 
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.problems import Misread, Path, Problem, show, told
+from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
 from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
@@ -33,8 +33,8 @@ _EXPECTED = 'key=value, such as time.out_of_orderness=30s or windows[0].where="v
 class _Loader(yaml.SafeLoader):
     """Safe YAML in which days and times stay text, so that quotes around them change nothing.
 
-    PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would go
-    on as keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
+    PyYAML ends lines at U+0085, U+2028 and U+2029, as YAML 1.1 did: it would cut a text there, and a comment would
+    become keys. For YAML 1.2, editors and JSON they are signs like others, so others are in their place meanwhile.
     A number, or a word such as `no`, whose value is not what its text says becomes `Misread`.
     """
 
@@ -125,7 +125,7 @@ def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Pa
 
     Args:
         node: The node to look into.
-        sizes: The nodes that were looked into, by identity: keys of a mapping, those of merged ones included.
+        sizes: The nodes that were looked into, by identity: keys of a mapping, including the keys of merged ones.
     """
     if id(node) in sizes or not isinstance(node, yaml.CollectionNode):
         return None
@@ -134,22 +134,22 @@ def _too_large(node: yaml.Node, sizes: dict[int, int]) -> tuple[Problem, dict[Pa
     for item in node.value:
         parts = item if isinstance(item, tuple) else (item,)
         for part in parts:
-            if found := _too_large(part, sizes):
-                return found
+            if inner := _too_large(part, sizes):
+                return inner
         is_merged = isinstance(item, tuple) and item[0].tag == _MERGE
         merged = (item[1].value if isinstance(item[1], yaml.SequenceNode) else [item[1]]) if is_merged else []
-        count += sum(sizes.get(id(one), 0) for one in merged) if is_merged else 1
+        count += sum(sizes.get(id(mapping), 0) for mapping in merged) if is_merged else 1
     sizes[id(node)] = count
     if count <= _MOST_KEYS:
         return None
-    said = f"the merge keys `<<` make a mapping of {count:,} keys"
-    problem = Problem(said, expected=f"at most {_MOST_KEYS:,}", remedy="write out the keys that are meant")
+    fault = f"the merge keys `<<` make a mapping of {count:,} keys"
+    problem = Problem(fault, expected=f"at most {_MOST_KEYS:,}", remedy="write out the keys that are meant")
     return problem, {(): node.start_mark.line + 1}
 
 
 @dataclass(frozen=True)
 class _Walk:
-    """Notes the line of each path; finds keys given twice, keys that are no text and keys without a value."""
+    """Notes the line of each path; finds keys given twice, keys that are not text and keys without a value."""
 
     lines: dict[Path, int]
     nullable: Callable[[Path], bool]
@@ -166,9 +166,9 @@ class _Walk:
         elif isinstance(node, yaml.MappingNode):
             yield from self._mapping(node, path)
         elif node.tag == _NULL and path and not (node.value and self.nullable(path)):
-            found = f"found `{node.value}`, which YAML reads as nothing" if node.value else "there is no value here"
+            fault = f"found `{node.value}`, which YAML reads as nothing" if node.value else "there is no value here"
             remedy = "put it in quotes if it is text; else write a value, or leave the key out"
-            yield Problem(found, remedy=remedy if node.value else "write a value, or leave it out", at=path)
+            yield Problem(fault, remedy=remedy if node.value else "write a value, or leave it out", at=path)
 
     def _mapping(self, node: yaml.MappingNode, path: Path) -> Iterator[Problem]:
         seen: dict[str, int] = {}
@@ -180,13 +180,13 @@ class _Walk:
             if key.tag != _STRING:
                 if not isinstance(key, yaml.ScalarNode):
                     continue  # which PyYAML refuses
-                found = f"found the key `{key.value}` in line {line}, which YAML does not read as text"
-                yield Problem(found, remedy="put the key in quotes", at=path)
+                fault = f"found the key `{key.value}` in line {line}, which YAML does not read as text"
+                yield Problem(fault, remedy="put the key in quotes", at=path)
                 key.tag = _STRING  # from here on it is what its writer meant, so that this is the only complaint
             at = (*path, key.value)
             if key.value in seen:
-                found = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
-                yield Problem(found, expected="each key once", at=at)
+                fault = f"the key `{key.value}` occurs twice, in lines {seen[key.value]} and {line}"
+                yield Problem(fault, expected="each key once", at=at)
             seen[key.value] = line
             self.lines.setdefault(at, line)
             yield from self.node(value, at)
@@ -217,7 +217,7 @@ def _read(override: str) -> tuple[list[str | int], Any]:
     if document is None or not document.is_readable or not steps or isinstance(steps[0], int):
         raise SpecError(f"--set {override}: this cannot be read", expected=_EXPECTED)
     for problem in document.problems:
-        raise told(problem, f"--set {override}")
+        raise error_at(problem, f"--set {override}")
     return steps, document.data["value"]
 
 
@@ -282,16 +282,18 @@ def _without_null(value: Any) -> Any:
         return [_without_null(item) for item in value]
     if not isinstance(value, dict):
         return value
-    kept = {key: _without_null(item) for key, item in value.items() if not _is_noise(key, item)}
-    if "default" in kept and any(one.get("pattern") == DURATION_PATTERN for one in (kept, *kept.get("anyOf", []))):
-        kept["default"] = format_duration(parse_duration(kept["default"]))
-    choices = [choice for choice in kept.get("anyOf", []) if choice != {"type": "null"}]
+    schema = {key: _without_null(item) for key, item in value.items() if not _is_noise(key, item)}
+    if "default" in schema and any(
+        choice.get("pattern") == DURATION_PATTERN for choice in (schema, *schema.get("anyOf", []))
+    ):
+        schema["default"] = format_duration(parse_duration(schema["default"]))
+    choices = [choice for choice in schema.get("anyOf", []) if choice != {"type": "null"}]
     if choices:
-        kept["anyOf"] = choices
+        schema["anyOf"] = choices
     if len(choices) == 1:
-        del kept["anyOf"]
-        return {**choices[0], **kept}
-    return kept | {"anyOf": choices} if choices else kept
+        del schema["anyOf"]
+        return {**choices[0], **schema}
+    return schema | {"anyOf": choices} if choices else schema
 
 
 def _is_noise(key: str, item: Any) -> bool:

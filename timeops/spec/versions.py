@@ -59,7 +59,7 @@ def code_versions(spec: Spec) -> CodeVersions:
     by_name = {window["name"]: window for window in data.get("windows", [])}
     time = _version(
         time={**data.get("time", {}), **_texts(data.get("time", {}), "timestamp_by", "over", "deduplicate_by")},
-        sources=_unordered(_judged(spec, source, given) for source, given in zip(spec.sources, sources, strict=True)),
+        sources=_unordered(_judged(spec, source, part) for source, part in zip(spec.sources, sources, strict=True)),
         windows=_unordered(_shape(window) for window in by_name.values()) if spec.closes_by_silence else [],
     )
     columns = _unordered(types_in_tables(source.columns, source.rename) for source in spec.sources)
@@ -72,7 +72,7 @@ def code_versions(spec: Spec) -> CodeVersions:
             columns=[] if window.input else _columns_in(spec, _expressions(window)),
             days=spec.partitions.time_zone,
         )
-    read = _unordered(_read(source, given) for source, given in zip(spec.sources, sources, strict=True))
+    read = _unordered(_read(source, part) for source, part in zip(spec.sources, sources, strict=True))
     log = _version(sources=read, zone=spec.time.time_zone, start=data.get("time", {}).get("start_at"))
     events = _version(time=time, columns=columns, outputs=data.get("outputs", {}))
     return CodeVersions(log, time, events, MappingProxyType(windows), _version(time=time, windows=windows))
@@ -91,36 +91,38 @@ def _plain(expression: str) -> str:
     return " ".join(expression[token.start : token.end] for token in tokenize(expression))
 
 
-def _texts(given: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def _texts(part: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """Return the expressions of some keys in one spelling."""
-    found = {key: given[key] for key in keys if key in given}
-    return {key: _plain(one) if isinstance(one, str) else [*map(_plain, one)] for key, one in found.items()}
+    expressions = {key: part[key] for key in keys if key in part}
+    return {
+        key: _plain(value) if isinstance(value, str) else [*map(_plain, value)] for key, value in expressions.items()
+    }
 
 
-def _read(source: Source, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read(source: Source, part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says which records of a source are in the log, and with which columns."""
-    kept = {key: value for key, value in given.items() if key not in (*_PACE, *OF_RECORDS)}
+    keys = {key: value for key, value in part.items() if key not in (*_PACE, *OF_RECORDS)}
     types = types_in_tables(source.columns, source.rename)
-    return {**kept, "schema": types, **_texts(given, "arrival_time", "split")}
+    return {**keys, "schema": types, **_texts(part, "arrival_time", "split")}
 
 
-def _judged(spec: Spec, source: Source, given: Mapping[str, Any]) -> dict[str, Any]:
+def _judged(spec: Spec, source: Source, part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says how the records of a source are judged."""
-    kept = {key: given[key] for key in OF_RECORDS if key in given}
+    keys = {key: part[key] for key in OF_RECORDS if key in part}
     texts = (source.timestamp_by or spec.time.timestamp_by or "", source.split or "")
     time = spec.time
     return {
-        **kept,
-        **_texts(given, "timestamp_by", "split"),
+        **keys,
+        **_texts(part, "timestamp_by", "split"),
         "columns": _columns_in(spec, (*texts, *time.over, *time.deduplicate_by), source),
     }
 
 
-def _shape(given: Mapping[str, Any]) -> dict[str, Any]:
+def _shape(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says which rows a window has, but for its input."""
-    kept = {key: value for key, value in given.items() if key not in (*OF_WINDOW_ALONE, "name", "from")}
-    aggregates = {name: _plain(text) for name, text in given["aggregates"].items()}
-    return {**kept, **_texts(given, "where", "having", "group_by"), "aggregates": aggregates}
+    keys = {key: value for key, value in part.items() if key not in (*OF_WINDOW_ALONE, "name", "from")}
+    aggregates = {name: _plain(text) for name, text in part["aggregates"].items()}
+    return {**keys, **_texts(part, "where", "having", "group_by"), "aggregates": aggregates}
 
 
 def _expressions(window: WindowSpec) -> list[str]:
@@ -129,10 +131,10 @@ def _expressions(window: WindowSpec) -> list[str]:
 
 def _columns_in(spec: Spec, expressions: Iterable[str], only: Source | None = None) -> list[Any]:
     """Return the columns that expressions name, with their types, of each source; with names if one goes by these."""
-    texts, found = [*expressions], list[dict[str, Any]]()
+    texts, columns = [*expressions], list[dict[str, Any]]()
     for source in (only,) if only is not None else spec.sources:
         types = {**types_in_tables(source.columns, source.rename), **source.added_columns}
         named = {name: types[name] for text in texts for name in columns_named(text, types)}
         by_name = {"source": source.name} if any(mentions(text, "_source") for text in texts) else {}
-        found.append({**named, **by_name})
-    return [*_unordered(found)]
+        columns.append({**named, **by_name})
+    return [*_unordered(columns)]

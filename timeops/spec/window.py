@@ -146,7 +146,7 @@ class WindowShape(SpecModel):
 
     @property
     def reach_us(self) -> int:
-        """How long after an event the windows that it makes go on, in microseconds; of windows on no grid."""
+        """How long after an event the windows that it makes last, in microseconds; of windows on no grid."""
         return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
 
     @property
@@ -224,39 +224,43 @@ class WindowShape(SpecModel):
                 why = f", {shape.why}" if shape.why else ""
                 kinds = [kind for kind, other in SHAPES.items() if key in other.needs or key in other.may_have]
                 remedy = f"leave it out, or write `kind: {' or '.join(kinds)}`"
-                problems.append(Problem(f"`{key}` has no effect on a {self.kind} window{why}", "", remedy, (key,)))
+                problems.append(
+                    Problem(f"`{key}` has no effect on a {self.kind} window{why}", remedy=remedy, at=(key,))
+                )
         return problems or [*self._calendar_problems(), *self._step_problems()]
 
     def _calendar_problems(self) -> Iterable[Problem]:
         if self.size == MONTH and self.kind != "tumbling":
-            found = f"found {MONTH}, whose length varies, on a {self.kind} window"
-            yield Problem(found, "a duration such as `30 days`", "or write `kind: tumbling`", ("size",))
+            fault = f"found {MONTH}, whose length varies, on a {self.kind} window"
+            yield Problem(
+                fault, expected="a duration such as `30 days`", remedy="or write `kind: tumbling`", at=("size",)
+            )
         elif self.time_zone is not None and self.size not in (MONTH, DAY):
-            found = "only windows of a day or a month follow a `time_zone`; all others use a UTC grid"
+            fault = "only windows of a day or a month follow a `time_zone`; all others use a UTC grid"
             remedy = "leave `time_zone` out, or write one of these sizes"
-            yield Problem(found, f"`size: 1 day` or `size: {MONTH}`", remedy, ("time_zone",))
+            yield Problem(fault, expected=f"`size: 1 day` or `size: {MONTH}`", remedy=remedy, at=("time_zone",))
         elif self.calendar is not None and "offset" in self.model_fields_set:
-            found = "`offset` has no effect on days and months, which begin at local midnight"
-            yield Problem(found, remedy="leave it out", at=("offset",))
+            fault = "`offset` has no effect on days and months, which begin at local midnight"
+            yield Problem(fault, remedy="leave it out", at=("offset",))
 
     def _step_problems(self) -> Iterable[Problem]:
         if not isinstance(self.size, timedelta):
             return
         if self.step is not None and self.size % self.step:
-            found = f"found {format_duration(self.step)}, and {format_duration(self.size)} is not a multiple of it"
-            yield Problem(found, "a step that divides the size", at=("step",))
+            fault = f"found {format_duration(self.step)}, and {format_duration(self.size)} is not a multiple of it"
+            yield Problem(fault, expected="a step that divides the size", at=("step",))
         often = self.hop or self.step
         at_once = -(-self.size // often) if often else 1
         if at_once > _MOST_AT_ONCE:
             key = "hop" if self.hop else "step"
-            found = f"found {format_duration(often or DAY)}, with which an event is in {at_once:,} windows at once"
+            fault = f"found {format_duration(often or DAY)}, with which an event is in {at_once:,} windows at once"
             least = format_duration(-(-self.size // _MOST_AT_ONCE))
-            yield Problem(found, f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
+            yield Problem(fault, expected=f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
         begins_every = self.hop or self.size
         if self.offset >= begins_every:
             step = format_duration(begins_every)
-            found = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
-            yield Problem(found, expected=f"zero or more, less than {step}", at=("offset",))
+            fault = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
+            yield Problem(fault, expected=f"zero or more, less than {step}", at=("offset",))
 
 
 def _micros(length: timedelta | str | None) -> int:
@@ -351,7 +355,7 @@ class WindowEmission(WindowShape):
 
     @property
     def may_take_back(self) -> bool:
-        """True if results may be taken back: those of a session that late events made another."""
+        """True if results may be taken back: of a session that late events made another."""
         return self.revises and self.kind == "session"
 
     @property
@@ -362,32 +366,32 @@ class WindowEmission(WindowShape):
     def emission_problems(self) -> Iterable[Problem]:
         """Return what is wrong between the keys."""
         if "revise_every" in self.model_fields_set and self.emit != "on_time":
-            found = "`revise_every` has no effect without `emit: on_time`"
-            yield Problem(found, remedy="write that, or leave it out", at=("revise_every",))
+            fault = "`revise_every` has no effect without `emit: on_time`"
+            yield Problem(fault, remedy="write that, or leave it out", at=("revise_every",))
         yield from self._empty_problems()
         if not self.revises:
             if self.history:
-                found = "`history` has no effect on a window that has one result"
+                fault = "`history` has no effect on a window that has one result"
                 yield Problem(
-                    found, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
+                    fault, remedy="write `emit: on_time` or `emit: {early: …}`, or leave it out", at=("history",)
                 )
             return
         if self.kind == "session" and self.max_duration is not None:
-            found = "with `max_duration`, an event may move the ends of all later sessions"
+            fault = "with `max_duration`, an event may move the ends of all later sessions"
             remedy = "leave `emit` or `max_duration` out"
-            yield Problem(found, "on_close for a session with `max_duration`", remedy, at=("emit",))
+            yield Problem(fault, expected="on_close for a session with `max_duration`", remedy=remedy, at=("emit",))
         elif self.emit == "on_time" and not self.allowed_lateness:
-            found = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
-            yield Problem(found, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
+            fault = "`on_time` has no effect without `allowed_lateness`: a window is then closed when it ends"
+            yield Problem(fault, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
 
     def _empty_problems(self) -> Iterable[Problem]:
         if "empty_max" in self.model_fields_set and not self.empty:
-            found = "`empty_max` has no effect without `empty: true`"
-            yield Problem(found, remedy="write that, or leave it out", at=("empty_max",))
+            fault = "`empty_max` has no effect without `empty: true`"
+            yield Problem(fault, remedy="write that, or leave it out", at=("empty_max",))
         if self.empty and not self.closes_on_grid:
-            found = f"`empty` has no effect on a {self.kind} window, which has no grid"
+            fault = f"`empty` has no effect on a {self.kind} window, which has no grid"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
-            yield Problem(found, remedy=remedy, at=("empty",))
+            yield Problem(fault, remedy=remedy, at=("empty",))
 
 
 def _not_empty(value: object) -> object:
@@ -458,16 +462,16 @@ class WindowSpec(WindowEmission):
         if self.input is None:
             return
         if self.revises:
-            found = "a window over results has one result: its input is final and never late"
-            yield Problem(found, "on_close", at=("emit",))
+            fault = "a window over results has one result: its input is final and never late"
+            yield Problem(fault, expected="on_close", at=("emit",))
         if self.empty and self.closes_on_grid:  # of others it is said already
-            found = "rows without a result, of a window over the results of another, are not supported yet"
-            yield Problem(found, remedy="leave it out", at=("empty",))
+            fault = "rows without a result, of a window over the results of another, are not supported yet"
+            yield Problem(fault, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():
             if mentions(aggregate, "_arrival_seq"):
-                found = "`_arrival_seq` numbers records, and the events of this window are results"
+                fault = "`_arrival_seq` numbers records, and the events of this window are results"
                 remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
-                yield Problem(found, remedy=remedy, at=("aggregates", alias))
+                yield Problem(fault, remedy=remedy, at=("aggregates", alias))
 
     def _name_problems(self) -> Iterable[Problem]:
         seen: set[str] = set()
@@ -477,14 +481,14 @@ class WindowSpec(WindowEmission):
         ]
         for name, at in named:
             if is_reserved(name) or name.lower() in RESERVED_IN_WINDOWS:
-                found = f"the name `{name}` is reserved for a column of Tidemark"
-                yield Problem(found, remedy="choose another name", at=at)
+                fault = f"the name `{name}` is reserved for a column of Tidemark"
+                yield Problem(fault, remedy="choose another name", at=at)
             elif self.change_feed and name.lower() in _OF_CHANGE_FEED:
-                found = f"the name `{name}` is reserved for a column of Delta's change feed"
-                yield Problem(found, remedy="choose another name", at=at)
+                fault = f"the name `{name}` is reserved for a column of Delta's change feed"
+                yield Problem(fault, remedy="choose another name", at=at)
             elif name.lower() in seen:
-                found = f"two columns of this window are called `{name}`"
-                yield Problem(found, "distinct names of groups and aggregates", at=at)
+                fault = f"two columns of this window are called `{name}`"
+                yield Problem(fault, expected="distinct names of groups and aggregates", at=at)
             seen.add(name.lower())
 
 
@@ -495,23 +499,25 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
             continue
         at: Path = ("windows", position, "from")
         inputs = inputs_of(window, windows.values())
-        names = [one.name for one in windows.values() if one.name != window.name]
+        names = [other.name for other in windows.values() if other.name != window.name]
         if not inputs:
-            found = f"there is no window called `{window.input}`"
-            yield Problem(found, "the name of another window", did_you_mean(window.input, names), at)
+            fault = f"there is no window called `{window.input}`"
+            yield Problem(
+                fault, expected="the name of another window", remedy=did_you_mean(window.input, names), at=at
+            )
         elif inputs[0].input is not None:
-            found = f"`{window.input}` reads the results of this window in turn"
-            yield Problem(found, "a chain of windows that begins with one over events", at=at)
+            fault = f"`{window.input}` reads the results of this window in turn"
+            yield Problem(fault, expected="a chain of windows that begins with one over events", at=at)
         elif inputs[-1].empty:
-            found = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
-            yield Problem(found, "a window that writes all its rows when it closes", at=at)
+            fault = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
+            yield Problem(fault, expected="a window that writes all its rows when it closes", at=at)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
-            found = (
+            fault = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
                 "results would come after this window has closed"
             )
             expected = f"at least {format_duration(inputs[-1].allowed_lateness)}"
-            yield Problem(found, expected, at=("windows", position, "allowed_lateness"))
+            yield Problem(fault, expected=expected, at=("windows", position, "allowed_lateness"))
 
 
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
@@ -519,13 +525,13 @@ def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowS
 
     Where windows lead back to each other, which is an error, the first takes results too.
     """
-    by_name = {one.name: one for one in windows}
-    found: list[WindowSpec] = []
+    by_name = {other.name: other for other in windows}
+    inputs: list[WindowSpec] = []
     name = window.input
-    while name in by_name and by_name[name] not in found:
-        found.append(by_name[name])
-        name = found[-1].input
-    return found[::-1]
+    while name in by_name and by_name[name] not in inputs:
+        inputs.append(by_name[name])
+        name = inputs[-1].input
+    return inputs[::-1]
 
 
 def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:
@@ -543,25 +549,25 @@ def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Seq
     inputs = inputs_of(window, windows)
     if window.input is not None and (not inputs or inputs[0].input is not None):
         return []  # there is a problem with `from`, and nothing to know of columns
-    asked = over
-    for one in inputs:
-        asked = _columns_of(one, asked)
+    expressions = over
+    for link in inputs:
+        expressions = _columns_of(link, expressions)
     grouped = {normal_form(expression) for _, expression in window.group_expressions}
-    return [expression for expression in asked if normal_form(expression) not in grouped]
+    return [expression for expression in expressions if normal_form(expression) not in grouped]
 
 
 def timeline_columns(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of a window's results that hold the values of `over`, as expressions, in its order."""
-    asked = tuple(over)
-    for one in (*inputs_of(window, windows), window):
-        asked = _columns_of(one, asked)
-    return asked
+    columns = tuple(over)
+    for link in (*inputs_of(window, windows), window):
+        columns = _columns_of(link, columns)
+    return columns
 
 
-def _columns_of(window: WindowSpec, asked: Sequence[str]) -> tuple[str, ...]:
+def _columns_of(window: WindowSpec, expressions: Sequence[str]) -> tuple[str, ...]:
     """Return the columns of results that hold what is asked for; what a window lacks is an error of its own."""
     names = {normal_form(expression): name for name, expression in window.group_expressions}
-    return tuple(_quoted(names.get(normal_form(expression), expression)) for expression in asked)
+    return tuple(_quoted(names.get(normal_form(expression), expression)) for expression in expressions)
 
 
 def _quoted(name: str) -> str:

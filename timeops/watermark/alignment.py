@@ -65,9 +65,9 @@ def source_watermark(source: SourceTime, largest: LargestTimes) -> int | None:
 
     None before its first event, and while a listed split has none: then the source holds the watermark back.
     """
-    known = [t for (name, _), t in largest.items() if name == source.name and t is not None]
+    times = [t for (name, _), t in largest.items() if name == source.name and t is not None]
     awaited = any(largest.get((source.name, value)) is None for value in source.splits)
-    return None if awaited or not known else min(known) - source.out_of_orderness_us
+    return None if awaited or not times else min(times) - source.out_of_orderness_us
 
 
 def split_watermark(source: SourceTime, split: str, largest: LargestTimes) -> int | None:
@@ -88,19 +88,19 @@ def those_ahead(waiting: Mapping[_W, Progress]) -> frozenset[_W]:
         waiting: The sources and splits of groups that have input waiting. The others do not count.
     """
     by_group: dict[str, list[int | None]] = {}
-    for one in waiting.values():
-        by_group.setdefault(one.group, []).append(one.watermark_us)
+    for progress in waiting.values():
+        by_group.setdefault(progress.group, []).append(progress.watermark_us)
     lowest = {group: _lowest(watermarks) for group, watermarks in by_group.items()}
-    return frozenset(name for name, one in waiting.items() if _is_ahead(one, lowest[one.group]))
+    return frozenset(name for name, progress in waiting.items() if _is_ahead(progress, lowest[progress.group]))
 
 
 def _lowest(watermarks: list[int | None]) -> int | None:
     """Return the lowest watermark; None, no watermark yet, is lower than all."""
-    known = [us for us in watermarks if us is not None]
-    return min(known) if len(known) == len(watermarks) else None
+    values = [us for us in watermarks if us is not None]
+    return min(values) if len(values) == len(watermarks) else None
 
 
-def _is_ahead(one: Progress, lowest_us: int | None) -> bool:
-    if one.watermark_us is None:
+def _is_ahead(progress: Progress, lowest_us: int | None) -> bool:
+    if progress.watermark_us is None:
         return False
-    return lowest_us is None or one.watermark_us - lowest_us > one.max_drift_us
+    return lowest_us is None or progress.watermark_us - lowest_us > progress.max_drift_us

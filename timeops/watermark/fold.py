@@ -103,7 +103,7 @@ RISE = np.dtype(
         ("last", "i8"),  # in that silence: the idle clock at the timeline's last event
     ]
 )
-"""A rise of the computed watermark of a timeline. Those of `arrival_clock` are left out: they follow the clock."""
+"""A rise of the computed watermark of a timeline. Rises of `arrival_clock` are left out: they follow the clock."""
 
 Array = NDArray[Any]
 
@@ -138,7 +138,7 @@ class Fold(NamedTuple):
 
     Attributes:
         timelines: TIMELINE.
-        splits: SPLIT, those of a timeline side by side.
+        splits: SPLIT, with the splits of a timeline side by side.
         reached: By timeline and window, for `window_close`: the latest close time that its events ask for.
         grids: GRID of each window, for `window_close`.
         instants: Close times of calendar windows, in order.
@@ -532,7 +532,7 @@ _PARTS = (
 
 @cache
 def compiled(loop: Callable[..., Any], *parts: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a loop, compiled; the code is kept beside its file, or in the user's cache folder.
+    """Return a loop, compiled; the code is stored next to its file, or in the user's cache folder.
 
     `parts` are the functions that it calls, and that these call in turn.
     """

@@ -102,9 +102,9 @@ class JudgedLog:
     @property
     def behind(self) -> pa.Table:
         """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
-        found = self.rises.findings.out_of_order
-        seq = self.rises.items.seq[found["item"]]
-        return pa.table({SEQ: seq, "watermark": found["watermark"], "set_by": _nulled(found["set_by"])})
+        rows = self.rises.findings.out_of_order
+        seq = self.rises.items.seq[rows["item"]]
+        return pa.table({SEQ: seq, "watermark": rows["watermark"], "set_by": _nulled(rows["set_by"])})
 
 
 def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) -> JudgedLog:
@@ -140,9 +140,9 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
-    found = f.fold(arrays, state)
+    findings = f.fold(arrays, state)
     by_split = pa.table({"source": splits.sources, "split": splits.values})
-    return JudgedLog(Rises(arrays, start, found), names, by_split, _state(state, names, splits, before, rules))
+    return JudgedLog(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules))
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
@@ -167,23 +167,23 @@ def under_other_rules(state: pa.Table, before: TimeRules, rules: TimeRules, plac
     What was one split so far, as there was one source, is the split of that source. The rows of `state` may be of
     different clocks.
     """
-    known = settled(state, before, place)
-    if not len(known) or place.before_us is None:
-        return known
+    timelines = settled(state, before, place)
+    if not len(timelines) or place.before_us is None:
+        return timelines
     if rules.follows_activity and not before.follows_activity:
-        own = _rules(rules)[0]
-        now_us = place.before_us - int(f.waited(own["waited"], own["since"], place.before_us))
-        known = with_column(known, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(known)))
+        fold_rules = _rules(rules)[0]
+        now_us = place.before_us - int(f.waited(fold_rules["waited"], fold_rules["since"], place.before_us))
+        timelines = with_column(timelines, "last_clock", pa.repeat(pa.scalar(now_us, pa.int64()), len(timelines)))
     if rules.closes_windows and not before.closes_windows:
-        known = with_column(known, "max_close", pa.nulls(len(known), STATE.field("max_close").type))
+        timelines = with_column(timelines, "max_close", pa.nulls(len(timelines), STATE.field("max_close").type))
     if not rules.uses_splits:
-        known = with_column(known, "splits", pa.nulls(len(known), STATE.field("splits").type))
+        timelines = with_column(timelines, "splits", pa.nulls(len(timelines), STATE.field("splits").type))
     elif not before.uses_splits:
         source = before.sources[0].name
-        rows = known.select(["max_t", "last_clock"]).to_pylist()
+        rows = timelines.select(["max_t", "last_clock"]).to_pylist()
         splits = [[{"source": source, "split": None, **row}] for row in rows]
-        known = with_column(known, "splits", pa.array(splits, STATE.field("splits").type))
-    return _with_out_of_orderness(known, rules, place)
+        timelines = with_column(timelines, "splits", pa.array(splits, STATE.field("splits").type))
+    return _with_out_of_orderness(timelines, rules, place)
 
 
 def with_column(state: pa.Table, name: str, column: pa.Array) -> pa.Table:
@@ -243,13 +243,13 @@ def in_order(items: pa.Table) -> pa.Table:
 
 def _names(items: pa.Table, before: pa.Table) -> pa.Array:
     """Return the timelines of a segment: the ones before it, then the ones that come in it."""
-    known = before[TIMELINE].combine_chunks()
+    names = before[TIMELINE].combine_chunks()
     if TIMELINE not in items.column_names:
-        return known if len(known) or not len(items) else pa.array(["[]"], pa.string())
-    own = items.filter(pc.not_equal(items[ROLE], f.OUTSIDE))[TIMELINE]
-    came = pc.unique(own)
-    fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
-    return pa.concat_arrays([known, fresh.cast(pa.string())])
+        return names if len(names) or not len(items) else pa.array(["[]"], pa.string())
+    timelines = items.filter(pc.not_equal(items[ROLE], f.OUTSIDE))[TIMELINE]
+    came = pc.unique(timelines)
+    fresh = came.filter(pc.invert(pc.is_in(came, value_set=names)))
+    return pa.concat_arrays([names, fresh.cast(pa.string())])
 
 
 def _codes(texts: pa.ChunkedArray, names: pa.Array) -> f.Array:
@@ -289,37 +289,37 @@ def _start(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRule
 
 
 def _reached(before: pa.Table, names: pa.Array, windows: int) -> f.Array:
-    found = np.full((len(names), windows), f.NONE)
+    reached = np.full((len(names), windows), f.NONE)
     if windows:
         for k, closes in enumerate(before["max_close"].to_pylist()):
             for w, close in enumerate((closes or [])[:windows]):
-                found[k, w] = f.NONE if close is None else close
-    return found
+                reached[k, w] = f.NONE if close is None else close
+    return reached
 
 
 def _timelines(before: pa.Table, names: pa.Array, splits: "_Splits", rules: TimeRules, place: LogPlace) -> f.Array:
-    found = np.zeros(len(names), f.TIMELINE)
-    known = len(before)
+    rows = np.zeros(len(names), f.TIMELINE)
+    n_before = len(before)
     for column, field in (*_FIELDS.items(), ("last_clock", "last")):
-        found[field] = f.NONE
-        found[field][:known] = _numbers(before[column])
-    found["period"], found["lowest"] = f.NONE, f.NONE
+        rows[field] = f.NONE
+        rows[field][:n_before] = _numbers(before[column])
+    rows["period"], rows["lowest"] = f.NONE, f.NONE
     if rules.time.emit_every_us is not None:
         clocks, every_us = _numbers(before["clock"]), rules.time.emit_every_us
-        found["period"][:known] = np.where(clocks == f.NONE, f.NONE, clocks // every_us * every_us)
-    found["next_idle"] = f.NEVER
+        rows["period"][:n_before] = np.where(clocks == f.NONE, f.NONE, clocks // every_us * every_us)
+    rows["next_idle"] = f.NEVER
     if place.before_us is not None:
-        found["next_idle"][:known] = place.before_us
-    found["first_split"], found["n_splits"] = splits.first, splits.count
-    return found
+        rows["next_idle"][:n_before] = place.before_us
+    rows["first_split"], rows["n_splits"] = splits.first, splits.count
+    return rows
 
 
 def _log(place: LogPlace, rules: TimeRules) -> f.Array:
     every_us, before_us = rules.time.emit_every_us, place.before_us
     period = None if every_us is None or before_us is None else before_us // every_us * every_us
     first = before_us if place.first_us is None else place.first_us
-    told = (first, before_us, period, place.ended_us)
-    return np.array([tuple(f.NONE if us is None else us for us in told)], f.LOG)
+    instants = (first, before_us, period, place.ended_us)
+    return np.array([tuple(f.NONE if us is None else us for us in instants)], f.LOG)
 
 
 _IDLE = {
@@ -355,17 +355,17 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     if not rules.windows_to_close:
         return state
     clocks = items.clock[items.clock != f.NONE]
-    told = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
-    known = [int(us) for us in told if us is not None and us != f.NONE]
-    asked = np.concatenate([items.closes[items.role == f.JUDGED], state.reached])
+    edges = (state.log[0]["clock"], *clocks[:1], *clocks[-1:], items.tick)
+    edges_us = [int(us) for us in edges if us is not None and us != f.NONE]
+    closes = np.concatenate([items.closes[items.role == f.JUDGED], state.reached])
     grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
     for w, window in enumerate(rules.windows_to_close):
         after = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
         grid, begin = grids[w], sum(map(len, instants))
-        if window.calendar is not None and known and len(asked):
+        if window.calendar is not None and edges_us and len(closes):
             timeout = rules.time.idle_timeout_us or 0
-            limit = min(max(known) - timeout, int(asked[:, w].max(initial=f.NONE)))
-            instants.append(_midnights(min(known) - timeout - after, limit - after, window) + after)
+            limit = min(max(edges_us) - timeout, int(closes[:, w].max(initial=f.NONE)))
+            instants.append(_midnights(min(edges_us) - timeout - after, limit - after, window) + after)
         elif window.closes_on_grid and window.calendar is None:
             grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
         grid["first"], grid["end"] = begin, sum(map(len, instants))
@@ -379,12 +379,12 @@ def _midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
     """Return the ends of local days or months around a range of instants, in order."""
     unit, zone = window.calendar or ("day", "UTC")
     day, last = (_day_of(first_us) - timedelta(days=62), _day_of(last_us) + timedelta(days=62))
-    found = []
+    midnights = []
     while day <= last:
         if unit == "day" or day.day == 1:
-            found.append(us_of(begin_of(day, zone)))
+            midnights.append(us_of(begin_of(day, zone)))
         day += timedelta(days=1)
-    return np.unique(np.array(found, np.int64))  # a day that a zone left out begins with the next one
+    return np.unique(np.array(midnights, np.int64))  # a day that a zone left out begins with the next one
 
 
 def _day_of(us: int) -> date:
@@ -419,20 +419,20 @@ class _Splits:
         if not rules.uses_splits:
             none, no_texts = np.zeros(len(names), np.int64), pa.array([], pa.string())
             return cls(np.zeros(0, f.SPLIT), no_texts, no_texts, none, none, nothing)
-        own = _timeline_of(items, names)
+        of_items = _timeline_of(items, names)
         inside = _numbers(items[ROLE]) != f.OUTSIDE
-        known = pc.list_flatten(before["splits"]).combine_chunks()
-        of_known = _codes(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
-        listed = [one for _ in range(len(names)) for one in rules.listed_splits]
+        earlier = pc.list_flatten(before["splits"]).combine_chunks()
+        of_earlier = _codes(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
+        listed = [split for _ in range(len(names)) for split in rules.listed_splits]
         of_listed = np.repeat(np.arange(len(names)), len(rules.listed_splits))
         source = pa.chunked_array(
-            [*_texts(items, SOURCE), known.field("source"), pa.array([s for s, _ in listed], pa.string())]
+            [*_texts(items, SOURCE), earlier.field("source"), pa.array([s for s, _ in listed], pa.string())]
         )
         value = pa.chunked_array(
-            [*_texts(items, SPLIT), known.field("split"), pa.array([v for _, v in listed], pa.string())]
+            [*_texts(items, SPLIT), earlier.field("split"), pa.array([v for _, v in listed], pa.string())]
         )
-        timeline = np.concatenate([own, of_known, of_listed]).astype(np.int64)
-        counts = np.concatenate([inside, np.ones(len(of_known) + len(of_listed), bool)])
+        timeline = np.concatenate([of_items, of_earlier, of_listed]).astype(np.int64)
+        counts = np.concatenate([inside, np.ones(len(of_earlier) + len(of_listed), bool)])
         sources, values = _sorted_texts(source), _sorted_texts(value)
         packed = (timeline * (len(sources) + 1) + _places(source, sources)) * (len(values) + 1) + _places(
             value, values
@@ -452,12 +452,12 @@ class _Splits:
                 remedy="use a coarser `split`, or `over` if each value should have its own watermark",
             )
         rows = _split_rows(of_source, of_value, rules)
-        at = of_all[len(own) : len(own) + len(of_known)]
+        at = of_all[len(of_items) : len(of_items) + len(of_earlier)]
         for field, column in (("max_t", "max_t"), ("last", "last_clock")):
-            rows[field][at] = _numbers(known.field(column))
+            rows[field][at] = _numbers(earlier.field(column))
         has_events = rows["max_t"] != f.NONE
         rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], f.MIN_US)
-        return cls(rows, of_source, of_value, first, count, of_all[: len(own)].astype(np.int32))
+        return cls(rows, of_source, of_value, first, count, of_all[: len(of_items)].astype(np.int32))
 
 
 def _texts(items: pa.Table, name: str) -> list[pa.Array]:
@@ -465,29 +465,29 @@ def _texts(items: pa.Table, name: str) -> list[pa.Array]:
 
 
 def _sorted_texts(texts: pa.ChunkedArray) -> pa.Array:
-    found = pc.unique(texts).drop_null()
-    return found.take(pc.sort_indices(found))
+    distinct = pc.unique(texts).drop_null()
+    return distinct.take(pc.sort_indices(distinct))
 
 
-def _places(texts: pa.ChunkedArray, known: pa.Array) -> f.Array:
+def _places(texts: pa.ChunkedArray, order: pa.Array) -> f.Array:
     """Return 1, 2, … in the order of texts, 0 for null."""
-    return np.array(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int64) + 1
+    return np.array(pc.fill_null(pc.index_in(texts, value_set=order), -1).to_numpy(), np.int64) + 1
 
 
-def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
-    return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
+def _nullable(texts: pa.Array, places: f.Array) -> pa.Array:
+    return texts.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
 
 
 def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:
     """Return the SPLIT of splits that have had no event."""
     each = list(zip(sources.to_pylist(), values.to_pylist(), strict=True))
-    by_split = {one: _split_row(*one, rules) for one in set(each)}
-    return np.array([by_split[one] for one in each], f.SPLIT)
+    by_split = {split: _split_row(*split, rules) for split in set(each)}
+    return np.array([by_split[split] for split in each], f.SPLIT)
 
 
 def _split_row(source: str, value: str | None, rules: TimeRules) -> tuple[int, ...]:
     """Return the SPLIT of a split that has had no event."""
-    time = next((one for one in rules.sources if one.name == source), None)
+    time = next((rule for rule in rules.sources if rule.name == source), None)
     timeout = time.idle_timeout_us if time is not None and rules.excludes_idle_splits else None
     waited, since = _waits_of(rules.waits, source, value)
     return (
@@ -513,8 +513,8 @@ def _waits_of(waits: Waits, source: str, value: str | None) -> tuple[int, int]:
 
 
 def _state(state: f.Fold, names: pa.Array, splits: _Splits, before: pa.Table, rules: TimeRules) -> pa.Table:
-    timelines, known = state.timelines, len(before)
-    fresh = len(names) - known
+    timelines, n_before = state.timelines, len(before)
+    fresh = len(names) - n_before
     columns: dict[str, pa.Array] = {
         TIMELINE: names,
         **{column: _nulled(timelines[field]) for column, field in _FIELDS.items()},
@@ -587,13 +587,13 @@ class Watermarks:
 
     def first_seq_from(self, us: int) -> int | None:
         """Return the first record whose t comes to an instant; None where none does."""
-        found = []
+        seqs = []
         for log in self.logs:
             items = log.rises.items
             reaches = (items.role >= f.JUDGED) & (items.t >= us)
             if reaches.any():
-                found.append(int(items.seq[np.argmax(reaches)]))
-        return min(found, default=None)
+                seqs.append(int(items.seq[np.argmax(reaches)]))
+        return min(seqs, default=None)
 
     @property
     def kept_until_us(self) -> int | None:
@@ -612,32 +612,32 @@ class Watermarks:
     def _at(
         self, timeline: pa.ChunkedArray, seq: f.Array, ask: Callable[[Rises, f.Array, f.Array], Watermark]
     ) -> Watermark:
-        found = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
-        for rows, log, own in self._by_log(timeline):
-            one = ask(log.rises, own, log.rises.place_of(seq[rows]))
-            found.value[rows], found.set_by[rows] = one.value, one.set_by
-        return found
+        watermark = Watermark(np.full(len(seq), f.NONE), np.full(len(seq), f.NONE))
+        for rows, log, numbers in self._by_log(timeline):
+            answer = ask(log.rises, numbers, log.rises.place_of(seq[rows]))
+            watermark.value[rows], watermark.set_by[rows] = answer.value, answer.set_by
+        return watermark
 
     def around(self, timeline: pa.ChunkedArray, clock_us: f.Array) -> tuple[f.Array, f.Array, f.Array]:
         """Return whether an item comes to a clock, and the watermarks before and after the first one that does."""
-        found = (np.zeros(len(clock_us), bool), np.full(len(clock_us), f.NONE), np.full(len(clock_us), f.NONE))
-        for rows, log, own in self._by_log(timeline):
+        answer = (np.zeros(len(clock_us), bool), np.full(len(clock_us), f.NONE), np.full(len(clock_us), f.NONE))
+        for rows, log, numbers in self._by_log(timeline):
             place = log.rises.first_at(clock_us[rows])
             comes = place < len(log.rises.clock)
             at = np.where(comes, place, 0)
-            found[0][rows] = comes
+            answer[0][rows] = comes
             if comes.any():
-                found[1][rows] = log.rises.after(own, at - 1).value
-                found[2][rows] = log.rises.after(own, at).value
-        return found
+                answer[1][rows] = log.rises.after(numbers, at - 1).value
+                answer[2][rows] = log.rises.after(numbers, at).value
+        return answer
 
     def reaching(self, timeline: pa.ChunkedArray, wanted_us: f.Array) -> Reached:
         """Find when watermarks came to values that they did not have before the segment."""
-        found = Reached(np.full(len(wanted_us), f.NONE), np.full(len(wanted_us), f.NONE))
-        for rows, log, own in self._by_log(timeline):
-            one = log.rises.reaching(own, wanted_us[rows])
-            found.watermark[rows], found.reached[rows] = one.watermark, one.reached
-        return found
+        reached = Reached(np.full(len(wanted_us), f.NONE), np.full(len(wanted_us), f.NONE))
+        for rows, log, numbers in self._by_log(timeline):
+            answer = log.rises.reaching(numbers, wanted_us[rows])
+            reached.watermark[rows], reached.reached[rows] = answer.watermark, answer.reached
+        return reached
 
     def _by_log(self, timeline: pa.ChunkedArray) -> Iterator[tuple[f.Array, JudgedLog, f.Array]]:
         """Return the rows of each log that has items, the log, and the index of their timelines in it."""

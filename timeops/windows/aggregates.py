@@ -34,19 +34,19 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
     """
     cuts = {name: cut(text, f"__tm_sum_{number}_") for number, (name, text) in enumerate(aggregates.items())}
     sums: list[Column] = []
-    for name, one in cuts.items():
-        if one.result is None:
+    for name, pieces in cuts.items():
+        if pieces.result is None:
             sums.append(F.expr(bounded(aggregates[name])).alias(name))
         else:
-            sums += [F.expr(bounded(text)).alias(of) for of, text in one.sums.items()]
-    found = groups.agg(*sums, *more)
-    results = {name: guarded_sql(found, one.result) for name, one in cuts.items() if one.result is not None}
+            sums += [F.expr(bounded(text)).alias(of) for of, text in pieces.sums.items()]
+    summed = groups.agg(*sums, *more)
+    results = {name: guarded_sql(summed, pieces.result) for name, pieces in cuts.items() if pieces.result is not None}
     if not results:
-        return found
-    names = found.columns
+        return summed
+    names = summed.columns
     first, last = names[: len(names) - len(sums) - len(more)], names[len(names) - len(more) :]
-    own = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
-    return found.selectExpr(*map(quoted, first), *own, *map(quoted, last))
+    columns = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
+    return summed.selectExpr(*map(quoted, first), *columns, *map(quoted, last))
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
@@ -92,13 +92,13 @@ class Partial:
 
 def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, Partial] | None:
     """Return every aggregate of events in parts, by the name of its result; None unless all of them can be."""
-    found: dict[str, Partial] = {}
+    partials: dict[str, Partial] = {}
     for number, (name, text) in enumerate(aggregates.items()):
         partial = _partial(f"__tm_part{number}", without_minus_zeros(text, events), events)
         if partial is None:
             return None
-        found[name] = partial
-    return found
+        partials[name] = partial
+    return partials
 
 
 def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
@@ -140,7 +140,7 @@ def _same(function: str) -> Callable[[str, str], Partial]:
 
 
 def _long_sum(name: str, argument: str) -> Partial:
-    """Return a sum whose parts may wrap around: beside it is the one that shows whether it did."""
+    """Return a sum whose parts may wrap around: next to it is the one that shows whether it did."""
     near = f"{name}_near"
     parts = {name: F.expr(f"sum({argument})"), near: F.expr(f"sum(CAST({argument} AS DOUBLE))")}
     joined = {name: F.sum(name), near: F.sum(near)}

@@ -101,12 +101,12 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
 
 def factors(count: int, most: int) -> list[int]:
     """Return the factors of a number: each the largest that is not above a bound, or else the smallest that is."""
-    found, rest = [], count
+    divisors, rest = [], count
     while rest > most:
         factor = next(factor for factor in chain(range(most, 1, -1), range(most + 1, rest + 1)) if rest % factor == 0)
-        found.append(factor)
+        divisors.append(factor)
         rest //= factor
-    return found if rest == 1 else [*found, rest]
+    return divisors if rest == 1 else [*divisors, rest]
 
 
 def _starts(instant_us: str, count: int, width_us: int) -> str:
@@ -155,10 +155,10 @@ class AlignedWindows:
         events = told_of(segment.events, segment.flushed_windows, self.window)
         partials = partials_by_slice(events, self.window)
         if partials is not None:
-            found = sliced_results(events, segment, self.window, partials)
+            results = sliced_results(events, segment, self.window, partials)
         else:
-            found = results_of(self.closed_contents(segment), self.keys, self.window)
-        return segment.materialize(found)
+            results = results_of(self.closed_contents(segment), self.keys, self.window)
+        return segment.materialize(results)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add `_watermark`, just after the item that closed the window."""
@@ -168,10 +168,10 @@ class AlignedWindows:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""
         events = told_of(segment.fresh_and_known, segment.flushed_windows, self.window)
         placed = self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        known = with_both_ends(placed, segment.adjusted)
-        own = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
-        still_open = known.where(open_to(END, W_START, self.window))
-        return with_groups(still_open, self.window).withColumn(RANK, F.expr(own))
+        with_ends = with_both_ends(placed, segment.adjusted)
+        moment = rank(f"unix_micros({CLOCK})", W_BEFORE, SEQ)
+        still_open = with_ends.where(open_to(END, W_START, self.window))
+        return with_groups(still_open, self.window).withColumn(RANK, F.expr(moment))
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
         """Return the events for which every window had closed when they came."""

@@ -78,7 +78,7 @@ def seen_groups(events: DataFrame, window: WindowSpec) -> DataFrame:
 
 
 def once(rows: DataFrame, window: WindowSpec) -> DataFrame:
-    """Return rows of `seen_groups` of several segments as those of all of them together: each group once."""
+    """Return the rows that several segments have in `seen_groups` as if they were one: each group once."""
     ends = (F.min(FIRST_END).alias(FIRST_END), F.max(LAST_END).alias(LAST_END))
     return rows.groupBy(c.TIMELINE, *group_names(window)).agg(*ends)
 
@@ -97,37 +97,37 @@ def flushed_of_groups(seen: DataFrame, adjusted: Adjusted, window: WindowSpec) -
     `seen` is `seen_groups` after the segment.
     """
     reach = seen.groupBy(c.TIMELINE).agg(F.max(LAST_END).alias("__tm_reach"))
-    known = with_end(seen.join(reach, c.TIMELINE), adjusted)
+    with_ends = with_end(seen.join(reach, c.TIMELINE), adjusted)
     first = F.expr(f"greatest({FIRST_END} - 1L, {last_closed(c.W_END, window)})")
-    spans = known.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
+    spans = with_ends.withColumn(_BEHIND, first).where(f"{_BEHIND} < __tm_reach")
     ends = f"explode({ends_between(_BEHIND, '__tm_reach', window)}) AS {END}"
     each = spans.selectExpr(c.TIMELINE, *group_names(window), ends).withColumn(START, F.expr(start_of(END, window)))
     return ahead(each.select("*", no_seq()), adjusted, window).select(*columns_of(window))
 
 
-def empty_rows(found: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
+def empty_rows(results: DataFrame, segment: WindowSegment, window: WindowSpec, only: Span | None) -> DataFrame:
     """Return the rows of windows with no event that a segment brings.
 
-    `found` are the rows of the windows that close in it and hold events, by `membership.BY_END` and `group_names`,
+    `results` are the rows of the windows that close in it and hold events, by `membership.BY_END` and `group_names`,
     with the aggregates. Of the windows in `only` any number may be empty; without it `empty_max` may be.
 
     Returns:
-        Rows of the columns of `found`, and `__tm_reached_w`, see `given_watermark`. Computing them fails where a
+        Rows of the columns of `results`, and `__tm_reached_w`, see `given_watermark`. Computing them fails where a
         group is owed too many: see `told_in_words`.
     """
     accepted = segment.adjusted.accepted
     fresh = reaching(accepted, window)
-    known = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
-    given = found.select(*BY_END, *group_names(window))
+    seen = seen_groups(accepted.limit(0), window) if segment.seen is None else segment.seen
+    rows = results.select(*BY_END, *group_names(window))
     if segment.flushed_windows is not None:  # their rows were given
-        given = given.unionByName(segment.closing(segment.flushed_windows, window).select(*given.columns))
-    owed = _owed(given, known, fresh, segment, window, only=only)
+        rows = rows.unionByName(segment.closing(segment.flushed_windows, window).select(*rows.columns))
+    owed = _owed(rows, seen, fresh, segment, window, only=only)
     if may_wait(window, segment.adjusted.rules):
-        dated = owed.join(_reached(owed, known, fresh, segment), [*BY_END], "left")
+        dated = owed.join(_reached(owed, seen, fresh, segment), [*BY_END], "left")
     else:
         dated = owed.withColumn(REACHED_W, F.lit(None).cast("bigint"))
     of_nothing = with_aggregates(accepted.where(F.lit(False)).groupBy(), window.aggregates)
-    typed = [F.col(name).cast(found.schema[name].dataType).alias(name) for name in window.aggregates]
+    typed = [F.col(name).cast(results.schema[name].dataType).alias(name) for name in window.aggregates]
     return dated.crossJoin(F.broadcast(of_nothing.select(*typed)))
 
 
@@ -148,7 +148,7 @@ def given_watermark(window: WindowSpec) -> Column:
 
 
 def _owed(
-    given: DataFrame,
+    rows: DataFrame,
     seen: DataFrame,
     fresh: DataFrame,
     segment: WindowSegment,
@@ -158,11 +158,11 @@ def _owed(
 ) -> DataFrame:
     """Return the windows without an event that the segment brings, by `membership.BY_END` and group columns.
 
-    `given` are the windows that have a row: they close in the segment and hold events, or a flush closed them.
+    `rows` are the windows that have a row: they close in the segment and hold events, or a flush closed them.
     """
     groups = group_names(window)
     keys = [c.TIMELINE, *groups]
-    held = given.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
+    held = rows.select(*keys, F.col(END).alias(FIRST_END), F.lit(1).alias(_HELD))
     both = seen.select(*keys, FIRST_END, F.lit(0).alias(_HELD)).unionByName(held)
     of_groups = both.groupBy(*keys).agg(F.min(FIRST_END).alias(FIRST_END), F.sum(_HELD).alias(_HELD))
     spans = of_groups.join(_given_between(seen, fresh, segment, window), c.TIMELINE)
@@ -178,7 +178,7 @@ def _owed(
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
     each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)
-    return each.alias("each").join(given.alias("held"), c.same_in("each", "held", [*BY_END, *groups]), "left_anti")
+    return each.alias("each").join(rows.alias("held"), c.same_in("each", "held", [*BY_END, *groups]), "left_anti")
 
 
 def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, window: WindowSpec) -> DataFrame:
@@ -194,11 +194,11 @@ def _given_between(seen: DataFrame, fresh: DataFrame, segment: WindowSegment, wi
         fresh.select(c.TIMELINE, nothing.alias(_REACH_BEFORE), F.col(LAST_END).alias(_REACH_AFTER))
     )
     reach = both.groupBy(c.TIMELINE).agg(*[F.max(name).alias(name) for name in (_REACH_BEFORE, _REACH_AFTER)])
-    known = with_both_ends(reach, segment.adjusted)
+    with_ends = with_both_ends(reach, segment.adjusted)
     before, after = last_closed(c.W_START, window), last_closed(c.W_END, window)
-    given = f"IF({_REACH_BEFORE} IS NOT NULL AND {before} IS NOT NULL, least({before}, {_REACH_BEFORE}), NULL)"
+    behind = f"IF({_REACH_BEFORE} IS NOT NULL AND {before} IS NOT NULL, least({before}, {_REACH_BEFORE}), NULL)"
     upto = _REACH_AFTER if segment.flushed else f"IF({after} IS NOT NULL, least({after}, {_REACH_AFTER}), NULL)"
-    return known.selectExpr(c.TIMELINE, f"{given} AS {_BEHIND}", f"{upto} AS {_UPTO}")
+    return with_ends.selectExpr(c.TIMELINE, f"{behind} AS {_BEHIND}", f"{upto} AS {_UPTO}")
 
 
 def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: WindowSegment) -> DataFrame:
@@ -210,8 +210,8 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
     """
     reached_by = fresh.select(c.TIMELINE, F.col(LAST_END).alias(END), F.col(c.SEQ).alias(AFTER_SEQ))
     earlier = seen.select(c.TIMELINE, F.col(LAST_END).alias(END), F.lit(_BEFORE_ALL).cast("bigint").alias(AFTER_SEQ))
-    asked = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
-    both = reached_by.unionByName(earlier).unionByName(asked, allowMissingColumns=True)
+    wanted = owed.select(*BY_END).distinct().withColumn(_IS_ASKED, F.lit(True))
+    both = reached_by.unionByName(earlier).unionByName(wanted, allowMissingColumns=True)
     here_or_later = Window.partitionBy(c.TIMELINE).orderBy(F.desc(END))  # the same end counts, too
     first = both.withColumn(AFTER_SEQ, F.min(AFTER_SEQ).over(here_or_later)).where(F.col(_IS_ASKED))
     by_item = segment.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))
@@ -246,11 +246,11 @@ def told_in_words() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = (error.getMessageParameters() or {}).get("errorMessage", "")
-        if _OWED not in found:
+        message = (error.getMessageParameters() or {}).get("errorMessage", "")
+        if _OWED not in message:
             raise
         raise TidemarkError(
-            found,
+            message,
             expected="times of a group that are closer together: every window between them is a row",
             remedy="look for an event with a wrong time, which `early` or `late` of `time` can refuse; or raise "
             "`empty_max`; or process less at once (--max-events-per-batch)",

@@ -30,7 +30,7 @@ class WindowKind(Protocol):
 
     @property
     def merges(self) -> bool:
-        """True if an event may change the bounds of windows: only beside others of its group an event shows late."""
+        """True if an event may change the bounds of windows: only next to others of its group an event shows late."""
 
     # Which windows there are.
 

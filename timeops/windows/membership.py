@@ -34,14 +34,14 @@ largest `_arrival_seq` in each; see segment.py. No such column where there are n
 BY_FLUSH = "__tm_by_flush"  # BOOLEAN of a late event: a flush had closed its last window, the watermark had not
 MISSED_FROM = "__tm_missed_from"  # of such an event of a session: where the session that it missed begins
 
-FRESH = "__tm_fresh"  # BOOLEAN of an event beside those of earlier segments: it came in this one
+FRESH = "__tm_fresh"  # BOOLEAN of an event among the ones of earlier segments: it came in this one
 RANK = "__tm_rank"
 """BIGINT: orders the moments at which a window that revises its results has one, see revisions.py."""
 Rank = Callable[[str, str, str], str]
 """SQL of the first moment after an event of a row with END, by the clock, the watermark that it met, and its place in
 the log."""
 CHANGED_BY = "__tm_changed_by"
-"""Of bounds of a session the event of the segment that changed them, an EVENT; null where they last."""
+"""The event of the segment that changed a session's bounds, an EVENT; null where they last."""
 EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean>"
 
 _ALL = "__tm_all"

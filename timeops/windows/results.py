@@ -60,11 +60,11 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
 def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
     """Return one result of each window, when it closes."""
     window = kind.window
-    found = kind.closed_results(segment)
+    results = kind.closed_results(segment)
     if window.empty:
-        owed = empty_rows(found, segment, window, only)
-        found = segment.materialize(found.unionByName(owed, allowMissingColumns=True))
-    rows = _shaped(_final(found, segment, kind), segment, window)
+        owed = empty_rows(results, segment, window, only)
+        results = segment.materialize(results.unionByName(owed, allowMissingColumns=True))
+    rows = _shaped(_final(results, segment, kind), segment, window)
     return rows if window.having is None else rows.where(passes_having(rows, window.having))
 
 
@@ -129,8 +129,8 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     """
     if not window.revises:
         return results
-    found = with_next_revision(results.drop(LATE_EVENTS), window, "_revision", _NEXT)
-    return found.where(f"{_NEXT} IS NULL").drop(_NEXT)
+    revisions = with_next_revision(results.drop(LATE_EVENTS), window, "_revision", _NEXT)
+    return revisions.where(f"{_NEXT} IS NULL").drop(_NEXT)
 
 
 def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: str) -> DataFrame:
@@ -199,12 +199,12 @@ def flushed_after(segment: WindowSegment, window: WindowSpec) -> DataFrame | Non
     if not segment.flushed:
         return earlier
     if window.empty:
-        found = flushed_of_groups(seen_after(segment, window), adjusted, window)
+        flushed = flushed_of_groups(seen_after(segment, window), adjusted, window)
     else:
         kind = kind_of(window)
-        found = of_contents(_with_start(kind.closed_contents(segment), kind), adjusted, window)
+        flushed = of_contents(_with_start(kind.closed_contents(segment), kind), adjusted, window)
     if segment.flushed_windows is None or earlier is None:
-        return found
+        return flushed
     keys = [TIMELINE, *group_names(window), START, END]
-    fresh = found.alias("new").join(segment.flushed_windows.alias("old"), same_in("new", "old", keys), "left_anti")
+    fresh = flushed.alias("new").join(segment.flushed_windows.alias("old"), same_in("new", "old", keys), "left_anti")
     return earlier.unionByName(fresh)

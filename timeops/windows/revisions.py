@@ -42,7 +42,7 @@ MOMENT = np.dtype(
         ("rank", "i8"),
         ("revision", "i8"),
         ("previous", "i8"),  # rank of the result before; NONE of the first
-        ("watermark", "i8"),  # just after the item at which it was given; NONE where a flush gave it
+        ("watermark", "i8"),  # just after the item at which it was published; NONE where a flush published it
     ]
 )
 
@@ -101,31 +101,31 @@ class _Given:
     watermark: Array
 
 
-def moments(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> Array:
+def moments(bounds: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> Array:
     """Find the moments of a segment at which windows have a result, MOMENT by window and rank."""
-    found = [_closing(known, window, watermarks, flushed=flushed), _taken_back(known, watermarks)]
+    parts = [_closing(bounds, window, watermarks, flushed=flushed), _taken_back(bounds, watermarks)]
     if window.early_every_us is not None:
-        found.append(_at_periods(known, marks, window, watermarks))
+        parts.append(_at_periods(bounds, marks, window, watermarks))
     else:
         is_late = marks.rank != ON_TIME
         late = marks.where(is_late)
-        found.append(_on_time(known, marks.where(~is_late), window, watermarks))
-        found.append(
-            _at_periods(known, late, window, watermarks)
+        parts.append(_on_time(bounds, marks.where(~is_late), window, watermarks))
+        parts.append(
+            _at_periods(bounds, late, window, watermarks)
             if window.revise_every_us
-            else _at_events(known, late, watermarks)
+            else _at_events(bounds, late, watermarks)
         )
-    own, rank, is_now, watermark = (
-        np.concatenate([getattr(one, name) for one in found]) for name in ("window", "rank", "is_now", "watermark")
+    rows, rank, is_now, watermark = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("window", "rank", "is_now", "watermark")
     )
-    order = np.lexsort((rank, own))
-    own, rank, is_now, watermark = own[order], rank[order], is_now[order], watermark[order]
-    first = np.searchsorted(own, own, "left")
-    given = np.zeros(len(own), MOMENT)
-    given["window"], given["rank"], given["watermark"] = own, rank, watermark
-    given["revision"] = np.arange(len(own)) - first
-    given["previous"] = np.where(given["revision"] == 0, NONE, np.roll(rank, 1))
-    shown: Array = given[is_now & ((rank != TAKEN_BACK) | (given["revision"] > 0))]
+    order = np.lexsort((rank, rows))
+    rows, rank, is_now, watermark = rows[order], rank[order], is_now[order], watermark[order]
+    first = np.searchsorted(rows, rows, "left")
+    numbered = np.zeros(len(rows), MOMENT)
+    numbered["window"], numbered["rank"], numbered["watermark"] = rows, rank, watermark
+    numbered["revision"] = np.arange(len(rows)) - first
+    numbered["previous"] = np.where(numbered["revision"] == 0, NONE, np.roll(rank, 1))
+    shown: Array = numbered[is_now & ((rank != TAKEN_BACK) | (numbered["revision"] > 0))]
     return shown
 
 
@@ -134,58 +134,58 @@ def _passed(watermark: Array, end: Array, window: WindowSpec) -> Array:
     return np.asarray(watermark >= end + window.ends_inside_us)
 
 
-def _closes_at(known: Open, window: WindowSpec) -> Array:
-    return np.asarray(known.end + window.closes_after_us)
+def _closes_at(bounds: Open, window: WindowSpec) -> Array:
+    return np.asarray(bounds.end + window.closes_after_us)
 
 
 def _at(timeline: pa.ChunkedArray, places: Array) -> pa.ChunkedArray:
     return timeline.take(pa.array(places, pa.int64()))
 
 
-def _closing(known: Open, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> _Given:
+def _closing(bounds: Open, window: WindowSpec, watermarks: Watermarks, *, flushed: bool) -> _Given:
     """Return the moments at which windows close."""
-    closes_at = _closes_at(known, window)
-    own = np.flatnonzero((flushed | (closes_at <= known.after)) & (known.changed_by == NONE))
-    found = watermarks.reaching(_at(known.timeline, own), closes_at[own]).watermark
-    return _Given(own, np.full(len(own), FINAL), np.ones(len(own), bool), found)
+    closes_at = _closes_at(bounds, window)
+    rows = np.flatnonzero((flushed | (closes_at <= bounds.after)) & (bounds.changed_by == NONE))
+    watermark = watermarks.reaching(_at(bounds.timeline, rows), closes_at[rows]).watermark
+    return _Given(rows, np.full(len(rows), FINAL), np.ones(len(rows), bool), watermark)
 
 
-def _taken_back(known: Open, watermarks: Watermarks) -> _Given:
+def _taken_back(bounds: Open, watermarks: Watermarks) -> _Given:
     """Return the moments at which events of the segment changed bounds, also where these had given nothing."""
-    own = np.flatnonzero(known.changed_by != NONE)
-    found = watermarks.after(_at(known.timeline, own), known.changed_by[own]).value
-    return _Given(own, np.full(len(own), TAKEN_BACK), np.ones(len(own), bool), found)
+    rows = np.flatnonzero(bounds.changed_by != NONE)
+    watermark = watermarks.after(_at(bounds.timeline, rows), bounds.changed_by[rows]).value
+    return _Given(rows, np.full(len(rows), TAKEN_BACK), np.ones(len(rows), bool), watermark)
 
 
-def _on_time(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
+def _on_time(bounds: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
     """Return the moments at which the watermark passes the end; none where it passes the close time at once."""
-    end, own = known.end[marks.window], marks.window
-    in_time = (known.changed_by[own] == NONE) | _passed(known.changed_w[own], end, window)
-    earlier = _passed(known.before[own], end, window)
-    crosses = ~earlier & _passed(known.after[own], end, window)
-    found = watermarks.reaching(_at(known.timeline, own[crosses]), end[crosses] + window.ends_inside_us)
-    now, watermark = np.zeros(len(own), bool), np.full(len(own), NONE)
-    now[crosses] = (found.reached != NONE) & (found.reached < _closes_at(known, window)[own[crosses]])
-    watermark[crosses] = found.watermark
-    given = in_time & (earlier | now)
-    return _Given(own[given], marks.rank[given], now[given], watermark[given])
+    end, rows = bounds.end[marks.window], marks.window
+    in_time = (bounds.changed_by[rows] == NONE) | _passed(bounds.changed_w[rows], end, window)
+    earlier = _passed(bounds.before[rows], end, window)
+    crosses = ~earlier & _passed(bounds.after[rows], end, window)
+    reached = watermarks.reaching(_at(bounds.timeline, rows[crosses]), end[crosses] + window.ends_inside_us)
+    now, watermark = np.zeros(len(rows), bool), np.full(len(rows), NONE)
+    now[crosses] = (reached.reached != NONE) & (reached.reached < _closes_at(bounds, window)[rows[crosses]])
+    watermark[crosses] = reached.watermark
+    has_result = in_time & (earlier | now)
+    return _Given(rows[has_result], marks.rank[has_result], now[has_result], watermark[has_result])
 
 
-def _at_events(known: Open, late: Marks, watermarks: Watermarks) -> _Given:
+def _at_events(bounds: Open, late: Marks, watermarks: Watermarks) -> _Given:
     """Return the moments of late events that each make a revision."""
-    found = watermarks.after(_at(known.timeline, late.window), late.rank).value
-    return _Given(late.window, late.rank, late.fresh, found)
+    watermark = watermarks.after(_at(bounds.timeline, late.window), late.rank).value
+    return _Given(late.window, late.rank, late.fresh, watermark)
 
 
-def _at_periods(known: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
+def _at_periods(bounds: Open, marks: Marks, window: WindowSpec, watermarks: Watermarks) -> _Given:
     """Return the periods in which events came; the first item after one brings the result, if it still may."""
-    own, rank = marks.window, marks.rank
-    in_time = (known.changed_by[own] == NONE) | (rank <= known.changed_at[own])
-    earlier = rank <= known.clock[own]
-    comes, before, after = watermarks.around(_at(known.timeline, own), rank)
-    now = ~earlier & comes & (before < _closes_at(known, window)[own])
-    given = in_time & (earlier | now)
-    return _Given(own[given], rank[given], now[given], after[given])
+    rows, rank = marks.window, marks.rank
+    in_time = (bounds.changed_by[rows] == NONE) | (rank <= bounds.changed_at[rows])
+    earlier = rank <= bounds.clock[rows]
+    comes, before, after = watermarks.around(_at(bounds.timeline, rows), rank)
+    now = ~earlier & comes & (before < _closes_at(bounds, window)[rows])
+    has_result = in_time & (earlier | now)
+    return _Given(rows[has_result], rank[has_result], now[has_result], after[has_result])
 
 
 REVISION = "__tm_revision"
@@ -223,9 +223,8 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
         made; null where a flush made it.
     """
     rows = segment.materialize(_ranked(segment, kind))
-    found = _moments(rows, segment, kind)
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
-    moment = to_join(rows.sparkSession, found).alias("moment")
+    moment = to_join(rows.sparkSession, _moments(rows, segment, kind)).alias("moment")
     same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
     so_far = F.expr(f"event.{RANK} <= moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
@@ -266,39 +265,39 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Ta
     ends = (W_START, W_END, _CLOCK_START)
     marks = F.collect_set(F.struct(RANK, FRESH)).alias(_MARKS)
     grouped = rows.groupBy(*keys, *ends, CHANGED_BY).agg(marks).select(*keys, *ends, f"{CHANGED_BY}.*", _MARKS)
-    own = grouped.toArrow().combine_chunks()
+    keyed = grouped.toArrow().combine_chunks()
     before, after, clock, changed_by, changed_w, changed_at = (
-        integers(own[name]) for name in (*ends, "seq", "w", "clock")
+        integers(keyed[name]) for name in (*ends, "seq", "w", "clock")
     )
-    known = Open(own[TIMELINE], integers(own[END]), before, after, clock, changed_by, changed_w, changed_at)
-    each = pc.list_flatten(own[_MARKS]).combine_chunks()
-    window, rank = integers(pc.list_parent_indices(own[_MARKS])), integers(each.field(RANK))
+    bounds = Open(keyed[TIMELINE], integers(keyed[END]), before, after, clock, changed_by, changed_w, changed_at)
+    each = pc.list_flatten(keyed[_MARKS]).combine_chunks()
+    window, rank = integers(pc.list_parent_indices(keyed[_MARKS])), integers(each.field(RANK))
     # Of one moment the set may have both: an event that came in the segment and one that did not.
     fresh = np.asarray(each.field(FRESH), bool)
     order = np.lexsort((~fresh, rank, window))
     window, rank, fresh = window[order], rank[order], fresh[order]
     is_first = np.ones(len(window), bool)
     is_first[1:] = (np.diff(window) != 0) | (np.diff(rank) != 0)
-    found = moments(
-        known,
+    shown = moments(
+        bounds,
         Marks(window, rank, fresh).where(is_first),
         kind.window,
         segment.adjusted.watermarks,
         flushed=segment.flushed,
     )
-    told = {RANK: found["rank"], _PREVIOUS: found["previous"]}
-    told |= {WATERMARK: found["watermark"], _CHANGED_BY: changed_by[found["window"]]}
-    columns = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in told.items()}
-    columns[REVISION] = pa.array(found["revision"], pa.int32())
-    columns |= {IS_FINAL: pa.array(found["rank"] == FINAL), IS_TAKEN_BACK: pa.array(found["rank"] == TAKEN_BACK)}
-    of_windows = own.select(keys).take(pa.array(found["window"], pa.int64()))
+    arrays = {RANK: shown["rank"], _PREVIOUS: shown["previous"]}
+    arrays |= {WATERMARK: shown["watermark"], _CHANGED_BY: changed_by[shown["window"]]}
+    columns = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in arrays.items()}
+    columns[REVISION] = pa.array(shown["revision"], pa.int32())
+    columns |= {IS_FINAL: pa.array(shown["rank"] == FINAL), IS_TAKEN_BACK: pa.array(shown["rank"] == TAKEN_BACK)}
+    of_windows = keyed.select(keys).take(pa.array(shown["window"], pa.int64()))
     return pa.table(dict(zip(keys, of_windows.columns, strict=True)) | columns)
 
 
-def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFrame:
+def changes(results: DataFrame, earlier: DataFrame, window: WindowSpec) -> DataFrame:
     """Return the changes that the results of a segment make.
 
-    `results` are of `results.window_results`, with `_late_events`. `known` are the last revisions of earlier
+    `results` are of `results.window_results`, with `_late_events`. `earlier` are the last revisions of earlier
     segments that may be replaced, without `_late_events`, and without aggregates that are new in the spec.
 
     Returns:
@@ -311,15 +310,15 @@ def changes(results: DataFrame, known: DataFrame, window: WindowSpec) -> DataFra
     columns = [quoted(name) for name in results.columns if name != PASSES]
     passes = F.col(PASSES) if PASSES in results.columns else F.lit(True)
     both = results.withColumns({PASSES: passes, _IS_KNOWN: F.lit(False)}).unionByName(
-        known.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
+        earlier.withColumns({PASSES: F.lit(True), _IS_KNOWN: F.lit(True)}), allowMissingColumns=True
     )
     of_keys = [quoted(key) for key in keys]
     shown = f"IF({PASSES}, struct({', '.join(map(quoted, others))}), NULL)"
     before = F.expr(f"lag({shown}) OVER (PARTITION BY {', '.join(of_keys)} ORDER BY _revision)")
-    found = both.withColumn(_REPLACED, before).where(f"NOT {_IS_KNOWN}")
+    compared = both.withColumn(_REPLACED, before).where(f"NOT {_IS_KNOWN}")
     kind = f"IF({_REPLACED} IS NULL, 'insert', 'update_postimage') AS {CHANGE}"
-    given = found.where(PASSES).selectExpr(*columns, kind)
+    written = compared.where(PASSES).selectExpr(*columns, kind)
     taken = f"IF({PASSES}, '{PREIMAGE}', '{DELETE}') AS {CHANGE}"
     cause = f"IF({PASSES}, NULL, {LATE_EVENTS}) AS {LATE_EVENTS}"
-    old = found.where(f"{_REPLACED} IS NOT NULL").selectExpr(*of_keys, f"{_REPLACED}.*", cause, taken)
-    return given.unionByName(old)
+    old = compared.where(f"{_REPLACED} IS NOT NULL").selectExpr(*of_keys, f"{_REPLACED}.*", cause, taken)
+    return written.unionByName(old)

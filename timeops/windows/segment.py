@@ -1,12 +1,12 @@
 """A segment of the log as one window meets it: events, watermarks, windows that a flush has closed.
 
-Here: the segment's events and those of earlier ones that the window still needs; the results of another window in the
+Here: the segment's events and earlier ones that the window still needs; the results of another window in the
 place of events; the watermark at the item that closed a window, looked up on the driver (watermark/rises.py); windows
 that a flush closed and the watermark has not passed, which stay closed in a reopened pipeline. Not here: what the
 window makes of them (kinds.py, results.py), the rules of time (events/).
 
 A result has its end as its time, and the watermark of its timeline. So it is never late: a window closes before none
-of those over it, as these allow at least its lateness.
+of the windows over it, as these allow at least its lateness.
 """
 
 from collections.abc import Callable, Sequence
@@ -80,12 +80,12 @@ def met_by(events: DataFrame, adjusted: Adjusted) -> DataFrame:
     """Add the watermark before each of few events, and what set it: `__tm_w_before`, `__tm_w_set_by`."""
 
     def ask(rows: pa.Table) -> list[Array]:
-        found = adjusted.watermarks.before(rows[c.TIMELINE], integers(rows[c.SEQ]))
-        return [found.value, found.set_by]
+        watermark = adjusted.watermarks.before(rows[c.TIMELINE], integers(rows[c.SEQ]))
+        return [watermark.value, watermark.set_by]
 
-    asked = events.drop(c.W_BEFORE, c.W_SET_BY)
-    found = _answered(asked.select(c.TIMELINE, c.SEQ), adjusted, [c.W_BEFORE, c.W_SET_BY], ask)
-    return asked.join(found, [c.TIMELINE, c.SEQ])
+    bare = events.drop(c.W_BEFORE, c.W_SET_BY)
+    watermarks = _answered(bare.select(c.TIMELINE, c.SEQ), adjusted, [c.W_BEFORE, c.W_SET_BY], ask)
+    return bare.join(watermarks, [c.TIMELINE, c.SEQ])
 
 
 def _answered(
@@ -97,8 +97,8 @@ def _answered(
     rows = wanted.toArrow()
     for name, values in zip(names, ask(rows), strict=True):
         rows = rows.append_column(name, pa.array(values, pa.int64(), mask=values == NONE))
-    told = [StructField(name, LongType()) for name in names]
-    return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *told]))
+    fields = [StructField(name, LongType()) for name in names]
+    return from_driver(wanted.sparkSession, rows, StructType([*wanted.schema.fields, *fields]))
 
 
 LAST_SEQ = "__tm_last_seq"
@@ -132,13 +132,13 @@ def told_of(events: DataFrame, flushed_windows: DataFrame | None, window: Window
     if flushed_windows is None:
         return events
     groups = group_names(window)
-    one = f"struct({START} AS start, {END} AS `end`, {LAST_SEQ} AS seq)"
-    lists = flushed_windows.groupBy(c.TIMELINE, *groups).agg(F.expr(f"collect_list({one}) AS {FLUSHED_WINDOWS}"))
+    entry = f"struct({START} AS start, {END} AS `end`, {LAST_SEQ} AS seq)"
+    lists = flushed_windows.groupBy(c.TIMELINE, *groups).agg(F.expr(f"collect_list({entry}) AS {FLUSHED_WINDOWS}"))
     same = c.same_in("event", "own", [c.TIMELINE, *groups])
-    known = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
+    joined = with_groups(events, window).alias("event").join(lists.alias("own"), same, "left")
     kind = lists.schema[FLUSHED_WINDOWS].dataType.simpleString()
-    found = f"coalesce(own.{FLUSHED_WINDOWS}, CAST(array() AS {kind})) AS {FLUSHED_WINDOWS}"
-    return known.selectExpr(*[f"event.{quoted(name)}" for name in events.columns], found)
+    column = f"coalesce(own.{FLUSHED_WINDOWS}, CAST(array() AS {kind})) AS {FLUSHED_WINDOWS}"
+    return joined.selectExpr(*[f"event.{quoted(name)}" for name in events.columns], column)
 
 
 def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: WindowSpec) -> DataFrame:
@@ -159,7 +159,7 @@ class WindowSegment:
 
     Attributes:
         adjusted: The segment; of a window over another one its events are results of that one, see `with_results`.
-        known: Events of earlier segments that the window still needs; None for none. Of a window that revises its
+        earlier: Events of earlier segments that the window still needs; None for none. Of a window that revises its
             results they have `__tm_w_before` and `_clock` as they came.
         flushed_windows: Windows that earlier flushes closed and the watermark had not passed; None for none.
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
@@ -170,7 +170,7 @@ class WindowSegment:
     """
 
     adjusted: Adjusted
-    known: DataFrame | None = None
+    earlier: DataFrame | None = None
     flushed_windows: DataFrame | None = None
     seen: DataFrame | None = None
     flushed: bool = False
@@ -181,31 +181,31 @@ class WindowSegment:
     @property
     def events(self) -> DataFrame:
         """The accepted events of the segment and the known ones, which were on time: `__tm_w_before` is null."""
-        if self.known is None:
+        if self.earlier is None:
             return self.adjusted.accepted
-        known = self.known.withColumn(c.W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
-        return known.unionByName(self.adjusted.accepted, allowMissingColumns=True)
+        earlier = self.earlier.withColumn(c.W_BEFORE, F.expr("CAST(NULL AS BIGINT)"))
+        return earlier.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
     def events_as_they_came(self) -> DataFrame:
         """The same with the watermark and the clock that each met, which revised results ask for."""
-        if self.known is None:
+        if self.earlier is None:
             return self.adjusted.accepted
-        return self.known.unionByName(self.adjusted.accepted, allowMissingColumns=True)
+        return self.earlier.unionByName(self.adjusted.accepted, allowMissingColumns=True)
 
     @property
     def fresh_and_known(self) -> DataFrame:
         """Events as they came, with FRESH."""
         fresh = self.adjusted.accepted.withColumn(FRESH, F.lit(True))
-        if self.known is None:
+        if self.earlier is None:
             return fresh
-        return self.known.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
+        return self.earlier.withColumn(FRESH, F.lit(False)).unionByName(fresh, allowMissingColumns=True)
 
     def closing(self, rows: DataFrame, window: WindowSpec) -> DataFrame:
         """Return the rows, by `_timeline` and `__tm_end`, whose window closes in the segment."""
-        known = with_both_ends(rows, self.adjusted)
+        with_ends = with_both_ends(rows, self.adjusted)
         by_now = "true" if self.flushed else f"{close_time(END, window)} <= {c.W_END}"
-        return known.where(f"{open_to(END, c.W_START, window)} AND {by_now}").drop(c.W_START, c.W_END)
+        return with_ends.where(f"{open_to(END, c.W_START, window)} AND {by_now}").drop(c.W_START, c.W_END)
 
 
 def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:

@@ -7,7 +7,7 @@ these. Not here: the moments of revisions (revisions.py).
 Events of a group at most a gap apart are a chain, and events of two chains never meet. Under drop and adjust a chain
 is a session, cut where it is longer than `max_duration`. Only an event that came more than the allowed lateness
 behind the watermark can find a closed session within its gap. The events of a chain with such an event are
-taken one after the other as they came, beside the sessions that are open then. So are the events of a chain in which
+taken one after the other as they came, next to the sessions that are open then. So are the events of a chain in which
 a flush has closed a session. So are the events of sessions that revise their results, as each of their bounds may
 have had one.
 
@@ -115,23 +115,23 @@ class FoundSessions:
 def rules_of_sessions(window: WindowSpec, *, keeps: bool) -> Array:
     """RULES of a window, one; `keeps` says that events may be behind the watermark."""
     longest, early = window.max_duration_us, window.early_every_us
-    own = (window.gap_us, window.allowed_lateness_us, NEVER if longest is None else longest)
-    return np.array([(*own, int(keeps), int(window.revises), early or 0)], RULES)
+    limits = (window.gap_us, window.allowed_lateness_us, NEVER if longest is None else longest)
+    return np.array([(*limits, int(keeps), int(window.revises), early or 0)], RULES)
 
 
 def sessions(came: Came, closed: Array, rules: Array) -> FoundSessions:
-    """Find the session of every event; `closed` are those of earlier flushes, `rules` RULES, one."""
+    """Find the session of every event; `closed` are sessions of earlier flushes, `rules` RULES, one."""
     count, groups = len(came.t), 1 + int(came.group.max(initial=-1))
-    own = closed[(closed["group"] >= 0) & (closed["group"] < groups)]
-    own = own[np.argsort(own["group"], kind="stable")]
+    of_groups = closed[(closed["group"] >= 0) & (closed["group"] < groups)]
+    of_groups = of_groups[np.argsort(of_groups["group"], kind="stable")]
     session, first, last = np.zeros(count, np.int32), np.zeros(count, np.int64), np.zeros(count, np.int64)
     bounds = np.empty(2 * count if rules[0]["revises"] else 0, BOUNDS)
     small = count < fold.COMPILED_FROM
     n_bounds = (_find if small else fold.compiled(_find, *_PARTS))(
         np.argsort(came.t, kind="stable").astype(np.int32),
         came._replace(group=came.group.astype(np.int32)),
-        own,
-        np.searchsorted(own["group"], np.arange(groups + 1)),
+        of_groups,
+        np.searchsorted(of_groups["group"], np.arange(groups + 1)),
         rules[0],
         session,
         first,
@@ -164,13 +164,13 @@ def _find(
     while begin < len(order):
         end = _end_of_chain(order, begin, group, t, rules["gap"])
         chain, g = order[begin:end], group[order[begin]]
-        own = closed[closed_from[g] : closed_from[g + 1]]
+        of_group = closed[closed_from[g] : closed_from[g + 1]]
         if rules["longest"] != NEVER:
-            if _may_meet(own, t[chain[0]], t[chain[-1]]):
-                _refuse_cuts(np.sort(chain), came, own, rules, session, first, last)
+            if _may_meet(of_group, t[chain[0]], t[chain[-1]]):
+                _refuse_cuts(np.sort(chain), came, of_group, rules, session, first, last)
             _cut(chain, t, rules, session, first, last)
-        elif _may_meet(own, t[chain[0]], t[chain[-1]]) or _needs_order(chain, came, rules):
-            n_bounds = _take(np.sort(chain), came, own, rules, session, first, last, bounds, n_bounds)
+        elif _may_meet(of_group, t[chain[0]], t[chain[-1]]) or _needs_order(chain, came, rules):
+            n_bounds = _take(np.sort(chain), came, of_group, rules, session, first, last, bounds, n_bounds)
         else:
             for e in chain:
                 session[e] = chain[0]
@@ -207,7 +207,7 @@ def _may_meet(closed: Array, earliest: int, latest: int) -> bool:
 
 
 def _needs_order(chain: Array, came: Came, rules: Any) -> bool:
-    """Return whether the order in which the events of a chain came matters to what is asked."""
+    """Return whether the order in which the events of a chain came matters to the question."""
     if rules["revises"] == 1 and rules["early"] > 0:
         return True
     if rules["keeps"] == 0:
@@ -230,10 +230,10 @@ def _take(
     bounds: Array,
     n_bounds: int,
 ) -> int:
-    """Take the events of a chain as they came, each beside the sessions that are open then (F)."""
+    """Take the events of a chain as they came, each next to the sessions that are open then (F)."""
     t, is_known = came.t, came.is_known
     gap, to_close, before = rules["gap"], rules["gap"] + rules["lateness"], n_bounds
-    spans = np.empty(len(chain), SPAN)  # in order of time; those from `low` on are open
+    spans = np.empty(len(chain), SPAN)  # in order of time; from `low` on they are open
     low, high = 0, 0
     for e in chain:
         w = came.watermark[e] if rules["keeps"] == 1 else NONE
@@ -263,7 +263,7 @@ def _take(
 
 
 def _follow(chain: Array, session: Array) -> None:
-    """Name the sessions of events by those into which they were merged."""
+    """Name the sessions of events by the sessions into which they were merged."""
     for e in chain:
         while session[e] >= 0 and session[session[e]] != session[e]:
             session[e] = session[session[e]]
@@ -272,10 +272,10 @@ def _follow(chain: Array, session: Array) -> None:
 def _settle(spans: Array, rules: Any, first: Array, last: Array, bounds: Array, n_bounds: int) -> int:
     """Write the sessions of a chain as they are after its last event."""
     for s in range(len(spans)):
-        one = spans[s]
-        first[one["root"]], last[one["root"]] = one["first"], one["last"]
+        span = spans[s]
+        first[span["root"]], last[span["root"]] = span["first"], span["last"]
         if rules["revises"] == 1:
-            n_bounds = _note(bounds, n_bounds, one["root"], one["first"], one["last"], one["made_by"], -1)
+            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["last"], span["made_by"], -1)
     return n_bounds
 
 
@@ -291,7 +291,7 @@ def _near(spans: Array, low: int, high: int, t: int, gap: int) -> tuple[int, int
 
 
 def _put(spans: Array, at: int, end: int, high: int, event: int, session: Array) -> int:
-    """Make one session of those near an event, or a new one; return how many there are."""
+    """Make one session of the ones near an event, or a new one; return how many there are."""
     if end == at:
         for s in range(high, at, -1):
             spans[s] = spans[s - 1]
@@ -309,13 +309,13 @@ def _note_changed(
 ) -> int:
     """Note the bounds that an event changes and that may have given a result by then."""
     for s in range(len(changed)):
-        one = changed[s]
+        span = changed[s]
         if rules["early"] == 0:
-            may_have = watermark != NONE and watermark > one["last"] + rules["gap"]
+            may_have = watermark != NONE and watermark > span["last"] + rules["gap"]
         else:
-            may_have = (clock[one["made_by"]] // rules["early"] + 1) * rules["early"] <= clock[event]
+            may_have = (clock[span["made_by"]] // rules["early"] + 1) * rules["early"] <= clock[event]
         if may_have:
-            n_bounds = _note(bounds, n_bounds, one["root"], one["first"], one["last"], one["made_by"], event)
+            n_bounds = _note(bounds, n_bounds, span["root"], span["first"], span["last"], span["made_by"], event)
     return n_bounds
 
 
@@ -325,21 +325,21 @@ def _closed_by_flush(closed: Array, start: int, end: int) -> bool:
 
 
 def _note(bounds: Array, n_bounds: int, session: int, first: int, last: int, made_by: int, changed_by: int) -> int:
-    one = bounds[n_bounds]
-    one["session"], one["first"], one["last"] = session, first, last
-    one["made_by"], one["changed_by"] = made_by, changed_by
+    row = bounds[n_bounds]
+    row["session"], row["first"], row["last"] = session, first, last
+    row["made_by"], row["changed_by"] = made_by, changed_by
     return n_bounds + 1
 
 
 def _cut(chain: Array, t: Array, rules: Any, session: Array, first: Array, last: Array) -> None:
     """Cut a chain, without the events that are refused, into sessions of at most the longest duration."""
-    own = -1
+    root = -1
     for e in chain:
         if session[e] == FLUSHED:
             continue
-        if own < 0 or t[e] - last[own] > rules["gap"] or t[e] - first[own] > rules["longest"]:
-            own, first[e] = e, t[e]
-        session[e], last[own] = own, t[e]
+        if root < 0 or t[e] - last[root] > rules["gap"] or t[e] - first[root] > rules["longest"]:
+            root, first[e] = e, t[e]
+        session[e], last[root] = root, t[e]
 
 
 def _refuse_cuts(
@@ -384,9 +384,9 @@ class PlacedInSessions:
     """The events of a segment that take part, with their sessions: on the driver.
 
     Attributes:
-        rows: What the loop was told of them, in the order in which they came.
+        rows: What the loop knows about them, in the order in which they came.
         keys: The columns of `rows` by which they are found again.
-        found: What the loop says.
+        spans: What the loop says.
         watermark: Just after the item that closed the session of each; NONE where no item of the segment did.
         late: How many accepted events of the segment are in none.
         flushed: The segment ends with a flush, which closes them all.
@@ -394,7 +394,7 @@ class PlacedInSessions:
 
     rows: pa.Table
     keys: tuple[str, ...]
-    found: FoundSessions
+    spans: FoundSessions
     watermark: Array
     late: int
     flushed: bool
@@ -402,7 +402,7 @@ class PlacedInSessions:
     @property
     def is_in_one(self) -> Array:
         """Of each event, true if it is in a session."""
-        return self.found.session >= 0
+        return self.spans.session >= 0
 
     @property
     def is_closed(self) -> Array:
@@ -412,9 +412,9 @@ class PlacedInSessions:
     def some(self, which: Array, **more: Array) -> pa.Table:
         """Return the keys of some of them, and numbers that are known of all; NONE is null."""
         columns = {name: values[which] for name, values in more.items()}
-        told = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in columns.items()}
-        own = self.rows.select(self.keys).filter(pa.array(which))
-        return pa.table(dict(zip(self.keys, own.columns, strict=True)) | told)
+        nullable = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in columns.items()}
+        keys = self.rows.select(self.keys).filter(pa.array(which))
+        return pa.table(dict(zip(self.keys, keys.columns, strict=True)) | nullable)
 
 
 @dataclass(frozen=True)
@@ -433,7 +433,7 @@ class Sessions:
         return c.shifted(end_us, -self.window.gap_us)
 
     def place(self, events: DataFrame) -> DataFrame:
-        """Add the session that each event would begin, as if it were on time: which are late shows beside others."""
+        """Add the session that each event would begin, as if it were on time: which are late shows next to others."""
         ends = f"IF({FILTERED}, {NO_ENDS}, array({c.shifted(c.T_FINAL, self.window.gap_us)}))"
         placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
         return c.with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
@@ -441,7 +441,7 @@ class Sessions:
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
         """Return the events that take part, on the driver, each with its session."""
         keys: tuple[str, ...] = (c.SEQ,)
-        if self.window.input is not None:  # results have no number; those of one time are in one session
+        if self.window.input is not None:  # results have no number; results of one time are in one session
             keys = (c.TIMELINE, *group_names(self.window), c.T_FINAL)
         elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
             keys = (c.TIMELINE, c.SEQ)
@@ -456,23 +456,23 @@ class Sessions:
         )
         if not self.window.revises:  # only the keys are asked for again
             rows = rows.select(dict.fromkeys([*keys, *({c.TIMELINE} & set(rows.column_names))]))
-        found = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
-        closing = self._closing_watermark(rows, found, segment)
-        late = int(((found.session < 0) & ~came.is_known).sum())
-        return PlacedInSessions(rows, keys, found, closing, late, segment.flushed)
+        spans = sessions(came, closed, rules_of_sessions(self.window, keeps=keeps))
+        closing = self._closing_watermark(rows, spans, segment)
+        late = int(((spans.session < 0) & ~came.is_known).sum())
+        return PlacedInSessions(rows, keys, spans, closing, late, segment.flushed)
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
         """Return the events of sessions that close in the segment, with `__tm_start`, `__tm_end` and `_watermark`."""
         placed = self._placed(segment)
-        own = {START: placed.found.start, END: placed.found.end, c.WATERMARK: placed.watermark}
-        return self._beside(segment.events, placed.some(placed.is_closed, **own), placed.keys)
+        columns = {START: placed.spans.start, END: placed.spans.end, c.WATERMARK: placed.watermark}
+        return self._beside(segment.events, placed.some(placed.is_closed, **columns), placed.keys)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results of the sessions that close in the segment, dated."""
+        """Return the results of the sessions that close in the segment, with `_watermark`."""
         return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """Return the results, which have been dated."""
+        """Return the results, which have their `_watermark`."""
         return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
@@ -481,16 +481,16 @@ class Sessions:
         Bounds that earlier segments changed, and bounds that no result can be of, are not among them.
         """
         placed = self._placed(segment)
-        own = placed.some(placed.is_in_one, **{_SESSION: placed.found.session})
-        events, bounds = self._beside(segment.fresh_and_known, own, placed.keys), _bounds(placed)
+        in_sessions = placed.some(placed.is_in_one, **{_SESSION: placed.spans.session})
+        events, bounds = self._beside(segment.fresh_and_known, in_sessions, placed.keys), _bounds(placed)
         both = events.join(to_join(events.sparkSession, bounds), _SESSION)
         in_time = f"coalesce({c.SEQ} < {CHANGED_BY}.seq, true)"
         held = both.where(f"{c.T_FINAL} BETWEEN {_FIRST} AND {_LAST} AND {in_time}")
         held = c.with_sql(held, {START: _FIRST, END: c.shifted(_LAST, self.window.gap_us)})
         by_maker = rank(f"{_MADE_BY}.clock", f"{_MADE_BY}.w", f"{_MADE_BY}.seq")
         came = with_both_ends(held, segment.adjusted)
-        own = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
-        came = came.withColumn(RANK, F.expr(f"greatest({own}, {by_maker})"))
+        moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
+        came = came.withColumn(RANK, F.expr(f"greatest({moment}, {by_maker})"))
         # An event of the segment made the bounds, and the row is in a result since this came.
         is_fresh = f"{FRESH} OR coalesce({_MADE_BY}.fresh AND {RANK} = {by_maker}, false)"
         return came.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE_BY, _SESSION, _FIRST, _LAST)
@@ -500,15 +500,15 @@ class Sessions:
 
         No open session was within the gap of such an event, so the session would have held it alone. With flushed
         sessions also events that the flush keeps out, with `__tm_by_flush`, and `__tm_missed_from`, where the session
-        begins that each would have given: others may be in it.
+        begins that each would have made: others may be in it.
         """
         window, placed = self.window, self._placed(segment)
-        by_flush = placed.found.session == FLUSHED
-        own = {MISSED_FROM: placed.found.start, END: placed.found.end, BY_FLUSH: by_flush.astype(np.int64)}
-        late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **own), placed.keys)
+        by_flush = placed.spans.session == FLUSHED
+        columns = {MISSED_FROM: placed.spans.start, END: placed.spans.end, BY_FLUSH: by_flush.astype(np.int64)}
+        late = beside(segment.adjusted.accepted, placed.some(~placed.is_in_one, **columns), placed.keys)
         lateness = f"IF({BY_FLUSH} = 0, {c.W_BEFORE} - {c.shifted(END, window.allowed_lateness_us)}, NULL)"
-        told = {MISSED: f"array({END})", c.LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
-        late = c.with_sql(late, told).drop(END)
+        derived = {MISSED: f"array({END})", c.LATENESS: lateness, BY_FLUSH: f"{BY_FLUSH} <> 0"}
+        late = c.with_sql(late, derived).drop(END)
         return late.drop(MISSED_FROM, BY_FLUSH) if segment.flushed_windows is None else late
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
@@ -516,9 +516,9 @@ class Sessions:
         placed = self._placed(segment)
         is_open = placed.is_in_one & ~placed.is_closed
         groups = group_names(self.window) if self.window.input is not None else []
-        known = with_groups(events, self.window) if groups else events
-        found = beside(known, placed.some(is_open, **{into: placed.found.session}), placed.keys, "left")
-        return found.withColumn(into, F.col(into).isNotNull()).drop(*groups)
+        grouped = with_groups(events, self.window) if groups else events
+        marked = beside(grouped, placed.some(is_open, **{into: placed.spans.session}), placed.keys, "left")
+        return marked.withColumn(into, F.col(into).isNotNull()).drop(*groups)
 
     def needed_from(self, _watermark_us: int, /) -> int:
         """Return the lowest instant: a session may have begun at any time."""
@@ -527,11 +527,11 @@ class Sessions:
     def _placed(self, segment: WindowSegment) -> PlacedInSessions:
         return segment.placed if segment.placed is not None else self.placed(segment)
 
-    def _beside(self, events: DataFrame, found: pa.Table, keys: Sequence[str]) -> DataFrame:
+    def _beside(self, events: DataFrame, added: pa.Table, keys: Sequence[str]) -> DataFrame:
         """Return the events for which something was found, with their groups."""
         if set(group_names(self.window)) <= set(keys):
-            return beside(with_groups(events, self.window), found, keys)
-        return with_groups(beside(events, found, keys), self.window)
+            return beside(with_groups(events, self.window), added, keys)
+        return with_groups(beside(events, added, keys), self.window)
 
     def _told(self, segment: WindowSegment, keys: Sequence[str], *, keeps: bool) -> tuple[pa.Table, Array, Array]:
         """Return what the loop takes: the events that take part, the numbers of their groups, CLOSED by flushes."""
@@ -552,8 +552,8 @@ class Sessions:
             narrow = narrow.distinct()
         if segment.flushed_windows is not None:
             flat = _flat(segment.flushed_windows, by_group)
-            own = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")
-            closed = segment.flushed_windows.selectExpr(*own, *flat)
+            ends = (f"{START} AS {c.T_FINAL}", f"{END} AS {c.W_BEFORE}")
+            closed = segment.flushed_windows.selectExpr(*ends, *flat)
             narrow = narrow.unionByName(closed, allowMissingColumns=True)
         rows = fetched(narrow, segment.adjusted.seqs)
         group = numbers(rows, [f"{_FLAT}{number}" for number in range(len(by_group))])
@@ -576,15 +576,15 @@ class Sessions:
                 rows, group = rows.take(pa.array(order)), group[order]
         return rows, group, closed_by_flush
 
-    def _closing_watermark(self, rows: pa.Table, found: FoundSessions, segment: WindowSegment) -> Array:
+    def _closing_watermark(self, rows: pa.Table, spans: FoundSessions, segment: WindowSegment) -> Array:
         """Return by event the watermark just after the item that closed its session."""
-        own = np.flatnonzero(found.session == np.arange(len(rows)))
-        one = pa.chunked_array([pa.nulls(len(own), pa.string()).fill_null(c.ONE_TIMELINE)])
-        timeline = rows[c.TIMELINE].take(pa.array(own)) if c.TIMELINE in rows.column_names else one
-        closes_at = found.end[own] + self.window.closes_after_us
+        roots = np.flatnonzero(spans.session == np.arange(len(rows)))
+        one_timeline = pa.chunked_array([pa.nulls(len(roots), pa.string()).fill_null(c.ONE_TIMELINE)])
+        timeline = rows[c.TIMELINE].take(pa.array(roots)) if c.TIMELINE in rows.column_names else one_timeline
+        closes_at = spans.end[roots] + self.window.closes_after_us
         of_sessions = np.full(len(rows) + 2, NONE)  # the last two are for LATE and FLUSHED
-        of_sessions[own] = segment.adjusted.watermarks.reaching(timeline, closes_at).watermark
-        return of_sessions[found.session]
+        of_sessions[roots] = segment.adjusted.watermarks.reaching(timeline, closes_at).watermark
+        return of_sessions[spans.session]
 
 
 def _flat(rows: DataFrame, names: Sequence[str]) -> list[str]:
@@ -593,7 +593,7 @@ def _flat(rows: DataFrame, names: Sequence[str]) -> list[str]:
 
 def _bounds(placed: PlacedInSessions) -> pa.Table:
     """Return the bounds of the sessions, with the events that made and changed them."""
-    found, rows = placed.found.bounds, placed.rows
+    bounds, rows = placed.spans.bounds, placed.rows
     events = pa.StructArray.from_arrays(
         [
             pa.array(integers(rows[name]), pa.int64(), mask=np.asarray(rows[name].is_null()))
@@ -602,7 +602,7 @@ def _bounds(placed: PlacedInSessions) -> pa.Table:
         + [rows[FRESH].combine_chunks()],
         names=["seq", "t", "w", "clock", "fresh"],
     )
-    told = {_SESSION: found["session"], _FIRST: found["first"], _LAST: found["last"]}
-    by = {_MADE_BY: found["made_by"], CHANGED_BY: found["changed_by"]}
-    known = {name: events.take(pa.array(places, pa.int64(), mask=places < 0)) for name, places in by.items()}
-    return pa.table({name: pa.array(values, pa.int64()) for name, values in told.items()} | known)
+    of_bounds = {_SESSION: bounds["session"], _FIRST: bounds["first"], _LAST: bounds["last"]}
+    by = {_MADE_BY: bounds["made_by"], CHANGED_BY: bounds["changed_by"]}
+    of_events = {name: events.take(pa.array(places, pa.int64(), mask=places < 0)) for name, places in by.items()}
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in of_bounds.items()} | of_events)

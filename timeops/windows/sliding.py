@@ -68,7 +68,7 @@ class SlidingWindows:
     def place(self, events: DataFrame) -> DataFrame:
         """Add of the windows that may hold each event the first and the last, as far as it is in or missed them.
 
-        Others of the group make the instants in between, so the last possible one decides whether the event goes on.
+        Others of the group make the instants in between, so the last possible one decides about the event.
         """
         first, last = c.T_FINAL, c.shifted(c.T_FINAL, self.window.size_us - 1)
         if FLUSHED_WINDOWS not in events.columns:
@@ -94,11 +94,11 @@ class SlidingWindows:
         return _held_at(_with_cell(closing, self.window), passing, self.window, c.WATERMARK)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results at the instants that close in the segment, dated."""
+        """Return the results at the instants that close in the segment, with `_watermark`."""
         return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
-        """Return the results, which have been dated."""
+        """Return the results, which have their `_watermark`."""
         return results
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
@@ -107,15 +107,15 @@ class SlidingWindows:
         An instant that a late event makes holds events that came before there was any.
         """
         passing = self._passing(told_of(segment.fresh_and_known, segment.flushed_windows, self.window), segment)
-        own = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
-        made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(own))
+        moment = rank(f"unix_micros({c.CLOCK})", c.W_BEFORE, c.SEQ)
+        made = _made_by(passing, self.window, c.SEQ, c.CLOCK, FRESH).withColumn("moment", F.expr(moment))
         first = F.expr(f"min(struct(moment, {FRESH} AS fresh))").alias(_MADE)
         by_instant = made.groupBy(c.TIMELINE, *group_names(self.window), END).agg(first)
         instants = with_both_ends(by_instant, segment.adjusted)
         is_open = open_to(END, c.W_START, self.window)
-        found = _with_cell(instants.where(is_open), self.window)
-        held = _held_at(found, passing, self.window, _MADE, c.W_START, c.W_END)
-        held = held.withColumn(RANK, F.expr(f"greatest({own}, {_MADE}.moment)"))
+        open_instants = _with_cell(instants.where(is_open), self.window)
+        held = _held_at(open_instants, passing, self.window, _MADE, c.W_START, c.W_END)
+        held = held.withColumn(RANK, F.expr(f"greatest({moment}, {_MADE}.moment)"))
         is_fresh = f"{FRESH} OR ({_MADE}.fresh AND {RANK} = {_MADE}.moment)"
         return held.withColumn(FRESH, F.expr(is_fresh)).drop(_MADE)
 

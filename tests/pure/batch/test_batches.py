@@ -97,6 +97,21 @@ def pending(log: BatchLog) -> Plan:
     return plan
 
 
+def test_questions_of_one_block_are_answered_from_one_look_and_what_is_begun_on_an_old_one_is_refused(
+    lake: Lake, log: BatchLog
+) -> None:
+    first = done(log)
+    with log.as_of_now():
+        assert log.last_commit() == first
+        second = done(BatchLog(Lake(lake.root)))
+        assert log.last_commit() == first
+        with pytest.raises(BusyError):
+            planned(log)
+        assert log.last_commit() == second, "a write that is refused has looked"
+    third = done(BatchLog(Lake(lake.root)))
+    assert log.last_commit() == third
+
+
 def test_a_plan_is_pending_until_its_commit_which_keeps_why_it_was_accepted(log: BatchLog) -> None:
     assert log.pending() is None
     assert log.last_commit() is None

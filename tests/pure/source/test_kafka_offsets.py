@@ -152,7 +152,7 @@ def test_a_topic_that_was_made_anew_is_noticed(topic: MakeTopic) -> None:
     assert "any more" in gone
     orders.make(1)
     fill(orders, 5)
-    assert "the topic was deleted and made anew" in only_error(look(source(orders), at))
+    assert "the topic was deleted and created again" in only_error(look(source(orders), at))
     noted = look(source(orders, on_data_loss="note"), at)
     assert ranges(noted) == {"0": (0, 5)}
     assert [one.to_json() for one in noted.lost] == [{"split": f"{orders.name}-0", "first": 3}]

@@ -413,9 +413,9 @@ def test_what_a_moved_source_means_is_told_by_its_kind(before: str, old: str, ne
     assert ("partitions of" in found.effect) == ("partitions of" in said)
 
 
-ANEW = "anew from the log with `tidemark rebuild shop.yaml"
+ANEW = "from the log with `tidemark rebuild shop.yaml"
 BOTH_W = "--window w --window over_w"
-OTHER = "To do: take the change back, or choose another name or warehouse for the new spec"
+OTHER = "To do: revert the change, or choose another name or warehouse for the new spec"
 SNAPSHOT = "  - {name: v, kind: snapshot, aggregates: {c: count(*)}}"
 
 

@@ -273,11 +273,9 @@ def test_a_run_that_dies_before_tables_are_made_anew_leaves_that_to_the_next(
     run_killed(spark, (file, settings), "commit of ingest")
     workspace = Workspace(file, settings.warehouse)
     assert [*outdated, begun.is_outdated] == [False, True]
-    assert "corrected, and not computed anew: orders: version 1 takes away" in look(workspace).sentence
+    assert "corrected, and not recomputed: orders: version 1 takes away" in look(workspace).sentence
     status = command(tmp_path, "killed", "status")
-    assert "the tables are not made anew for it yet. To do: `tidemark run` does so." in " ".join(
-        status.output.split()
-    )
+    assert "the tables are not rebuilt for it yet. To do: `tidemark run` does so." in " ".join(status.output.split())
     assert "what another rebuild has left, which did not end, is thrown away" in run(tmp_path, "killed").output
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
     assert len([one for one in workspace.batches.every_commit() if one.plan.input.get("numbers")]) == 1

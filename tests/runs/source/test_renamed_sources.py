@@ -190,7 +190,7 @@ def test_a_run_that_dies_while_sources_are_renamed_has_changed_nothing(
                     commit_dies(patched, lambda plan: "renamed_sources" in plan.input)
                 with pytest.raises(Exception, match="dies here"):
                     go(now, instance)
-            assert "`tidemark run` goes on with it" in asked(now, "status").output
+            assert "`tidemark run` continues it" in asked(now, "status").output
         go(made(tmp_path, "renamed", OLD), instance)
         now = made(tmp_path, "renamed", NEW, was=True)
         go(now, instance)

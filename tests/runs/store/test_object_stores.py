@@ -21,8 +21,10 @@ def in_store(tmp_path: Path, store: str) -> Made:
     return file, replace(settings, warehouse=place_of(f"{store}/warehouse"))
 
 
-SMALL_BATCH = 900
-"""Requests that a small batch may make: counted were up to 740, and 880 when all logs get a checkpoint."""
+SMALL_BATCH = 850
+"""Requests that a small batch may make: counted were up to 823; 110 of these read what came earlier on the day."""
+WITH_CHECKPOINTS = 1_050
+"""The same for one batch in ten, in which the logs of all tables get a checkpoint: counted were 1,003."""
 
 
 @pytest.mark.long
@@ -40,7 +42,8 @@ def test_a_small_batch_makes_a_bounded_number_of_requests_however_many_came_befo
             before = sum(server.requests().values())
             assert go(made, instance).batches == 1
             counted.append(sum(server.requests().values()) - before)
-    assert max(counted) < SMALL_BATCH, counted
+    assert max(counted) < WITH_CHECKPOINTS, counted
+    assert sorted(counted)[-2] < SMALL_BATCH, counted
     assert sum(counted[9:13]) < sum(counted[2:6]) * 1.25, counted
 
 

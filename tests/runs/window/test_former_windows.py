@@ -70,7 +70,7 @@ def test_windows_that_are_renamed_go_on_as_in_a_pipeline_that_always_called_them
     assert "by hand" not in status, "counts and tables agree"
     assert "windows/visits" in status
     said = workspace_of(made).lake.opened.take("windows/visits").metadata().description
-    assert said == "Ended: it goes on as windows/calls"
+    assert said == "Ended: it continues as windows/calls"
     without = changed(made, ", was: visits,", ",")
     assert asked(without, "plan").exit_code == 0
     assert "no result changes" in asked(without, "plan").output

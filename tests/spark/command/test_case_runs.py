@@ -216,7 +216,7 @@ def test_a_log_that_is_cut_at_every_record_gives_what_the_whole_gives(spark: Spa
     )
     spec = read_spec(Path("shop.yaml"), SETTINGS[mode])
     flushed, held = judge(spec, read_cases(spec.spec, Path("cases.yaml")), spark)
-    assert (flushed.said, flushed.holds) == ("", True)
+    assert (flushed.findings, flushed.holds) == ("", True)
     assert (held.cuts, held.holds) == ((), False)
 
 
