@@ -433,8 +433,12 @@ class Around:
     columns: tuple[str, ...]
 
 
-def around_of(log: LogTables, letters: pa.Table) -> Around:
-    """Return the records around some letters, which are LETTERS."""
+def around_of(log: LogTables, letters: pa.Table, events: Callable[[int, int], pa.Table] | None = None) -> Around:
+    """Return the records around some letters, which are LETTERS.
+
+    `events` returns `_arrival_seq` and EVENT of the accepted events from one number on and before another; by default
+    they are read from their tables.
+    """
     columns, pulls = _telling_columns(log), pulls_of(letters)
     end = int(pc.max(letters[c.SEQ]).as_py()) + 1
     first = max(end - _AROUND, 0)
@@ -443,7 +447,9 @@ def around_of(log: LogTables, letters: pa.Table) -> Around:
     names = [c.SEQ, c.ARRIVAL, *columns]
     rows = [*log.pieces(_RAW, names, some), *(log.pieces(_RAW, names, [(c.SEQ, "in", earlier)]) if earlier else ())]
     times = [letters.select([c.SEQ, EVENT])]
-    if log.workspace.spec.outputs.ordered_events:
+    if events is not None:
+        times.append(events(first, end))
+    elif log.workspace.spec.outputs.ordered_events:
         for table in (_ORDERED, _HELD):
             for piece in log.pieces(table, [c.SEQ, c.EVENT_TIME], some):
                 event = piece[c.EVENT_TIME].cast(pa.int64())

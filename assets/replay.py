@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.batch import keeps_records
-from tidemark.assets.exclusions import excluded, records_between
+from tidemark.assets.exclusions import excluded, records_between, stored_columns
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.schemas import as_declared, payload_of
@@ -170,7 +170,12 @@ def replay_all(workspace: Workspace) -> Iterator[Outcome]:
 
 
 def _in_memory(workspace: Workspace, segment: LogSegment) -> Execution:
-    return Execution(computed, keeps_records=keeps_records(workspace.spec, segment.end_seq - segment.first_seq))
+    first_seq, end_seq = segment.first_seq, segment.end_seq
+    return Execution(
+        computed,
+        keeps_records=keeps_records(workspace.spec, end_seq - first_seq),
+        stored=partial(stored_columns, workspace, first_seq, end_seq),
+    )
 
 
 def _place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:

@@ -4,8 +4,9 @@ Here: numbers about all records of a log, made of what each needs to be in order
 (watermark/tolerances.py), reading it, the words (assets/questions/advice.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -18,6 +19,7 @@ TARGETS = (0.01, 0.001, 0.0001)
 """The shares of lost records for which a tolerance is looked for."""
 FOUND_ON = 0.7
 """The part of the log, from its beginning, on which it is found; it is verified on the rest."""
+NOT_JUDGED = -1
 _HOUR_US, _HOURS = 3_600_000_000, 24
 
 
@@ -82,39 +84,78 @@ class Delay:
     lost: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LogNeeds:
-    """The records of a log that rule 3 judges, in their order, and what each needs to be in order.
+    """The records of a log, in their order, and what each needs to be in order.
 
     Attributes:
-        records: How many records the log has, judged by rule 3 or not.
         rest_seq: The first record of the part of the log on which tolerances are verified.
-        rest: How many records that part has.
         seq: `_arrival_seq`.
-        least_us: The least out-of-orderness with which each is in order, NEVER for none.
+        t: The time that rule 3 judges; any number where there is none.
+        clock_us: The clock of the log.
+        least_us: The least out-of-orderness with which each is in order, NEVER for none; NOT_JUDGED of a record that
+            rule 3 does not judge.
         is_late: Whether today's rules find it behind the watermark.
         timeline: The index of its timeline.
-        source: The place of its source in the rules.
+        source: The place of its source in the rules; empty where there is one only.
         split: The index of its split; empty without splits.
-        hour: The hour of the clock in UTC.
-        held_us: The least out-of-orderness with which it is still held at the end, NEVER where none holds it.
+        last: The watermarks at the end.
+        adjusts: Rule 3 moves events to the watermark, where some are held.
     """
 
-    records: int
     rest_seq: int
-    rest: int
     seq: Array
+    t: Array
+    clock_us: Array
     least_us: Array
     is_late: Array
     timeline: Array
     source: Array
     split: Array
-    hour: Array
-    held_us: Array
+    last: Needed | None
+    adjusts: bool
+
+    @property
+    def records(self) -> int:
+        """How many records the log has."""
+        return len(self.seq)
+
+    @cached_property
+    def ordered_us(self) -> Array:
+        """`least_us` of the records that rule 3 judges, the least first."""
+        return _judged(np.sort(self.least_us))
 
     def lost(self, tolerance_us: int) -> int:
         """Return how many are behind the watermark with an out-of-orderness."""
-        return int(np.count_nonzero(self.least_us > tolerance_us))
+        return len(self.ordered_us) - int(np.searchsorted(self.ordered_us, tolerance_us, "right"))
+
+    def held(self, most_us: int) -> Array:
+        """Return the out-of-ordernesses up to one from which on one record more is held at the end, in order.
+
+        It is held while `t >= W`.
+        """
+        if self.last is None or not len(self.last.watermark_us):
+            return np.zeros(0, np.int64)
+        watermark, by_clock = self.last.watermark_us, self.last.clock_us
+        if len(watermark) > 1:
+            watermark, by_clock = watermark[self.timeline], by_clock[self.timeline]
+        behind = watermark - self.t
+        if (watermark == NONE).any():
+            behind[np.broadcast_to(watermark == NONE, behind.shape)] = 0
+        if self.adjusts:  # an event that was moved to the last watermark is held there, whatever the tolerance
+            is_moved = (self.least_us > 0) & (self.least_us < NEVER) & (behind == self.least_us)
+            behind[is_moved] = 0
+        place = np.flatnonzero((behind <= most_us) & (self.least_us >= 0))
+        held, least = np.maximum(behind[place], 0), self.least_us[place]
+        if self.adjusts:
+            return np.sort(held)
+        passed = np.broadcast_to(by_clock, behind.shape)[place]
+        return np.sort(held[(self.t[place] >= passed) & (least <= held)])
+
+
+def _judged(ordered_us: Array) -> Array:
+    """Leave out the records that rule 3 does not judge, of `least_us` in order."""
+    return ordered_us[np.searchsorted(ordered_us, 0) :]
 
 
 @dataclass
@@ -128,8 +169,6 @@ class Gathered:
 
     end_seq: int
     adjusts: bool = False
-    records: int = 0
-    _rest: int = 0
     _parts: list[dict[str, Array]] = field(default_factory=list)
     _needed: Needed | None = None
 
@@ -143,69 +182,41 @@ class Gathered:
             source: The source of each; None where there is one only.
             split: The split of each, by an index that is the same for all segments; empty without splits.
         """
-        self.records += len(items.seq)
-        self._rest += len(items.seq) - int(np.searchsorted(items.seq, self._rest_seq))
-        judged, is_late = items.role >= JUDGED, np.zeros(len(items.seq), bool)
+        is_late = np.zeros(len(items.seq), bool)
         is_late[late] = True
-        hour = np.where(items.clock == NONE, 0, items.clock // _HOUR_US % _HOURS)
-        columns = {
-            "seq": items.seq,
-            "t": items.t,
-            "least_us": needed.least_us,
-            "is_late": is_late,
-            "timeline": items.timeline,
-            "source": np.zeros(len(judged), np.int16) if source is None else source,
-            "split": split,
-            "hour": hour.astype(np.int8),
-        }
-        is_whole = bool(judged.all())
-        self._parts.append({n: rows if is_whole or not len(rows) else rows[judged] for n, rows in columns.items()})
+        needed.least_us[items.role < JUDGED] = NOT_JUDGED
+        self._parts.append(
+            {
+                "seq": items.seq,
+                "t": items.t,
+                "clock_us": items.clock,
+                "least_us": needed.least_us,
+                "is_late": is_late,
+                "timeline": items.timeline,
+                "source": np.zeros(0, np.int32) if source is None else source,
+                "split": split,
+            }
+        )
         self._needed = needed
-
-    @property
-    def _rest_seq(self) -> int:
-        return round(self.end_seq * FOUND_ON)
 
     def all(self) -> LogNeeds:
         """Return all records."""
-        names = ("seq", "t", "least_us", "is_late", "timeline", "source", "split", "hour")
-        rows = {name: self._column(name) for name in names}
-        t = rows.pop("t")
-        return LogNeeds(
-            self.records,
-            self._rest_seq,
-            self._rest,
-            **rows,
-            held_us=self._held(t, rows["timeline"], rows["least_us"]),
-        )
+        names = ("seq", "t", "clock_us", "least_us", "is_late", "timeline", "source", "split")
+        columns = {name: self._column(name) for name in names}
+        return LogNeeds(round(self.end_seq * FOUND_ON), **columns, last=self._needed, adjusts=self.adjusts)
 
     def _column(self, name: str) -> Array:
         parts = [part.pop(name) for part in self._parts]
         return parts[0] if len(parts) == 1 else np.concatenate([np.zeros(0, np.int8), *parts])
 
-    def _held(self, t: Array, timeline: Array, least_us: Array) -> Array:
-        """Return the least out-of-orderness with which each is held, which is while `t >= W`."""
-        if self._needed is None or not len(t):
-            return np.zeros(0, np.int64)
-        watermark, by_clock = self._needed.watermark_us, self._needed.clock_us
-        if len(watermark) > 1:
-            watermark, by_clock = watermark[timeline], by_clock[timeline]
-        held: Array = np.maximum(watermark - t, 0)
-        held[np.broadcast_to(watermark == NONE, held.shape)] = 0
-        if self.adjusts:  # an event that was moved to the last watermark is held there, whatever the tolerance
-            moved = (least_us > 0) & (least_us < NEVER)
-            held[moved & (watermark - t == least_us)] = 0
-            return held
-        held[(t < by_clock) | (least_us > held)] = NEVER
-        return held
-
 
 def tried(needs: LogNeeds, today_us: Sequence[int], unit_us: int) -> list[int]:
     """Return the tolerances worth a look: 0, today's, and round ones up to the first with which nothing is lost."""
-    positive = needs.least_us[(needs.least_us > 0) & (needs.least_us < NEVER)]
-    longest = max(int(positive.max(initial=0)), *today_us, unit_us)
+    ordered = needs.ordered_us
+    positive = ordered[np.searchsorted(ordered, 0, "right") : np.searchsorted(ordered, NEVER)]
+    longest = max(int(positive[-1]) if len(positive) else 0, *today_us, unit_us)
     whole = [us for us in round_lengths(longest) if us % unit_us == 0 and us >= unit_us]
-    shortest = int(positive.min(initial=longest)) if len(positive) else longest
+    shortest = int(positive[0]) if len(positive) else longest
     first = max((place for place, us in enumerate(whole) if us <= shortest), default=0)
     return sorted({0, *today_us, *whole[first:][1 + len(today_us) - MOST_TOLERANCES :]})
 
@@ -214,27 +225,27 @@ def tolerances(
     needs: LogNeeds, tolerances_us: Sequence[int], today_us: int | None, *, holds: bool
 ) -> tuple[Tolerance, ...]:
     """Return what each of some tolerances would do; `holds` is False where it is not known what it would hold."""
-    held = np.sort(needs.held_us[needs.held_us <= max(tolerances_us, default=0)])
-    outcomes = []
+    held = needs.held(max(tolerances_us, default=0)) if holds else None
+    found = []
     for us in tolerances_us:
-        lost = int(np.count_nonzero(needs.least_us > us))
+        lost = needs.lost(us)
         later = None if today_us is None else us - today_us
-        held_count = int(np.searchsorted(held, us, "right")) if holds else None
-        outcomes.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, held_count))
-    return tuple(outcomes)
+        kept = None if held is None else int(np.searchsorted(held, us, "right"))
+        found.append(Tolerance(us, lost, lost / needs.records if needs.records else 0.0, later, kept))
+    return tuple(found)
 
 
 def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
     """Return the tolerances for TARGETS."""
-    place = int(np.searchsorted(needs.seq, needs.rest_seq))
-    after, part, rest = needs.least_us[place:], needs.records - needs.rest, needs.rest
+    part = int(np.searchsorted(needs.seq, needs.rest_seq))
+    rest, after = needs.records - part, needs.least_us[part:]
     # Of the first part all have to be in order but so many of the latest.
     allowed = [int(share * part + 1e-9) for share in TARGETS]
-    last = [max(place - 1 - spare, 0) for spare in allowed]
-    before = np.partition(needs.least_us[:place], sorted({*last})) if place else needs.least_us[:0]
-    reached = []
-    for share, spare, at in zip(TARGETS, allowed, last, strict=True):
-        least = int(before[at]) if spare < place else 0
+    most = min(max(allowed) + 1, part)
+    latest = np.sort(np.partition(needs.least_us[:part], part - most)[part - most :]) if part else needs.least_us[:0]
+    reached = list[Target]()
+    for share, spare in zip(TARGETS, allowed, strict=True):
+        least = max(int(latest[most - 1 - spare]), 0) if spare < most else 0
         if least == NEVER:
             reached.append(Target(share, None, None))
             continue
@@ -244,38 +255,59 @@ def targets(needs: LogNeeds, unit_us: int) -> tuple[Target, ...]:
     return tuple(reached)
 
 
-def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> Iterator[Delay]:
-    """Yield how late the records of each value are, the values with most lost records first.
+def delays(needs: LogNeeds, by: str, of: Array, values: Sequence[str]) -> list[Delay]:
+    """Return how late the records of each value are, the values with most lost records first.
 
     Args:
         needs: The records.
         by: Whose values these are.
-        of: The index of the value of each record.
+        of: The index of the value of each record; any where there is one value.
         values: The values.
     """
     if len(values) == 1:
-        yield from [_delay(by, values[0], needs.least_us, needs.is_late)] if len(of) else []
-        return
-    order = np.argsort(of, kind="stable")
-    begins = np.searchsorted(of[order], np.arange(len(values) + 1))
-    by_value = []
-    for number, value in enumerate(values):
-        rows = order[begins[number] : begins[number + 1]]
-        if len(rows):
-            by_value.append(_delay(by, value, needs.least_us[rows], needs.is_late[rows]))
-    yield from sorted(by_value, key=lambda delay: (-delay.lost, -delay.most_us, delay.value))
+        found = _delay(by, values[0], needs.ordered_us, needs.is_late)
+        return [] if found is None else [found]
+    # Numbers of two bytes are sorted by counting.
+    order = np.argsort(of.astype(np.uint16) if len(values) <= 1 << 16 else of, kind="stable")
+    ends = np.cumsum(np.bincount(of, minlength=len(values)))
+    parts = {
+        value: [slice(end - n, end)] for value, end, n in zip(values, ends, np.diff(ends, prepend=0), strict=True)
+    }
+    return _by_value(by, needs.least_us[order], needs.is_late[order], parts)
 
 
-def _delay(by: str, value: str, least_us: Array, is_late: Array) -> Delay:
-    finite = least_us if least_us.max() < NEVER else least_us[least_us < NEVER]
-    places = [min(max(int(np.ceil(part * len(least_us))), 1), len(finite)) - 1 for part in (0.5, 0.99, 1.0)]
-    ordered = np.partition(finite, sorted({*places})) if len(finite) else np.zeros(1, np.int64)
-    half, most, longest = (int(ordered[max(place, 0)]) for place in places)
+def delays_by_hour(needs: LogNeeds) -> list[Delay]:
+    """Return how late the records of each hour of the clock in UTC are, as `delays` does."""
+    clock, place, parts = needs.clock_us, 0, dict[str, list[slice]]()
+    while place < len(clock):  # the clock never falls, so each hour of a day is a stretch of the log
+        hour = int(clock[place]) // _HOUR_US
+        end = int(np.searchsorted(clock, (hour + 1) * _HOUR_US))
+        parts.setdefault(f"{hour % _HOURS:02}", []).append(slice(place, end))
+        place = end
+    return _by_value("hour", needs.least_us, needs.is_late, parts)
+
+
+def _by_value(by: str, least_us: Array, is_late: Array, parts: Mapping[str, Sequence[slice]]) -> list[Delay]:
+    """Return how late the records of each value are, which are some slices of all."""
+    found = []
+    for value, slices in parts.items():
+        least, late = (np.concatenate([rows[own] for own in slices]) for rows in (least_us, is_late))
+        found.append(_delay(by, value, _judged(np.sort(least)), late))
+    return sorted((one for one in found if one is not None), key=lambda one: (-one.lost, -one.most_us, one.value))
+
+
+def _delay(by: str, value: str, ordered_us: Array, is_late: Array) -> Delay | None:
+    """Return how late some records are, of which `ordered_us` has what the judged ones need; None without any."""
+    if not len(ordered_us):
+        return None
+    in_reach = ordered_us[: np.searchsorted(ordered_us, NEVER)]
+    places = [min(max(int(np.ceil(part * len(ordered_us))), 1), len(in_reach)) - 1 for part in (0.5, 0.99, 1.0)]
+    half, most, longest = (int(in_reach[place]) if len(in_reach) else 0 for place in places)
     return Delay(
         by=by,
         value=value,
-        records=len(least_us),
-        behind=int(np.count_nonzero(least_us)),
+        records=len(ordered_us),
+        behind=len(ordered_us) - int(np.searchsorted(ordered_us, 0, "right")),
         half_us=half,
         most_us=most,
         longest_us=longest,

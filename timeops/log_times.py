@@ -156,15 +156,15 @@ class LogTimes:
         names = ("seq", "event_us", "arrival_us", "clock_us", "why", "timeline", "source", "split")
         return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
 
-    def judged(self, rules: TimeRules) -> "JudgedTimes":
-        """Judge the log by some rules of time.
+    def judged(self, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
+        """Judge the log by some rules of time; with `measures` the loop finds how far each item is behind.
 
         Raises:
             InputError: A timeline has too many splits.
         """
-        return self.judged_with(judged_alone(self, rules.time), rules)
+        return self.judged_with(judged_alone(self, rules.time), rules, measures=measures)
 
-    def judged_with(self, alone: Alone, rules: TimeRules) -> "JudgedTimes":
+    def judged_with(self, alone: Alone, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
         """Judge the log by some rules, where it is known what rules 1 and 2 say of each record."""
         t, why, moved_by = alone
         roles = _roles(self, why, rules)
@@ -177,22 +177,35 @@ class LogTimes:
                 continue
             waits = waits.from_here(place.before_us, stretch.waits)
             rows = pa.table({name: column[begin:end] for name, column in columns.items()})
-            log = judge(rows, state, replace(rules, waits=waits), replace(place, tick_us=stretch.tick_us))
+            rules_here, until = replace(rules, waits=waits), replace(place, tick_us=stretch.tick_us)
+            log = judge(rows, state, rules_here, until, measures=measures)
             logs.append((stretch, log))
             if stretch is not self.stretches[-1]:
                 state, place = log.state, _after(place, self.clock_us[begin:end], stretch.tick_us, rules)
         return JudgedTimes(self, rules, t, why, moved_by, tuple(logs))
 
     def _columns(self, t: Array, roles: Array, rules: TimeRules) -> dict[str, pa.Array]:
-        columns = {SEQ: pa.array(self.seq), T_US: _nulled(t), CLOCK_US: _nulled(self.clock_us), ROLE: pa.array(roles)}
+        # NONE stays as it is, as the loop takes it for null.
+        columns = {
+            SEQ: pa.array(self.seq),
+            T_US: pa.array(t),
+            CLOCK_US: pa.array(self.clock_us),
+            ROLE: pa.array(roles),
+        }
         if rules.time.over:
-            columns[TIMELINE] = pa.array(self.timelines, pa.string()).take(pa.array(self.timeline))
+            columns[TIMELINE] = _coded(self.timeline, self.timelines)
         if rules.uses_splits:
-            columns[SOURCE] = pa.array(self.sources, pa.string()).take(pa.array(self.source))
-            columns[SPLIT] = pa.array(self.splits, pa.string()).take(pa.array(self.split))
+            columns |= {SOURCE: _coded(self.source, self.sources), SPLIT: _coded(self.split, self.splits)}
         for number, window in enumerate(rules.windows_to_close):
-            columns[f"{CLOSE}{number}"] = _nulled(_closes(t, window, rules))
+            columns[f"{CLOSE}{number}"] = pa.array(_closes(t, window, rules))
         return columns
+
+
+def _coded(places: Array, texts: Sequence[str | None]) -> pa.Array:
+    """Return the text at each of some places."""
+    nulls = np.array([text is None for text in texts])
+    codes = pa.array(places, mask=nulls[places] if nulls.any() else None)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([text or "" for text in texts], pa.string()))
 
 
 def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
@@ -203,7 +216,7 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
         moved it: 1 or 2, else 0.
     """
     arrival, unit = times.arrival_us, time.unit_us
-    t = times.event_us.copy() if unit == 1 else times.event_us // unit * unit
+    t = times.event_us if unit == 1 else times.event_us // unit * unit
     why, moved_by = times.why.copy(), np.zeros(len(times.seq), np.int8)
     ahead = times.event_us - arrival if time.early or time.late else arrival
     rules = []
@@ -218,9 +231,8 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
         if policy == "drop":
             why[concerned] = CODES[reason]
         else:
-            t[concerned], moved_by[concerned] = limit[concerned], number
-    t[why != 0] = NONE
-    return t, why, moved_by
+            t, moved_by[concerned] = np.where(concerned, limit, t), number
+    return np.where(why == 0, t, NONE) if why.any() else t, why, moved_by
 
 
 def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
@@ -272,10 +284,6 @@ def _after(place: LogPlace, clocks: Array, tick_us: int | None, rules: TimeRules
         earlier = reached[reached < reached[-1] // every_us * every_us]
         ended = int(earlier[-1]) if len(earlier) else ended
     return LogPlace(int(own[0]) if place.first_us is None else place.first_us, int(reached[-1]), ended)
-
-
-def _nulled(numbers: Array) -> pa.Array:
-    return pa.array(numbers, pa.int64(), mask=numbers == NONE)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ are lost, in words (losses.py), what is printed (advice_text.py).
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_two_lines
 from tidemark.assets.questions.advice_text import LOST, text_of
-from tidemark.assets.questions.times import PipelineLog
+from tidemark.assets.questions.times import known_log
 from tidemark.assets.questions.words import percent
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
@@ -27,14 +28,15 @@ from tidemark.timeops.advice import (
     Target,
     Tolerance,
     delays,
+    delays_by_hour,
     targets,
     tolerances,
     tried,
 )
 from tidemark.timeops.durations import round_lengths
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.log_times import JudgedTimes
-from tidemark.timeops.losses import LETTERS, Habit, Integers, Loss, habit_of, trait_of
+from tidemark.timeops.log_times import JudgedTimes, LogTimes
+from tidemark.timeops.losses import EVENT, LETTERS, Habit, Integers, Loss, habit_of, trait_of
 from tidemark.timeops.reasons import REASONS, Reason
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.pipeline import has_event_time
@@ -171,16 +173,17 @@ def advice_of(workspace: Workspace) -> Advice:
         TidemarkError: Nothing was processed yet.
     """
     _check(workspace)
-    return advice_on(workspace, PipelineLog(workspace).judged)
+    return advice_on(workspace, known_log(workspace).times)
 
 
-def advice_on(workspace: Workspace, judged: JudgedTimes) -> Advice:
-    """Return how late the records of a log are, which is judged already.
+def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
+    """Return how late the records of a log are.
 
     Args:
         workspace: The pipeline; its tables say who the records are.
-        judged: Its log, judged by the spec.
+        times: The times of its log.
     """
+    judged = times.judged(workspace.rules, measures=True)
     spec, end_seq, idle = workspace.spec, workspace.progress.processed_end(), workspace.spec.time.idle_advance
     varied, today_us = _varied(spec), _today(workspace)
     grid = [] if varied is None else _all_round(spec, today_us)
@@ -195,7 +198,7 @@ def advice_on(workspace: Workspace, judged: JudgedTimes) -> Advice:
     one_us = same_us.pop() if len(same_us) == 1 else None
     list_us = grid or tried(needs, [] if one_us is None else [one_us], spec.time.unit_us)
     records = LogTables(workspace, workspace.base_of, end_seq)
-    around = around_of(records, letters) if len(letters) else None
+    around = around_of(records, letters, partial(_accepted, judged)) if len(letters) else None
     cause = None if around is None else cause_of(records, letters, around)
     every_delay = tuple(_delays(needs, seen, spec))
     losers = [_as_loser(one) for one in every_delay if one.by not in ("", "hour") and one.lost]
@@ -204,7 +207,7 @@ def advice_on(workspace: Workspace, judged: JudgedTimes) -> Advice:
         name=spec.name,
         policy=spec.time.out_of_order,
         records=needs.records,
-        judged=len(needs.seq),
+        judged=len(needs.ordered_us),
         refused=seen.refused,
         lost=len(letters),
         today_us={name: today_us[name] for name in varied or today_us},
@@ -216,6 +219,14 @@ def advice_on(workspace: Workspace, judged: JudgedTimes) -> Advice:
         delays=every_delay,
         leaps=tuple(_leaps(seen, letters)),
     )
+
+
+def _accepted(judged: JudgedTimes, first_seq: int, end_seq: int) -> pa.Table:
+    """Return `_arrival_seq` and EVENT of the records of a stretch that rules 0 to 2 let pass."""
+    times = judged.times
+    rows = slice(*np.searchsorted(times.seq, (first_seq, end_seq)))
+    passed = judged.why[rows] == 0
+    return pa.table({c.SEQ: times.seq[rows][passed], EVENT: times.event_us[rows][passed]})
 
 
 def _check(workspace: Workspace) -> None:
@@ -259,9 +270,8 @@ class _Seen:
         self.judged, self.gathered = judged, gathered
         names = [source.name for source in judged.rules.sources]
         self.sources = [*judged.times.sources] if judged.rules.uses_splits else names[:1]
-        reasons, counts = np.unique(judged.why, return_counts=True)
-        by_place = dict(zip(reasons.tolist(), counts.tolist(), strict=True))
-        self.refused = {str(REASONS[place - 1]): count for place, count in by_place.items() if place}
+        counts = np.bincount(judged.why[judged.why != 0])
+        self.refused = {str(REASONS[place - 1]): count for place, count in enumerate(counts.tolist()) if count}
         self.letters: list[pa.Table] = []
         self.leaps: dict[int, Leap] = {}
         self.timelines: list[str] = []
@@ -352,14 +362,14 @@ def _lines(records: int, lost: int, cause: Cause | None, spec: Spec) -> tuple[st
 
 
 def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
-    yield from delays(needs, "", np.zeros(len(needs.seq), np.int8), [""])
+    yield from delays(needs, "", needs.source, [""])
     yield from delays(needs, "source", needs.source, seen.sources)
     if seen.splits:
         names = [source if value is None else f"{source}/{value}" for source, value in seen.splits]
         yield from delays(needs, "split", needs.split, names)
     if spec.time.over:
         yield from delays(needs, "over", needs.timeline, seen.timelines)
-    yield from delays(needs, "hour", needs.hour, [f"{hour:02}" for hour in range(24)])
+    yield from delays_by_hour(needs)
 
 
 def _as_loser(one: Delay) -> Loser:
@@ -381,18 +391,19 @@ def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Aroun
 def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iterator[Loser]:
     """Yield the values of a column with records that are lost."""
     marks = np.zeros(log.end_seq, np.int8)  # 1: rule 3 judges the record; 2: it is lost too
-    marks[needs.seq], marks[lost] = 1, 2
-    columns, mark = list[pa.Array](), [np.zeros(0, np.int8)]
-    for piece in log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)]):
-        columns.append(piece[name].dictionary_encode(null_encoding="encode"))
-        mark.append(marks[np.asarray(piece[c.SEQ].to_numpy(), np.int64)])
-    whole = pa.chunked_array(columns).combine_chunks() if columns else pa.array([]).dictionary_encode()
-    values = whole.dictionary.cast(pa.string()).to_pylist()
-    codes = np.asarray(whole.indices.to_numpy(), np.int64)
-    by_value = np.bincount(codes * 3 + np.concatenate(mark), minlength=3 * len(values)).reshape(-1, 3)
-    for value, (_, others, own) in zip(values, by_value.tolist(), strict=True):
-        if own and value is not None:
-            yield Loser(name, value, own, own + others)
+    marks[needs.seq] = needs.least_us >= 0
+    marks[lost] = 2
+    found = log.pieces(tables.RAW_EVENTS, [c.SEQ, name], [(c.SEQ, "<", log.end_seq)])
+    rows = [pa.table({"value": piece[name], "mark": marks[piece[c.SEQ].to_numpy()]}) for piece in found]
+    counted = pa.concat_tables(rows).group_by(["value", "mark"]).aggregate([([], "count_all")])
+    own, others = (counted.filter(pc.equal(counted["mark"], mark)) for mark in (2, 1))
+    place = pc.index_in(own["value"], value_set=others["value"].combine_chunks())
+    more = pc.fill_null(others["count_all"].take(place), 0)
+    for value, n, rest in zip(
+        own["value"].cast(pa.string()).to_pylist(), own["count_all"].to_pylist(), more.to_pylist(), strict=True
+    ):
+        if value is not None:
+            yield Loser(name, value, n, n + rest)
 
 
 def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> Iterator[Loser]:

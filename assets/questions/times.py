@@ -2,9 +2,10 @@
 
 Here: which tables and columns, and what Spark has to compute. Not here: judging them (timeops/log_times.py).
 
-Event times and timelines are read as the batches wrote them, into `ordered_events`, `held_events` and `dead_letters`,
-so no SQL of the spec is computed again. Where there are no such tables, or where the spec now means other event times
-by these records, the log is read.
+Where the event time is a column of the log, or the arrival, the log has all times. Else event times and timelines are
+read as the batches wrote them, into `ordered_events`, `held_events` and `dead_letters`, so no SQL of the spec is
+computed again. Spark computes them where there are no such tables, or where the spec now means other event times by
+these records.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -95,10 +96,8 @@ def known_log(workspace: Workspace) -> Known:
     out, end_seq = excluded(workspace), workspace.progress.processed_end()
     changed, times = judged_otherwise(workspace), None
     means_others = any(path.rpartition(".")[2] in _OF_EVENT_TIME for path in changed)
-    if not means_others and workspace.spec.outputs.ordered_events:
-        times = _of_tables(workspace, out, end_seq)
-    elif not means_others:
-        times = _as_stored(workspace, out, end_seq)
+    if not means_others:
+        times = _as_stored(workspace, out, end_seq) or _of_tables(workspace, out, end_seq)
     if times is None:
         times = _computed(workspace, end_seq)
     return Known(replace(times, stretches=_stretches(workspace, end_seq)), out, tuple(changed))
@@ -160,7 +159,9 @@ class _Rows:
 
 
 def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
-    """Return the times as batches wrote them; None where a record is in none of the tables, as one erased by hand."""
+    """Return the times as batches wrote them; None where not all records are in the tables."""
+    if not workspace.spec.outputs.ordered_events:
+        return None
     rows, over = _log_rows(workspace, out, end_seq), workspace.spec.time.over
     own = [c.SEQ, c.EVENT_TIME, *([c.TIMELINE] if over else [])]
     up_to: Filters = [(c.SEQ, "<", end_seq)]
@@ -172,14 +173,14 @@ def _of_tables(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
             if over:
                 rows.put("timeline", seq, piece[c.TIMELINE])
     _put_refused(workspace, rows, up_to)
-    seq = _numbers(end_seq, out)
+    return _complete(rows, out)
+
+
+def _complete(rows: _Rows, out: Excluded) -> LogTimes | None:
+    """Return the times of the records that are part of the log; None where one did not come, as it was erased."""
+    seq = np.arange(rows.count, dtype=np.int64)
+    seq = np.setdiff1d(seq, out.seqs, assume_unique=True) if len(out.seqs) else seq
     return None if (rows.of["why"][seq] == _UNKNOWN).any() else rows.times(seq)
-
-
-def _numbers(end_seq: int, out: Excluded) -> Array:
-    """Return the numbers of the records that are part of the log."""
-    seq = np.arange(end_seq, dtype=np.int64)
-    return np.setdiff1d(seq, out.seqs, assume_unique=True) if len(out.seqs) else seq
 
 
 def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
@@ -197,14 +198,13 @@ def _put_refused(workspace: Workspace, rows: _Rows, up_to: Filters) -> None:
 
 def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> _Rows:
     """Return what the log says of each record: its arrival, its clock, and with splits its source and split."""
-    rows = _Rows(end_seq)
-    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if workspace.rules.uses_splits else [])]
+    rows, uses_splits, names = _Rows(end_seq), workspace.rules.uses_splits, workspace.source_names
+    own = [c.SEQ, c.ARRIVAL, c.CLOCK, *([c.SOURCE, c.SPLIT] if uses_splits else [])]
     for piece in _pieces(workspace, tables.RAW_EVENTS, [*own, *more], [(c.SEQ, "<", end_seq)]):
         seq = piece[c.SEQ].to_numpy()
         rows.put("arrival_us", seq, piece[c.ARRIVAL])
         rows.put("clock_us", seq, piece[c.CLOCK])
-        if workspace.rules.uses_splits:
-            names = workspace.source_names
+        if uses_splits:
             sources = piece[c.SOURCE].cast(pa.string())
             rows.put("source", seq, pa.array([names.get(x, x) for x in sources.to_pylist()]) if names else sources)
             rows.put("split", seq, piece[c.SPLIT])
@@ -221,7 +221,7 @@ def _log_rows(workspace: Workspace, out: Excluded, end_seq: int, *more: str) -> 
 
 
 def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | None:
-    """Return the times where the event time is a column of the log, or the arrival; None where it is neither."""
+    """Return the times where the event time is a column of the log, or the arrival; else None."""
     by = {one.timestamp_by for one in workspace.rules.event_times}
     if len(by) > 1 or workspace.spec.time.over or len(out.places):
         return None
@@ -232,7 +232,7 @@ def _as_stored(workspace: Workspace, out: Excluded, end_seq: int) -> LogTimes | 
         return None
     rows = _log_rows(workspace, out, end_seq, name)
     _put_refused(workspace, rows, [(c.SEQ, "<", end_seq)])
-    return rows.times(_numbers(end_seq, out))
+    return _complete(rows, out)
 
 
 def _computed(workspace: Workspace, end_seq: int) -> LogTimes:

@@ -263,7 +263,7 @@ def advice_part(log: PipelineLog, state: State) -> AdvicePart | None:
     is_asked = 0 < state.processed_end <= MOST_RECORDS and has_event_time(state.spec.sources, state.spec.time)
     with suppress(TidemarkError):  # where SQL of the spec would have to be computed
         if is_asked:
-            found = advice_on(log.workspace, log.judged)
+            found = advice_on(log.workspace, log.known.times)
             return AdvicePart(found.text, source_of(found.picture()))
     return None
 

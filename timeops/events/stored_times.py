@@ -54,6 +54,8 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
     pieces = read([*dict.fromkeys([SEQ, CLOCK, ARRIVAL, MALFORMED, column, *texts])])
     tables = []
     for rows in pieces if pieces is not None else ():
+        if not _are_as_declared(rows, column, texts):
+            return None
         instants = [rows[name].cast(pa.int64()) for name in (column, CLOCK, ARRIVAL)]
         if any(map(_has_others, instants)) or rows[MALFORMED].null_count < len(rows):
             return None
@@ -64,6 +66,15 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
         return None
     whole = pa.concat_tables(tables)
     return None if over and whole[texts[0]].null_count else _narrow(whole, items, rules, texts, counts=counts)
+
+
+def _are_as_declared(rows: pa.RecordBatch, column: str, texts: Sequence[str]) -> bool:
+    """Return whether what is stored has the types that the spec declares, and not those of a former one."""
+    instant = rows[column].type
+    are_texts = all(
+        pa.types.is_string(rows[name].type) or pa.types.is_large_string(rows[name].type) for name in texts
+    )
+    return are_texts and pa.types.is_timestamp(instant) and instant.tz is not None
 
 
 def column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
@@ -129,4 +140,4 @@ def _timelines(texts: pa.ChunkedArray, items: DataFrame, rules: TimeRules) -> pa
     [name] = [name.strip("`") for name in rules.time.over]
     values = from_driver(items.sparkSession, pa.table({name: codes.dictionary}))
     names = values.select(timeline(values, rules.time.over).alias(TIMELINE)).toArrow()[TIMELINE]
-    return names.combine_chunks().take(codes.indices)
+    return pa.DictionaryArray.from_arrays(codes.indices, names.combine_chunks())

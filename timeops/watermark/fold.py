@@ -157,32 +157,56 @@ class Fold(NamedTuple):
 
 @dataclass(frozen=True)
 class Findings:
-    """OUT_OF_ORDER and RISE as the loop finds them, in log order; `silences` holds, of each rise, `reached`."""
+    """The findings of the loop, in log order.
+
+    Attributes:
+        out_of_order: OUT_OF_ORDER.
+        rises: RISE.
+        silences: Of each rise `reached`.
+        behind: By item, where that was asked: how far it is behind the watermark that it finds, below zero where it
+            is ahead of it; NONE without a watermark, or without a time that rule 3 judges. Else empty.
+    """
 
     out_of_order: Array
     rises: Array
     silences: Array
+    behind: Array
 
 
-def fold(items: Items, state: Fold) -> Findings:
-    """Judge the items of a segment, one after the other, and leave the state after them in `state`."""
+def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
+    """Judge the items of a segment, one after the other, and leave the state after them in `state`.
+
+    With `measures` it also finds how far each item is behind.
+    """
     count = len(items.seq)
     clock = items.clock if items.tick is None else np.append(items.clock, np.int64(items.tick))
     most = 2 * count + len(state.timelines) + len(state.splits)
     out_of_order = np.empty(count, OUT_OF_ORDER)
     rises = np.empty(most, RISE)
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
-    columns = (items.seq, items.t, clock, items.timeline, items.split, items.role, items.closes)
+    behind = np.full(count if measures else 0, NONE)
+    columns = [_to_read(rows) for rows in (items.seq, items.t, clock, items.timeline, items.split, items.role)]
+    columns.append(_to_read(items.closes))
     judge: Callable[..., tuple[int, int]] = _judge
     if count < (_COMPILED_AGAIN_FROM if compiled.cache_info().currsize else COMPILED_FROM):
         plain = _plain(state)
-        n_late, n_rises = judge(*(column.tolist() for column in columns), plain, out_of_order, rises, silences)
+        plain_columns = (column.tolist() for column in columns)
+        n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, behind)
         _take_over(state, plain)
     else:
-        n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences)
-    order = np.argsort(rises["item"][:n_rises], kind="stable")  # the rises of a silence are found at its end
-    of_rises = silences[:n_rises][order] if len(silences) else silences
-    return Findings(out_of_order[:n_late], rises[:n_rises][order], of_rises)
+        n_late, n_rises = compiled(judge, *_PARTS)(*columns, state, out_of_order, rises, silences, behind)
+    rises, silences = rises[:n_rises], silences[:n_rises]
+    if (rises["item"][1:] < rises["item"][:-1]).any():  # the rises of a silence are found at its end
+        order = np.argsort(rises["item"], kind="stable")
+        rises, silences = rises[order], silences[order] if len(silences) else silences
+    return Findings(out_of_order[:n_late], rises, silences, behind)
+
+
+def _to_read(rows: Array) -> Array:
+    """Return a view that is not written to: the loop is compiled for one kind of arrays, and Arrow's are of it."""
+    view = np.require(rows, requirements=("C", "A")).view()
+    view.flags.writeable = False
+    return view
 
 
 def _plain(state: Fold) -> Fold:
@@ -218,6 +242,7 @@ def _judge(
     out_of_order: Array,
     rises: Array,
     silences: Array,
+    behind: Array,
 ) -> tuple[int, int]:
     """Run the loop; return how many rows of `out_of_order` and of `rises` it wrote."""
     timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
@@ -238,6 +263,8 @@ def _judge(
         # i is judged: semantics/watermarks.md, «Out of order».
         if role[i] != ACTIVE:
             n_late = _apply_out_of_order(timeline, i, t[i], out_of_order, n_late)
+            if len(behind) > 0 and timeline["published"] != NONE:
+                behind[i] = timeline["published"] - t[i]
         # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
         was_active = _note_activity(timeline, splits, split, rules, log)
         # i moves W, also where rule 3 drops it, and not where it was kept though early: semantics/watermarks.md.

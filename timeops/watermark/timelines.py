@@ -4,7 +4,7 @@ Here: what is stored of a timeline, the rules of a spec as the loop takes them, 
 here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import cached_property
@@ -107,7 +107,9 @@ class JudgedLog:
         return pa.table({SEQ: seq, "watermark": rows["watermark"], "set_by": _nulled(rows["set_by"])})
 
 
-def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) -> JudgedLog:
+def judge(
+    items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace, *, measures: bool = False
+) -> JudgedLog:
     """Judge a segment of one log.
 
     Args:
@@ -116,20 +118,24 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         before: STATE before the segment.
         rules: The rules of time.
         place: Where the segment is in the log.
+        measures: Whether the loop finds how far each item is behind.
 
     Raises:
         InputError: A timeline has too many splits.
     """
-    names = _names(items, before)
-    splits = _Splits.of(items, before, names, rules)
+    texts = {name: _Coded.of(items[name]) for name in (TIMELINE, SOURCE, SPLIT) if name in items.column_names}
+    role = items[ROLE].to_numpy()
+    names = _names(texts.get(TIMELINE), role, before)
+    timeline = _timeline_of(texts.get(TIMELINE), role, names)
+    splits = _Splits.of(_Whose(timeline, role, texts), before, names, rules)
     clock = _numbers(items[CLOCK_US])
     arrays = f.Items(
         seq=_numbers(items[SEQ]),
         t=_numbers(items[T_US]),
         clock=clock,
-        timeline=_timeline_of(items, names),
+        timeline=timeline,
         split=splits.of_items,
-        role=np.array(items[ROLE].to_numpy(), np.int8),
+        role=np.asarray(role, np.int8),
         closes=_closes(items, len(rules.windows_to_close)),
         tick=_tick(place, clock),
     )
@@ -140,7 +146,7 @@ def judge(items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace) 
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
-    findings = f.fold(arrays, state)
+    findings = f.fold(arrays, state, measures=measures)
     by_split = pa.table({"source": splits.sources, "split": splits.values})
     return JudgedLog(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules))
 
@@ -200,7 +206,7 @@ def _with_out_of_orderness(state: pa.Table, rules: TimeRules, place: LogPlace) -
     names = state[TIMELINE].combine_chunks()
     computed, set_by = _numbers(state["computed"]), _numbers(state["computed_set_by"])
     if rules.uses_splits:
-        splits = _Splits.of(_NO_ITEMS, state, names, rules)
+        splits = _Splits.of_state(state, names, rules)
         start = _start(state, names, splits, rules, place)
         log, splits_before = start.log[0], start.splits
         each = (f.event_watermark(timeline, splits_before, log["clock"], log) for timeline in start.timelines)
@@ -226,8 +232,7 @@ _NO_ITEMS = pa.schema(
 def _numbers(column: pa.ChunkedArray | pa.Array) -> f.Array:
     """Return a column of BIGINT, with NONE for null."""
     filled = pc.fill_null(column.cast(pa.int64()), f.NONE) if column.null_count else column.cast(pa.int64())
-    numbers = np.asarray(filled.to_numpy(), np.int64)
-    return numbers if numbers.flags.writeable else numbers.copy()  # the compiled loop takes one kind of arrays
+    return np.asarray(filled.to_numpy(), np.int64)
 
 
 def _nulled(numbers: f.Array) -> pa.Array:
@@ -241,24 +246,50 @@ def in_order(items: pa.Table) -> pa.Table:
     return items if (seq[1:] > seq[:-1]).all() else items.take(pa.array(np.argsort(seq, kind="stable")))
 
 
-def _names(items: pa.Table, before: pa.Table) -> pa.Array:
+@dataclass(frozen=True)
+class _Coded:
+    """Texts of items, each value once: what is asked of a text is asked of few values, not of all items.
+
+    Attributes:
+        values: The values.
+        codes: The place of each item's value, -1 for null.
+    """
+
+    values: pa.Array
+    codes: f.Array
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> "_Coded":
+        """Return a column of texts, which may be coded already."""
+        coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        chunks = coded.unify_dictionaries().chunks
+        codes = [np.asarray(pc.fill_null(chunk.indices, -1)) for chunk in chunks]
+        values = chunks[0].dictionary if chunks else pa.array([], pa.string())
+        return cls(values.cast(pa.string()), np.concatenate([*codes, np.zeros(0, np.int32)]))
+
+    def places(self, known: pa.Array) -> f.Array:
+        """Return the place of each item's text among some texts, -1 for none."""
+        return np.append(_places(self.values, known), np.int32(-1))[self.codes]
+
+
+def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> f.Array:
+    """Return the place of each text among others, -1 for none."""
+    return np.asarray(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int32)
+
+
+def _names(texts: _Coded | None, role: f.Array, before: pa.Table) -> pa.Array:
     """Return the timelines of a segment: the ones before it, then the ones that come in it."""
-    names = before[TIMELINE].combine_chunks()
-    if TIMELINE not in items.column_names:
-        return names if len(names) or not len(items) else pa.array(["[]"], pa.string())
-    timelines = items.filter(pc.not_equal(items[ROLE], f.OUTSIDE))[TIMELINE]
-    came = pc.unique(timelines)
-    fresh = came.filter(pc.invert(pc.is_in(came, value_set=names)))
-    return pa.concat_arrays([names, fresh.cast(pa.string())])
+    known = before[TIMELINE].combine_chunks()
+    if texts is None:
+        return known if len(known) or not len(role) else pa.array(["[]"], pa.string())
+    came = texts.values.take(pc.unique(pa.array(texts.codes[role != f.OUTSIDE], pa.int32())))
+    fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
+    return pa.concat_arrays([known, fresh])
 
 
-def _codes(texts: pa.ChunkedArray, names: pa.Array) -> f.Array:
-    """Return the place of each text among names; 0 of one that is none of them."""
-    return np.array(pc.fill_null(pc.index_in(texts, value_set=names), 0).to_numpy(), np.int32)
-
-
-def _timeline_of(items: pa.Table, names: pa.Array) -> f.Array:
-    return _codes(items[TIMELINE], names) if TIMELINE in items.column_names else np.zeros(len(items), np.int32)
+def _timeline_of(texts: _Coded | None, role: f.Array, names: pa.Array) -> f.Array:
+    """Return the timeline of each item; 0 of one that belongs to none."""
+    return np.zeros(len(role), np.int32) if texts is None else np.maximum(texts.places(names), 0)
 
 
 def _closes(items: pa.Table, windows: int) -> f.Array:
@@ -393,6 +424,21 @@ def _day_of(us: int) -> date:
 
 
 @dataclass(frozen=True)
+class _Whose:
+    """To what items belong.
+
+    Attributes:
+        timeline: The index of their timelines.
+        role: What they are to it.
+        texts: Their source and their split, where the rules ask for these.
+    """
+
+    timeline: f.Array
+    role: f.Array
+    texts: Mapping[str, _Coded]
+
+
+@dataclass(frozen=True)
 class _Splits:
     """The splits of the timelines of a segment.
 
@@ -413,33 +459,32 @@ class _Splits:
     of_items: f.Array
 
     @classmethod
-    def of(cls, items: pa.Table, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
+    def of(cls, items: _Whose, before: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
         """Return the splits of the items, of the state before them, and the listed ones of every timeline."""
         nothing = np.zeros(0, np.int32)
         if not rules.uses_splits:
             none, no_texts = np.zeros(len(names), np.int64), pa.array([], pa.string())
             return cls(np.zeros(0, f.SPLIT), no_texts, no_texts, none, none, nothing)
-        of_items = _timeline_of(items, names)
-        inside = _numbers(items[ROLE]) != f.OUTSIDE
-        earlier = pc.list_flatten(before["splits"]).combine_chunks()
-        of_earlier = _codes(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
-        listed = [split for _ in range(len(names)) for split in rules.listed_splits]
+        known = pc.list_flatten(before["splits"]).combine_chunks()
+        of_state = _places(before[TIMELINE], names)[pc.list_parent_indices(before["splits"]).to_numpy()]
+        listed = [*rules.listed_splits] * len(names)
         of_listed = np.repeat(np.arange(len(names)), len(rules.listed_splits))
-        source = pa.chunked_array(
-            [*_texts(items, SOURCE), earlier.field("source"), pa.array([s for s, _ in listed], pa.string())]
+        others = [
+            pa.concat_arrays([known.field(name), pa.array([one[n] for one in listed], pa.string())])
+            for n, name in enumerate(("source", "split"))
+        ]
+        sources, values = (
+            _sorted_texts(items.texts[n].values, rest) for n, rest in zip((SOURCE, SPLIT), others, strict=True)
         )
-        value = pa.chunked_array(
-            [*_texts(items, SPLIT), earlier.field("split"), pa.array([v for _, v in listed], pa.string())]
+        source, value = (
+            np.concatenate([items.texts[name].places(each), _places(rest, each)]).astype(np.int64) + 1
+            for name, each, rest in zip((SOURCE, SPLIT), (sources, values), others, strict=True)
         )
-        timeline = np.concatenate([of_items, of_earlier, of_listed]).astype(np.int64)
-        counts = np.concatenate([inside, np.ones(len(of_earlier) + len(of_listed), bool)])
-        sources, values = _sorted_texts(source), _sorted_texts(value)
-        packed = (timeline * (len(sources) + 1) + _places(source, sources)) * (len(values) + 1) + _places(
-            value, values
-        )
-        each, place = np.unique(packed[counts], return_inverse=True)
-        of_all = np.zeros(len(packed), np.int64)
-        of_all[counts] = place
+        of_all = np.concatenate([items.timeline, of_state, of_listed]).astype(np.int64)
+        packed = (of_all * (len(sources) + 1) + source) * (len(values) + 1) + value
+        count_items = len(items.role)
+        packed[:count_items][items.role == f.OUTSIDE] = -1
+        each, place = _ranked(packed)
         of_each = each // (len(values) + 1) // (len(sources) + 1)
         first = np.searchsorted(of_each, np.arange(len(names)))
         count = np.searchsorted(of_each, np.arange(len(names)), "right") - first
@@ -452,30 +497,39 @@ class _Splits:
                 remedy="use a coarser `split`, or `over` if each value should have its own watermark",
             )
         rows = _split_rows(of_source, of_value, rules)
-        at = of_all[len(of_items) : len(of_items) + len(of_earlier)]
+        at = place[count_items : count_items + len(of_state)]
         for field, column in (("max_t", "max_t"), ("last", "last_clock")):
-            rows[field][at] = _numbers(earlier.field(column))
+            rows[field][at] = _numbers(known.field(column))
         has_events = rows["max_t"] != f.NONE
         rows["allows"][has_events] = np.maximum((rows["max_t"] - rows["tolerance"])[has_events], f.MIN_US)
-        return cls(rows, of_source, of_value, first, count, of_all[: len(of_items)].astype(np.int32))
+        return cls(rows, of_source, of_value, first, count, place[:count_items])
+
+    @classmethod
+    def of_state(cls, state: pa.Table, names: pa.Array, rules: TimeRules) -> "_Splits":
+        """Return the splits of timelines, without an item."""
+        no_texts = _Coded(pa.array([], pa.string()), np.zeros(0, np.int32))
+        nothing = np.zeros(0, np.int32)
+        return cls.of(_Whose(nothing, nothing, dict.fromkeys((SOURCE, SPLIT), no_texts)), state, names, rules)
 
 
-def _texts(items: pa.Table, name: str) -> list[pa.Array]:
-    return [chunk.cast(pa.string()) for chunk in items[name].chunks]
+def _ranked(numbers: f.Array) -> tuple[f.Array, f.Array]:
+    """Return the different numbers that are not below zero, in order, and the place of each among them, else 0."""
+    coded = pa.array(numbers).dictionary_encode()  # to sort all of them takes ten times as long
+    each = np.asarray(coded.dictionary)
+    order = np.argsort(each)
+    order = order[each[order] >= 0]
+    rank = np.zeros(len(each), np.int32)
+    rank[order] = np.arange(len(order))
+    return each[order], rank[np.asarray(coded.indices)]
 
 
-def _sorted_texts(texts: pa.ChunkedArray) -> pa.Array:
-    distinct = pc.unique(texts).drop_null()
-    return distinct.take(pc.sort_indices(distinct))
+def _sorted_texts(*texts: pa.Array) -> pa.Array:
+    found = pc.unique(pa.concat_arrays(texts)).drop_null()
+    return found.take(pc.sort_indices(found))
 
 
-def _places(texts: pa.ChunkedArray, order: pa.Array) -> f.Array:
-    """Return 1, 2, … in the order of texts, 0 for null."""
-    return np.array(pc.fill_null(pc.index_in(texts, value_set=order), -1).to_numpy(), np.int64) + 1
-
-
-def _nullable(texts: pa.Array, places: f.Array) -> pa.Array:
-    return texts.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
+def _nullable(known: pa.Array, places: f.Array) -> pa.Array:
+    return known.take(pa.array(np.maximum(places - 1, 0), mask=places == 0))
 
 
 def _split_rows(sources: pa.Array, values: pa.Array, rules: TimeRules) -> f.Array:

@@ -4,10 +4,11 @@ Here: one pass over the log for all tolerances. Arrays in, arrays out. Not here:
 the numbers (assets/questions/).
 
 The event watermark is a running maximum of minima of `t - out_of_orderness`. So where all splits have the same
-out-of-orderness X, it is the one of X = 0 less X, with splits, periods of emission and idle splits too. What the
-clock raises (A2, M) does not depend on X: the watermark is the higher of both. So two runs of the loop, one without
-the clock and one with nothing else, say for every X which records are out of order. Where some sources keep an
-out-of-orderness of their own, the loop runs once for each tolerance of a list instead.
+out-of-orderness X, it is the one of X = 0 less X, with splits, periods of emission and idle splits too: the run by
+which the log is judged says for every other X which records are out of order. What the clock raises (A2, M) does not
+depend on X: the watermark is the higher of both. So with such a rule the loop runs twice more, once without the clock
+and once with nothing else. Where some sources keep an out-of-orderness of their own, it runs once for each tolerance
+of a list instead.
 """
 
 from collections.abc import Sequence
@@ -21,8 +22,11 @@ from tidemark.timeops.watermark.timelines import JudgedLog
 _INFINITE = 400_000_000_000_000_000
 """More than there is between the years 0001 and 9999: with it no event raises a watermark above any other."""
 
-_OF_WATERMARK = ("published", "published_set_by", "watermark", "set_by")
-"""The fields of fold.TIMELINE that depend on the out-of-orderness; all else follows from times and clocks alone."""
+_OF_WATERMARK = {"published": "watermark", "watermark": "computed"}
+"""The fields of fold.TIMELINE that depend on the out-of-orderness, and their columns in timelines.STATE.
+
+All else follows from times and clocks alone, but for what set a watermark, which no one asks here.
+"""
 _BY_CLOCK = (f.ARRIVAL_CLOCK, f.WINDOW_CLOSE)
 """The idle rules that raise a watermark to what the clock says, however far the events are."""
 
@@ -58,31 +62,57 @@ class Tolerances:
     _after: dict[tuple[int, bool], f.Array] = field(default_factory=dict)
 
     def needed(self, log: JudgedLog) -> Needed:
-        """Return what the items of the next segment need."""
-        items, idle = log.rises.items, int(log.rises.start.rules[0]["idle"])
-        least, none = np.zeros(len(items.seq), np.int64), np.full(len(log.names), f.NONE)
+        """Return what the items of the next segment need; the loop must have measured how far each is behind."""
+        items, none = log.rises.items, np.full(len(log.names), f.NONE)
         by_clock = none
         if self.varied is not None:
+            least = np.zeros(len(items.seq), np.int64)
             least[:] = f.NEVER if len(self.tried_us) else 0
             in_order = np.zeros(len(least), bool)
             for tried_us in self.tried_us:
-                behind, _ = self._fold(log, tried_us, with_clock=True)
+                found, _ = self._fold(log, tried_us, with_clock=True)
                 is_in = np.ones(len(least), bool)
-                is_in[behind["item"]] = False
+                is_in[found.out_of_order["item"]] = False
                 least[is_in & ~in_order] = tried_us
                 in_order |= is_in
             return Needed(least, none, none)
-        behind, after = self._fold(log, 0, with_clock=False)
-        least[behind["item"]] = behind["watermark"] - items.t[behind["item"]]
-        if idle in _BY_CLOCK:
+        behind, watermark = self._of_events(log)
+        least = np.maximum(behind, 0, out=behind)
+        if log.rises.start.rules[0]["idle"] in _BY_CLOCK:
             passed, raised = self._fold(log, _INFINITE, with_clock=True)
-            least[passed["item"]] = f.NEVER
+            least[passed.out_of_order["item"]] = f.NEVER
             # With it events alone bring a watermark to the first year, where it holds nothing back.
             by_clock = np.where(raised["published"] == f.MIN_US, f.NONE, raised["published"])
-        return Needed(least, after["published"], by_clock)
+        return Needed(least, watermark, by_clock)
 
-    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Array, f.Array]:
-        """Run the loop with an out-of-orderness; return what is out of order, and the timelines after the segment."""
+    def _of_events(self, log: JudgedLog) -> tuple[f.Array, f.Array]:
+        """Return how far each item is behind with an out-of-orderness of 0, and the watermarks after the segment.
+
+        The clock raises none of these.
+        """
+        today_us = self._of_today(log)
+        if today_us is None:
+            found, after = self._fold(log, 0, with_clock=False)
+            return found.behind, after["published"]
+        after = np.zeros(len(log.names), f.TIMELINE)
+        for name, column in _OF_WATERMARK.items():
+            us = np.asarray(log.state[column].fill_null(f.NONE).to_numpy(), np.int64)
+            after[name] = np.where(us == f.NONE, f.NONE, us + today_us)
+        self._after[0, False] = after
+        return log.rises.findings.behind + today_us, after["published"]
+
+    @staticmethod
+    def _of_today(log: JudgedLog) -> int | None:
+        """Return the out-of-orderness by which all watermarks of the segment are lower than with 0; None for none."""
+        start, rises = log.rises.start, log.rises.findings.rises
+        each = start.splits["tolerance"] if start.rules[0]["uses_splits"] else start.rules["tolerance"]
+        of_start = (start.timelines["watermark"], start.timelines["published"])
+        is_cut = any((us == f.MIN_US).any() for us in (rises["watermark"], *of_start))  # to the first year
+        is_one = len(each) > 0 and (each == each[0]).all()
+        return None if is_cut or not is_one or start.rules[0]["idle"] in _BY_CLOCK else int(each[0])
+
+    def _fold(self, log: JudgedLog, tolerance_us: int, *, with_clock: bool) -> tuple[f.Findings, f.Array]:
+        """Run the loop with an out-of-orderness; return what it finds, and the timelines after the segment."""
         start, items = log.rises.start, log.rises.items
         rules, timelines, splits = start.rules.copy(), start.timelines.copy(), start.splits.copy()
         if not with_clock and rules[0]["idle"] in _BY_CLOCK:
@@ -98,9 +128,9 @@ class Tolerances:
         state = start._replace(
             timelines=timelines, splits=splits, reached=start.reached.copy(), rules=rules, log=start.log.copy()
         )
-        behind = f.fold(items, state).out_of_order
+        found = f.fold(items, state, measures=not with_clock)
         self._after[tolerance_us, with_clock] = state.timelines
-        return behind, state.timelines
+        return found, state.timelines
 
     def _are_varied(self, log: JudgedLog) -> f.Array:
         sources = log.splits["source"].to_pylist()

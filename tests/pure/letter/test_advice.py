@@ -43,7 +43,7 @@ def advised(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, malf
         splits=[None],
         stretches=[Stretch(0, len(records))],
     )
-    return advice_on(workspace, times.judged(workspace.rules))
+    return advice_on(workspace, times)
 
 
 def slow(second: int, till: str) -> tuple[int, int]:

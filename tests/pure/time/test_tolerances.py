@@ -7,6 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
 from tests import oracle
@@ -26,7 +27,10 @@ from tests.properties.logs import (
 from tests.pure.time.test_fold import MODES, Setting, narrow, place_after, setting, stretched
 from tests.seeds import Dice
 from tidemark.timeops.advice import Gathered, LogNeeds, tolerances
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge
+from tidemark.timeops.rules import SourceTime, TimeRules
+from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.watermark.fold import JUDGED, MIN_US
+from tidemark.timeops.watermark.timelines import CLOCK_US, ROLE, STATE, T_US, LogPlace, judge
 from tidemark.timeops.watermark.tolerances import Tolerances
 
 CASES = 5  # logs of a setting
@@ -41,7 +45,8 @@ def needs_of(log: Log, one: Setting, parts: Sequence[int | None], passed: Tolera
     gathered = Gathered(len(log.events), adjusts=one.time.out_of_order == "adjust")
     for part in parts:
         tick, events = tick_after(log, part), list(arrived(log, part))
-        judged = judge(narrow(log, part, one, policies), state, one.rules, replace(place, tick_us=tick))
+        rows, until = narrow(log, part, one, policies), replace(place, tick_us=tick)
+        judged = judge(rows, state, one.rules, until, measures=True)
         late = judged.rises.findings.out_of_order["item"]
         gathered.add(judged.rises.items, passed.needed(judged), late, None, judged.rises.items.split)
         clocks = [clock for _, clock in events if clock is not None] + ([] if tick is None else [tick])
@@ -97,3 +102,17 @@ def test_every_tolerance_refuses_what_a_run_with_it_refuses(mode: str, dice: Dic
             log = stretched(short, 1 if one.time.unit_us == 1 else rng.choice([90, 400]))
             refused += assert_every_tolerance(log, one, own)
     assert refused > 0, "logs without a record behind would show nothing"
+
+
+def test_a_watermark_in_the_first_year_does_not_hide_what_an_event_needs() -> None:
+    time, passed, state = TimeSpec(timestamp_by="e", out_of_orderness="5 us"), Tolerances(), STATE.empty_table()
+    rules = TimeRules(time, (SourceTime("s", "e", "UTC", 5),))
+    least: list[int] = []
+    # 5 us below the first two there is no instant; in the second segment the watermark is another one again.
+    for us in ([MIN_US, MIN_US + 3, MIN_US + 1], [MIN_US + 2, MIN_US + 100, MIN_US + 91]):
+        first = len(least)
+        rows = {"_arrival_seq": [first, first + 1, first + 2], T_US: us, CLOCK_US: [0, 0, 0]}
+        items = pa.table(rows | {ROLE: pa.array([JUDGED] * 3, pa.int8())})
+        judged = judge(items, state, rules, LogPlace(before_us=0 if least else None), measures=True)
+        least, state = [*least, *passed.needed(judged).least_us.tolist()], judged.state
+    assert least == [0, 0, 2, 1, 0, 9]

@@ -129,3 +129,14 @@ def test_one_record_without_a_plain_time_or_timeline_is_left_to_spark(
     items = from_driver(spark, records(random.Random(2)))
     assert stored_times(items, rules_of(over=("k",)), shelf.read, counts=True) is None
     assert shelf.is_read
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"), [("t", pa.timestamp("us")), ("t", pa.string()), ("t", pa.int64()), ("k", pa.binary())]
+)
+def test_a_column_that_is_stored_as_another_type_than_the_spec_declares_is_left_to_spark(
+    spark: SparkSession, column: str, kind: pa.DataType
+) -> None:
+    rows = records(random.Random(3))
+    shelf = Shelf(rows.set_column(rows.column_names.index(column), column, rows[column].cast(kind)))
+    assert stored_times(from_driver(spark, rows), rules_of(over=("k",)), shelf.read, counts=True) is None
