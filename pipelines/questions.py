@@ -138,7 +138,7 @@ def stretch_of(first: datetime | str | None, end: datetime | str | None) -> Stre
     """
     bounds = Stretch(_instant(first, "from"), _instant(end, "to"))
     if bounds.first_us is not None and bounds.end_us is not None and bounds.end_us <= bounds.first_us:
-        raise SpecError(f"--from {first} --to {end}: this holds no time", expected="an end after the start")
+        raise SpecError(f"Found `from` {first} and `to` {end}.", expected="an end after the start")
     return bounds
 
 
@@ -149,7 +149,7 @@ def _instant(value: datetime | str | None, name: str) -> int | None:
         at = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
     except ValueError:
         raise SpecError(
-            f"--{name} {value}: this is not an instant",
+            f"`{name}` is {value!r}, which is not an instant.",
             expected="ISO 8601, such as 2026-01-31 or 2026-01-31T12:00:00Z",
         ) from None
     return us_of(at if at.tzinfo is not None else at.replace(tzinfo=UTC))

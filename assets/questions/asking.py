@@ -62,6 +62,8 @@ class Question:
                 "Found `window` without `start`." if self.window is not None else "Found `start` without `window`.",
                 expected="both: the window of the spec, and the instant with which the one that is meant begins",
             )
+        if self.most < 1:
+            raise SpecError(f"Found a limit of {self.most} records.", expected="at least 1")
         if self.group and self.window is None:
             raise SpecError("Found `group` without `window`.", expected="`window`, `start` and values of a `group`")
 

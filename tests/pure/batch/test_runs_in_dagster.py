@@ -155,11 +155,15 @@ def test_the_job_in_dagster_answers_questions_and_writes_nothing(tmp_path: Path)
     [
         ({"explain": {"seq": 300}}, "The log of shop has no record 300.\nExpected: a number from 0 to 299"),
         ({"explain": {"seq": 1, "where": "true"}}, "Found `seq` and `where`.\nExpected: one of `seq`, `where`, or"),
+        ({"explain": {"where": "true", "limit": -1}}, "Found a limit of -1 records.\nExpected: at least 1"),
         ({"explain": {"window": "per_hour", "start": "2026-01-01"}}, "shop has no window 'per_hour'.\nExpected: one"),
         ({"simulate": {"set": ["time.nix=1"]}}, "unknown key `nix`"),
         ({"simulate": {"set": []}}, "A setting without a key"),
         ({"simulate": {"set": ["time.unit=second"], "or": [["name=other"]]}}, "cannot answer for `name`"),
-        ({"simulate": {"set": ["time.unit=second"], "from": "2026-01-02", "to": "2026-01-01"}}, "this holds no time"),
+        (
+            {"simulate": {"set": ["time.unit=second"], "from": "2026-01-02", "to": "2026-01-01"}},
+            "Found `from` 2026-01-02 and `to` 2026-01-01",
+        ),
     ],
 )
 def test_a_wrong_question_fails_its_run_with_a_sentence(question: dict[str, Any], said: str, tmp_path: Path) -> None:

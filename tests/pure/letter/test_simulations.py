@@ -91,8 +91,8 @@ def test_without_processed_records_there_is_nothing_to_simulate(tmp_path: Path) 
         (["--set", "time.unit=second", "--or"], "`--or` needs a --set before and after it."),
         (["--or", "--set", "time.unit=second"], "`--or` needs a --set before and after it."),
         (["--set", "time.nonsense=1"], "unknown key `nonsense`"),
-        (["--set", "time.unit=second", "--from", "yesterday"], "--from yesterday: this is not an instant"),
-        (["--set", "time.unit=second", "--from", "2026-01-02", "--to", "2026-01-02"], "this holds no time"),
+        (["--set", "time.unit=second", "--from", "yesterday"], "`from` is 'yesterday', which is not an instant"),
+        (["--set", "time.unit=second", "--from", "2026-01-02", "--to", "2026-01-02"], "Expected: an end after"),
     ],
 )
 def test_wrong_words_are_refused_before_anything_is_read(words: list[str], said: str, tmp_path: Path) -> None:
