@@ -1,12 +1,12 @@
 """Days of window tables as Dagster's partitions: only the days that hold results, each with its materialization.
 
-Here: which days Dagster shows, adding and removing them, and when it is told of them. Not here: computing days
+Here: which days Dagster shows, adding and removing them, and when they are reported. Not here: computing days
 (backfill/), which days a backfill or a rebuild wrote (rebuild/report.py), what is checked of a day (day_checks.py).
 
 Dagster keeps list and materializations in its instance. Runs add the days that they write. An instance may have no
 days of a window because it is new or of an older version. The next run, or look for work, adds the days of the table.
 
-The instance also has a note of what it was told of a pipeline. A run that may not report yet (`events.every`) leaves
+The instance also notes what was reported about a pipeline. A run that may not report yet (`events.every`) leaves
 the days of its batch to the next run or look; so does one that died between its commit and its report.
 """
 
@@ -123,7 +123,7 @@ def _asset(workspace: Workspace, window: WindowSpec) -> AssetKey:
 
 @dataclass(frozen=True)
 class Told:
-    """The note of an instance on what it was told of the days of a pipeline.
+    """The note of an instance on which days of a pipeline were reported to it.
 
     Attributes:
         batch: All that this batch and earlier ones wrote was reported.
@@ -141,7 +141,7 @@ class Told:
 def tell_changes(instance: DagsterInstance, report: Report, workspace: Workspace, *, first: int) -> bool:
     """Report the days that batches wrote, or made complete, since the last report, unless that is too soon.
 
-    An instance that has no note was told of all batches before `first`. Return whether something is left to report.
+    To one without a note all batches before `first` were reported. Return whether something is left to report.
     """
     with workspace.batches.as_of_now():
         last = workspace.batches.last_commit("process") if workspace.exists else None
@@ -202,7 +202,7 @@ def without_run(instance: DagsterInstance, workspace: Workspace) -> Report:
 
 
 def told_of(instance: DagsterInstance, spec: Spec) -> Told | None:
-    """Return the note of what an instance was told of a pipeline; None if it has none."""
+    """Return an instance's note of what was reported about a pipeline; None if it has none."""
     name = _note_of(spec)
     note = instance.daemon_cursor_storage.get_cursor_values({name}).get(name)
     return Told(**json.loads(note)) if note else None
@@ -276,11 +276,11 @@ def show_days_held(
 
 
 def show_days_first(instance: DagsterInstance, workspace: Workspace) -> bool:
-    """Add the days of the tables where an instance has none yet, and report what it was not told of shown days.
+    """Add the days of the tables where an instance has none yet, and report shown days that were not reported.
 
     The instance is new, or of a version that kept no list or reported no such days. While a day is shown and not
-    materialized, conditions of assets downstream wait for it. Return whether some are left: of many days, those are
-    reported that a run or look has time for, the newest first; and `events.every` may have it wait.
+    materialized, conditions of assets downstream wait for it. Return whether some are left: of many, some are
+    reported, as a run or look has time, the newest first; and `events.every` may have it wait.
     """
     with workspace.batches.as_of_now():
         end, report = time.monotonic() + _LONGEST_S, without_run(instance, workspace)
@@ -333,7 +333,7 @@ def _name(spec: Spec, window: str) -> str:
 
 
 def _may_be_shown(spec: Spec, day: str) -> bool:
-    """Return whether a day can be computed anew, and is not left out by the spec."""
+    """Return whether a day can be recomputed, and is not left out by the spec."""
     start = spec.partitions.start
     return is_plain_day(day) and (start is None or date.fromisoformat(day) >= start)
 

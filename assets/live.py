@@ -4,7 +4,7 @@ Here: names, dependencies, metadata, settings of a run; each asset calls one sta
 (ingestion.py, time_adjustment.py, windows.py), the checks (asset_checks.py), what assets share (runs.py).
 
 A batch is planned by `ordered_events` and committed by `batches`, last. A blocking check that fails stops Dagster
-from going on to `batches`: the batch stays uncommitted, readers still see the last commit, the next run retries it.
+from running `batches`: the batch stays uncommitted, readers still see the last commit, the next run retries it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -66,7 +66,7 @@ class BatchSettings(dg.ConfigurableResource[None]):
     reread: bool = Field(default=False, description="Read files with the same bytes as others that were read, too.")
     live: bool = Field(default=False, description="After the last record write a tick: all input has been read.")
     reopen: str | None = Field(
-        default=None, description="Why a flushed pipeline takes new input; it goes on as before."
+        default=None, description="Why a flushed pipeline takes new input; it continues as before."
     )
 
 
@@ -132,7 +132,7 @@ def _in_order(
                 f"{asset.key.to_user_string()} has lost upstream assets, which are the order of a run: "
                 f"{', '.join(sorted(one.to_user_string() for one in lost))}.",
                 expected="all that it had, and maybe others",
-                remedy="leave `deps` out of `post_processing`; `deps` of `translation` come to those it has",
+                remedy="leave `deps` out of `post_processing`; `deps` of `translation` are added to the ones it has",
             )
         yield from stage(context, **resources)
 
@@ -217,7 +217,7 @@ def _read(context: dg.AssetExecutionContext, workspace: Workspace, asked: BatchS
 
 
 def _may_settle_later(workspace: Workspace) -> bool:
-    """Return whether waiting versions may correct more of the log: if so, all is computed anew once."""
+    """Return whether waiting versions may correct more of the log: if so, all is recomputed once."""
     corrected = due(workspace)
     if not corrected.sentences or corrected.moves_clock or must_process_first(workspace):
         return False
@@ -225,7 +225,7 @@ def _may_settle_later(workspace: Workspace) -> bool:
 
 
 def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
-    """Make the derived tables anew where records were corrected that they were computed from."""
+    """Rebuild the derived tables where records were corrected from which they were computed."""
     corrected = due(workspace)
     if not corrected.sentences:
         return
@@ -237,7 +237,7 @@ def _settle(context: dg.AssetExecutionContext, workspace: Workspace) -> None:
     except BusyError as error:
         if corrected.moves_clock:  # what is read now would get a wrong one
             raise
-        workspace.tell(f"{error.found} It takes in what is corrected: it begins again when it comes to its end.")
+        workspace.tell(f"{error.found} It will see the corrections: at its end it begins again.")
 
 
 def _ordered_events(stage: Decorate, file: SpecFile, run: LiveRun) -> dg.AssetsDefinition:

@@ -54,7 +54,7 @@ from tidemark.timeops.utc import Instant, us_of
 _MOST_RECORDS = 5_000_000
 """Only so many of the newest records are looked at."""
 _MOST_DAYS = 10
-"""Of so many days of event time, those with most letters, the events are counted."""
+"""On so many days of event time, the ones with most letters, the events are counted."""
 _AROUND = 20_000
 """Of so many records around the newest letters it is looked up who they are."""
 _PULLS = 20
@@ -70,8 +70,8 @@ class Losses:
     """The losses of a stretch of the log.
 
     Attributes:
-        rates: The shares of all records, of each source and of each value of `over`, by day: the largest first, those
-            of all before those of some.
+        rates: The shares that all records, each source and each value of `over` lost, by day: the largest first, the
+            shares of all before the others.
         newest: The loss of the records of the newest day with losses; None where nothing was lost.
         letters: timeops.losses.LETTERS: the letters, without duplicates.
         newest_letters: The ones of `newest`.
@@ -281,7 +281,7 @@ def _by_arrival(log: LogTables, letters: pa.Table, days: _Days, levels: RateLeve
 
 
 def _by_event_time(log: LogTables, letters: pa.Table, days: _Days, levels: RateLevels) -> Iterator[Loss]:
-    """Return what was lost of the events of a day of event time, because of their time."""
+    """Return what was lost of the events with a time on a day, because of their time."""
     spec = log.workspace.spec
     of_time = pc.is_in(letters["reason"], pa.array([*map(str, OF_TIME)]))
     timed = letters.filter(pc.and_(of_time, pc.is_valid(letters[EVENT])))
@@ -464,7 +464,7 @@ def around_of(log: LogTables, letters: pa.Table, events: Callable[[int, int], pa
 
 
 def _telling_columns(log: LogTables) -> list[str]:
-    """Return the columns of the log that may say who sent a record, those first that the spec names."""
+    """Return the columns of the log that may say who sent a record, first the ones that the spec names."""
     spec, schema = log.workspace.spec, log.workspace.lake.dataset(_RAW, log.version(_RAW)).schema
     named = [*spec.time.over, *(name for window in spec.event_windows for name in window.group_columns)]
     whose = [c.SPLIT] if spec.uses_splits else []

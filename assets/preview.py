@@ -114,7 +114,7 @@ class Preview:
 
     Attributes:
         letters: The present and the future number of dead letters, by reason; also where the two are equal.
-        windows: The windows that were compared, those with the most changed rows first.
+        windows: The windows that were compared, the ones with the most changed rows first.
     """
 
     letters: Mapping[str, tuple[int, int]]
@@ -124,7 +124,7 @@ class Preview:
 def preview(workspace: Workspace, scope: Scope, stretch: Stretch | None = None) -> Preview:
     """Judge the whole log by the spec, and compare what comes of it with the tables as of the last commit.
 
-    A batch has to be committed before. Dead letters are compared, too: all of them, or those of some windows. A
+    A batch has to be committed before. Dead letters are compared, too: all of them, or only some windows'. A
     stretch bounds what is compared: windows by their start, records by their event time, or else by their arrival.
 
     Raises:

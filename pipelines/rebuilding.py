@@ -1,6 +1,6 @@
 """Rebuilds of a pipeline: its derived tables computed again from the log, by jobs.
 
-Here: the jobs, and the Spark that they need. Not here: the rebuild itself and what Dagster is told of it
+Here: the jobs, and the Spark that they need. Not here: the rebuild itself and its report to Dagster
 (assets/rebuild/), running a job for a person who waits (runner.py), the command's words (commands/operating.py).
 """
 
@@ -76,7 +76,7 @@ class RebuildSettings(dg.Config):
     does: ClassVar[str] = "Computes the derived tables of {name} again from its log, under the spec as it is now."
     reason: str | None = Field(default=None, description="Why; kept in `batches` and `log_control`.")
     windows: list[str] = Field(
-        default=[], description="These windows alone, and those over them; by default all tables."
+        default=[], description="These windows alone, and the ones over them; by default all tables."
     )
     to_spec: bool = Field(
         default=False, description="Only what the spec asks for: some windows, all tables, or nothing."

@@ -157,7 +157,7 @@ class LogTimes:
         return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
 
     def judged(self, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
-        """Judge the log by some rules of time; with `measures` the loop finds how far each item is behind.
+        """Judge the log by some rules of time; with `measures` also how late each item is.
 
         Raises:
             InputError: A timeline has too many splits.

@@ -1,4 +1,4 @@
-"""Rebuilds: derived tables made anew from the log, beside the old ones, and switched to in one commit.
+"""Rebuilds: derived tables computed from the log again, next to the old ones, and switched to in one commit.
 
 Here: what of the log is judged in which pieces, the pipeline that does it, and the switch. Not here: what a stage
 computes (../), days of windows (../backfill/).

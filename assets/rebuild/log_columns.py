@@ -1,7 +1,7 @@
 """Columns of the log that a rebuild changes: values cast to another type, and the past of added columns.
 
 Here: which columns; the first value that does not fit a type; the one commit that fills added columns from what
-`_rescued` has kept. Not here: a value as another type (schemas.py), a column in `_rescued`
+`_rescued` has. Not here: a value as another type (schemas.py), a column in `_rescued`
 (resources/sources/text_files.py), wider types (resources/delta/columns.py).
 
 Until the switch the log keeps its types, as live runs write it. A rebuild casts what it reads of it.
@@ -35,11 +35,11 @@ from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.changes import is_wider, may_be_cast
 from tidemark.timeops.spec.fields import all_names
 
-_CAST_LOG = "_state/cast_log"  # beside the pipeline's tables
+_CAST_LOG = "_state/cast_log"  # next to the pipeline's tables
 
 
 def to_cast(beside: Workspace) -> list[StructField]:
-    """Return the columns of the log that are cast: their type under the spec is no wider one."""
+    """Return the columns of the log that are cast: their type under the spec is not a wider one."""
     log, wanted = beside.log_of or beside, log_schema(payload_of(beside))
     found = differences(log.lake.schema(tables.RAW_EVENTS), delta_columns(wanted), of_both=True)
     names = [one.name for one in found if not is_wider(one.there, one.wanted) and may_be_cast(one.there, one.wanted)]
@@ -80,7 +80,7 @@ def ensure_all_fit(beside: Workspace) -> None:
     number = next(n for n in range(len(fields)) if first[0][f"__tm_wrong_{n}"])
     name, kind = fields[number].name, fields[number].dataType.simpleString().upper()
     raise SpecError(
-        f"Record {first[0][c.SEQ]} of the log has `{name}` = '{first[0][f'__tm_{number}']}', which is no {kind}; "
+        f"Record {first[0][c.SEQ]} of the log has `{name}` = '{first[0][f'__tm_{number}']}', which is not {kind}; "
         f"records with such values: {misfits.count():,}",
         expected=f"values that are {kind}, of all records",
         remedy="take the change of `schema` back, choose another name for the new column with `rename`, or take "
@@ -141,7 +141,7 @@ class _ToFill:
 
 
 def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
-    """Return what is to be filled, and say it; None where it is nothing."""
+    """Return what should be filled, and report it; None where it is nothing."""
     if not keeps_unknown(workspace):
         return None
     since: Filters = [(c.SEQ, ">=", first_seq)]
@@ -156,8 +156,8 @@ def _to_fill(workspace: Workspace, first_seq: int) -> _ToFill | None:
         fits, has = found[f"{_FITS}{number}"], found[f"{_HAS}{number}"]
         counts |= {f"filled.{field.name}": fits, f"not_filled.{field.name}": has - fits}
         kind = field.dataType.simpleString().upper()
-        wrong = f"; {has - fits:,} are no {kind} and stay there" if has > fits else ""
-        workspace.tell(f"{field.name}: {fits:,} values of records before are taken from {RESCUED}{wrong}")
+        wrong = f"; {has - fits:,} are not {kind} and stay there" if has > fits else ""
+        workspace.tell(f"{field.name}: {fits:,} values of earlier records are taken from {RESCUED}{wrong}")
     return _ToFill(kept, [(c.SEQ, ">=", found["first"]), (c.SEQ, "<=", found["last"])], counts)
 
 

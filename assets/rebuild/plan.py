@@ -146,7 +146,7 @@ def ensure_can_begin(workspace: Workspace, scope: Scope) -> Mapping[str, LakeErr
     """
     if not workspace.exists or not workspace.progress.processed_end():
         raise LakeError(
-            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to make anew.",
+            f"Pipeline {workspace.spec.name} has processed nothing, so there is nothing to rebuild.",
             expected="a run before",
             remedy="Run it: `tidemark run SPEC`.",
         )

@@ -79,7 +79,7 @@ def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
         raise SpecError(
             f"{len(numbers):,} records are too many for one decision",
             expected=f"at most {_MOST:,}",
-            remedy="leave them out by a `where` of the windows, or read the input anew without them",
+            remedy="leave them out by a `where` of the windows, or read the input again without them",
         )
 
 

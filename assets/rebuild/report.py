@@ -39,7 +39,7 @@ _MOST_SHOWN = 20  # results, or days, of a window in a table
 
 @dataclass(frozen=True)
 class Telling:
-    """How Dagster is told of a rebuild.
+    """How a rebuild is reported to Dagster.
 
     Attributes:
         instance: Its instance.

@@ -1,10 +1,10 @@
-"""The pipeline beside a pipeline that judges its log anew: tables of its own, and a log of batches of its own.
+"""The pipeline next to a pipeline that judges its log again: tables of its own, and a log of batches of its own.
 
-Here: beginning it or going on with it, and the batches in which it judges the log. Not here: where the log is cut
+Here: beginning or continuing it, and the batches in which it judges the log. Not here: where the log is cut
 (../replay.py), the switch (switch.py), the control items themselves (../log_control.py).
 
 It is a pipeline like any other, except that it reads another pipeline's log: the stages of live runs write its
-tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one goes on from
+tables, and the checks look at them. So a rebuild has the results of a new pipeline, and a stopped one continues from
 its last commit. The numbers of its batches are reserved for it in the pipeline's log of batches, so no other batch
 has them: rows lead by them to their batch, and the newest row of state is the one with the highest number.
 """
@@ -62,7 +62,7 @@ class Shadow:
     """A rebuild that was begun.
 
     Attributes:
-        workspace: The pipeline, with the spec as it is to be.
+        workspace: The pipeline, with the new spec.
         run_id: The id of the run or command.
         plan: What it does.
         checked: The results of checks of all pieces: of each expectation the last, or the last that failed.
@@ -75,7 +75,7 @@ class Shadow:
 
     @cached_property
     def tables(self) -> Workspace:
-        """The pipeline beside it."""
+        """The pipeline next to it."""
         workspace, beside = self.workspace, self.workspace.folder / tables.REBUILD
         made = replace(workspace, warehouse=beside, memory=Memory(), accepted=None, log_of=workspace, watch=None)
         made = replace(made, windows_alone=not self.plan.scope.of_all, decided=self.plan.items)
@@ -84,12 +84,12 @@ class Shadow:
 
     @cached_property
     def chosen(self) -> tuple[WindowSpec, ...]:
-        """The windows that are made anew."""
+        """The windows that are rebuilt."""
         return windows_in(self.plan.scope, self.workspace.spec)
 
     @property
     def _spec_of_windows(self) -> Spec:
-        """The spec with only the windows that are made anew and their input windows."""
+        """The spec with only the windows that are rebuilt and their input windows."""
         spec = self.workspace.spec
         needed = {one.name for window in self.chosen for one in (window, *inputs_of(window, spec.windows))}
         windows = tuple(window for window in spec.windows if window.name in needed)
@@ -103,7 +103,7 @@ class Shadow:
         for commit in reversed(self.workspace.batches.history("rebuild")):
             given = RebuildInput.of(commit.plan)
             if given.dropped:
-                continue  # it does not affect what is made anew
+                continue  # it does not affect what is rebuilt
             if given.rebuild != self._what:
                 break
             found.append((commit.batch_id + 1, commit.batch_id + given.reserves))
@@ -138,7 +138,7 @@ class Shadow:
         return bool(now != self.workspace.spec.canonical_json() and under != digest(now))
 
     def begin(self) -> None:
-        """Begin, or go on with what was begun; throw away what another rebuild has left.
+        """Begin, or continue what was begun; throw away what another rebuild has left.
 
         Raises:
             LakeError: The log is lost or damaged, or nothing was processed yet.
@@ -154,7 +154,7 @@ class Shadow:
         self._fit_log()
 
     def _is_begun(self) -> bool:
-        """Return whether there are tables beside, complete or not."""
+        """Return whether the rebuild has tables, complete or not."""
         try:
             return self.tables.exists
         except LakeError:  # their log of batches is gone
@@ -178,7 +178,7 @@ class Shadow:
                 workspace.batches.commit(plan, {}, {}, workspace.clock.now())
 
     def _goes_on(self) -> bool:
-        """Return whether the tables beside belong to this rebuild, and are complete."""
+        """Return whether the shadow's tables belong to this rebuild, and are complete."""
         beside, numbers = self.tables, self.numbers
         if not beside.lake.exists(tables.BATCHES):
             return False
@@ -193,11 +193,11 @@ class Shadow:
             beside.ensure_whole()
         except LakeError:
             return False
-        beside.tell(f"going on with a rebuild that was begun, after {plan_end(last.plan):,} records")
+        beside.tell(f"continuing a rebuild that was begun, after {plan_end(last.plan):,} records")
         return True
 
     def discard(self) -> None:
-        """Remove the tables beside."""
+        """Remove the shadow's tables."""
         remove_tree(self.tables.warehouse)
         vars(self).pop("tables")  # what is known of them
 
@@ -258,7 +258,7 @@ class Shadow:
         while left := self._left():
             begin_seq, end = left[0].segment.first_seq, left[-1].segment.end_seq
             first = begin_seq if first is None else first
-            workspace.tell(f"judging {end - begin_seq:,} records of the log anew")
+            workspace.tell(f"judging {end - begin_seq:,} records of the log again")
             if not is_last:
                 if self.plan.scope.of_all:
                     fill_from_rescued(workspace, begin_seq, partial(self._reserve, _SPARE))
@@ -269,7 +269,7 @@ class Shadow:
                 at, took_s = piece.segment.end_seq, (workspace.clock.now() - begun_at).total_seconds()
                 done, rest = at - first, end - at
                 about = f"; about {max(round(took_s / done * rest / 60), 1)} min left" if done and rest else ""
-                workspace.tell(f"{at:,} of {end:,} records judged anew{about}")
+                workspace.tell(f"{at:,} of {end:,} records judged again{about}")
 
     def _judge(self, piece: Piece) -> None:
         beside, segment = self.tables, piece.segment
@@ -338,7 +338,7 @@ def discard_left_over(workspace: Workspace) -> None:
     folder = workspace.folder / tables.REBUILD
     left = Lake(folder / workspace.spec.name)
     if last is None or RebuildInput.of(last.plan).rebuild or not left.exists(tables.BATCHES):
-        return  # none, or one that was begun and goes on
+        return  # none, or one that was begun and continues
     if BatchLog(left).last_commit() is not None:  # else another one begins just now
         workspace.tell("removing what a rebuild has left")
         remove_tree(folder)
@@ -354,7 +354,7 @@ def begun(workspace: Workspace) -> str:
     last = BatchLog(left).last_commit()
     of = " and ".join(what["windows"]) or "all tables"
     judged = plan_end(last.plan) if last else 0
-    return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged anew"
+    return f"of {of}, {judged:,} of {workspace.progress.processed_end():,} records judged again"
 
 
 def when_free(workspace: Workspace, act: Callable[[], Done]) -> Done:

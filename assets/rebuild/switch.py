@@ -1,12 +1,12 @@
 """The switch: all tables of a pipeline take what its rebuild has made, and one commit names it. So do renamed ones.
 
-Here: what is written into the pipeline's tables; windows and sources that go on under new names, and the deletion of
+Here: what is written into the pipeline's tables; windows and sources under new names, and the deletion of
 tables of removed windows, each in one batch. Not here: making the tables (shadow.py), which versions readers see
 (resources/batches/), which names are new (timeops/spec/changes.py).
 
 Each table gets one commit that takes away all of its files and adds the files of the rebuild. Until the commit in
 `batches` readers stay at the old versions. If the run dies before, the tables have what an attempt without a commit
-wrote: the next run takes it back, and the next rebuild switches again, as the tables beside still have their files.
+wrote: the next run takes it back, and the next rebuild switches again, as the shadow's tables still have their files.
 
 Folders of tables are not renamed: no store does that in one step. The tables of the new name take over files, rows
 and columns of the old ones, as in a rebuild. One commit names them. The old ones stay as they were.
@@ -83,13 +83,13 @@ class Switched:
 def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Telling) -> Switched:
     """Carry out a plan: compute tables again from the log under the spec as it is, and switch to them in one commit.
 
-    Live runs may go on meanwhile; what they process comes too. A rebuild that was stopped goes on where it was.
+    Live runs may continue meanwhile; what they process comes too. A rebuild that was stopped continues where it was.
 
     Args:
         workspace: The pipeline.
         run_id: The id of the run or command.
         plan: All tables, or some windows.
-        telling: How Dagster is told of what was written.
+        telling: How the written tables are reported to Dagster.
 
     Raises:
         LakeError: There is no log to judge, or a check failed.
@@ -97,7 +97,7 @@ def rebuild(workspace: Workspace, run_id: str, plan: RebuildPlan, *, telling: Te
         BusyError: Another rebuild is at work.
     """
     taken_on = None
-    while taken_on is None:  # otherwise the log was corrected while it was judged, or is to be filled further
+    while taken_on is None:  # otherwise the log was corrected while it was judged, or more has to be filled
         shadow = Shadow(workspace, run_id, plan)
         shadow.begin()
         shadow.catch_up()
@@ -130,7 +130,7 @@ def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, Lak
         raise LakeError(
             "Another rebuild has begun, or live runs go by another spec since this one began.",
             expected="one spec until a rebuild ends",
-            remedy="Run `tidemark rebuild SPEC` again: it begins anew. The tables are as they were",
+            remedy="Run `tidemark rebuild SPEC` again: it begins from the start. The tables are as they were",
         )
     if shadow.is_outdated or (filled is not None and workspace.progress.log_end() > filled):
         return None
@@ -160,7 +160,7 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     made = _made(shadow, [table for table in beside.tables if table != tables.LOG_CONTROL])
     _create_missing(shadow, plan, made)
     workspace.prepare(plan, but=broken)
-    workspace.tell(f"switching {len(made)} tables to what was made anew")
+    workspace.tell(f"switching {len(made)} tables to what was rebuilt")
     others = _revised(shadow, plan, broken) if decides_on_letters(shadow.plan) else {}
     if others:
         others[tables.DEAD_LETTERS] = Revised(dated(beside.read_base(tables.DEAD_LETTERS), now), ())
@@ -199,7 +199,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     _create_missing(shadow, plan, made | _made(shadow, shared))
     workspace.prepare(plan, but=broken)
     fit_tables(workspace)
-    workspace.tell(f"switching {len(made)} tables to what was made anew")
+    workspace.tell(f"switching {len(made)} tables to what was rebuilt")
     decides = decides_on_letters(shadow.plan)
     of_broken = _take_all(shadow, plan, made, broken, _revised(shadow, plan, broken) if decides else {})
     write_shared(shadow, plan)
@@ -268,7 +268,7 @@ def _take_all(
 
 
 def _emptied(workspace: Workspace, plan: Plan, made: Collection[str]) -> dict[str, int]:
-    """Empty the tables of state that the spec no longer has: a later spec must not go on from their rows."""
+    """Empty the tables of state that the spec no longer has: a later spec must not continue from their rows."""
     last = workspace.batches.last_commit()
     known = last.table_versions if last else {}
     gone = [name for name in known if name.startswith("_state/") and name not in made and name != tables.FILES]
@@ -299,9 +299,9 @@ _IN_SENTENCES = (
 
 
 def take_new_names(workspace: Workspace, run_id: str) -> None:
-    """Let windows and sources that the spec calls otherwise go on under the new names, if there are any.
+    """Let windows and sources that the spec calls otherwise continue under the new names, if there are any.
 
-    Of windows the tables go on. What is stored of sources stays as it is: an item of `log_control` says what they are
+    Tables of windows continue. What is stored of sources stays as it is: an item of `log_control` says what they are
     called from here on, before anything is read under the new name. All tables have been created, and take the spec.
 
     Raises:
@@ -319,11 +319,11 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
     with at_work(workspace, plan):
         workspace.prepare(plan)
         for old, new in _tables_of(workspace, names):
-            workspace.tell(f"{old} goes on as {new}")
+            workspace.tell(f"{old} continues as {new}")
             there, lake = workspace.lake.opened.seen(old, workspace.base_of(old)), workspace.lake
             lake.take_over(new, there, attempt=plan.attempt, expect=workspace.ready(new, plan))
         for new, old in sources.items():
-            workspace.tell(f"source {old} goes on as {new}")
+            workspace.tell(f"source {old} continues as {new}")
         if names:
             _rename_in_marks(workspace, plan, names)
             _rename_in_letters(workspace, plan, names)
@@ -335,7 +335,7 @@ def take_new_names(workspace: Workspace, run_id: str) -> None:
 
 
 def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Return the tables that go on: the old name and the new one."""
+    """Return the tables that continue: the old name and the new one."""
     last = workspace.batches.last_commit()
     known = last.table_versions if last else {}
     for new, old in names.items():
@@ -345,7 +345,7 @@ def _tables_of(workspace: Workspace, names: Mapping[str, str]) -> Iterator[tuple
 
 
 def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
-    """Name the windows anew for which events of sessions and sliding windows are kept."""
+    """Rename the windows for which events of sessions and sliding windows are stored."""
     mark, now = tables.open_in_column(payload_of(workspace).names), {old: new for new, old in names.items()}
     of_events = [window for window in workspace.spec.event_windows if window.name in names]
     for table in dict.fromkeys(tables.needed_table(window) for window in of_events):
@@ -356,7 +356,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
-    """Name the windows anew in dead letters: also in their sentences, and in the sentences of windows over them."""
+    """Rename the windows in dead letters: also in their sentences, and in the sentences of windows over them."""
     over = [window.name for window in workspace.spec.chained_windows if window.input in names]
     theirs: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names.values(), *over])]
     letters = workspace.read_base(tables.DEAD_LETTERS, filters=theirs)

@@ -1,4 +1,4 @@
-"""Single windows made anew: whether they alone are enough, and what the switch writes.
+"""Single windows rebuilt: whether they alone are enough, and what the switch writes.
 
 Here: the windows, and what they share with others in the tables. Not here: which windows (plan.py), judging the log
 (shadow.py), tables that are taken over whole (switch.py).
@@ -43,7 +43,7 @@ def ensure_judged_alike(shadow: Shadow) -> None:
         raise LakeError(
             f"The log of {shadow.workspace.spec.name} is judged in another way than when it was processed.",
             expected="the watermark, the clock and the refused records that the tables have",
-            remedy="Make all tables anew: `tidemark rebuild SPEC`. The tables are as they were",
+            remedy="Rebuild all tables: `tidemark rebuild SPEC`. The tables are as they were",
         )
 
 
@@ -88,7 +88,7 @@ def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]
 
 
 def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
-    """Write anew the events of sessions and sliding windows, each with the windows that need it."""
+    """Rewrite the events of sessions and sliding windows, each with the windows that need it."""
     workspace = shadow.workspace
     mark = tables.open_in_column(payload_of(workspace).names)
     names = [window.name for window in shadow.chosen]

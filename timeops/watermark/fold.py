@@ -163,7 +163,7 @@ class Findings:
         out_of_order: OUT_OF_ORDER.
         rises: RISE.
         silences: Of each rise `reached`.
-        behind: By item, where that was asked: how far it is behind the watermark that it finds, below zero where it
+        behind: By item, if the loop measures: how far it is behind the watermark that it finds, below zero where it
             is ahead of it; NONE without a watermark, or without a time that rule 3 judges. Else empty.
     """
 
@@ -176,7 +176,7 @@ class Findings:
 def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     """Judge the items of a segment, one after the other, and leave the state after them in `state`.
 
-    With `measures` it also finds how far each item is behind.
+    With `measures` it also finds how far each item is behind the watermark.
     """
     count = len(items.seq)
     clock = items.clock if items.tick is None else np.append(items.clock, np.int64(items.tick))

@@ -269,7 +269,7 @@ def test_a_type_that_the_log_does_not_have_is_refused_and_what_was_begun_under_a
     assert consistent(made[1].warehouse, "meter") == before, "nothing has changed"
     monkeypatch.undo()
     status = asked(made, "status")
-    assert "rebuild of all tables, 30 of 30 records judged anew; the same" in " ".join(status.output.split())
+    assert "rebuild of all tables, 30 of 30 records judged again; the same" in " ".join(status.output.split())
     again = rebuild(changed(made, "size: 30 s", "size: 20 s"))
     assert again.exit_code == 0, again.output
     assert "what another rebuild has left, which did not end, is thrown away" in again.output

@@ -95,7 +95,7 @@ def test_the_first_value_that_does_not_fit_is_named_and_may_be_taken_out(
         made = changed(made, "v STRING", "v INT")
         refused = rebuild(made)
         assert refused.exit_code == 2, refused.output
-        assert "Record 0 of the log has `v` = 'many', which is no INT; records with such values: 2" in refused.output
+        assert "Record 0 of the log has `v` = 'many', which is not INT; records with such values: 2" in refused.output
         out = asked(made, "rejudge", "--exclude", "0,2", "--reason", "words")
         assert out.exit_code == 0, out.output
         go(made, instance)

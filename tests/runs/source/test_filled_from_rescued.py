@@ -158,7 +158,7 @@ def test_a_value_that_does_not_fit_stays_in_rescued_and_is_counted(spark: SparkS
         made = changed(made, f'"id STRING, at STRING{PLACE}"', '"id STRING, at STRING, who STRING, v INT"')
         done = rebuild(made)
     assert done.exit_code == 0, done.output
-    assert "v: 1 values of records before are taken from _rescued; 2 are no INT and stay there" in done.output
+    assert "v: 1 values of earlier records are taken from _rescued; 2 are not INT and stay there" in done.output
     rows = {row["id"]: (row["who"], row["v"], row["_rescued"]) for row in committed(made, "raw_events")}
     assert rows == {
         "a": ("me", None, '{"v":"many","deep":{"b":1.50}}'),
