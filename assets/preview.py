@@ -188,6 +188,7 @@ def _compared(
     values = values_of(before, after, window)
     alike = are_alike(before, after, values)
     numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
+    is_same = there & would & alike  # most rows, whose JSON is not needed
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
         there.alias("there"),
@@ -195,8 +196,11 @@ def _compared(
         (there & would & ~alike).alias("other"),
         (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
         _difference(numbers[0] if numbers else None).alias("by"),
-        F.to_json(F.struct(_keys(window.key_columns, before, after))).alias("key"),
-        *[_as_json(side, frame, values).alias(side) for side, frame in (("b", before), ("a", after))],
+        F.when(~is_same, F.to_json(F.struct(_keys(window.key_columns, before, after)))).alias("key"),
+        *[
+            F.when(~is_same, _as_json(side, frame, values)).alias(side)
+            for side, frame in (("b", before), ("a", after))
+        ],
     )
     differs = F.col("there") != F.col("would")
     is_changed = differs | F.col("other")

@@ -297,7 +297,7 @@ def _by_value(by: str, least_us: Array, is_late: Array, parts: Mapping[str, Sequ
 
 
 def _delay(by: str, value: str, ordered_us: Array, is_late: Array) -> Delay | None:
-    """Return how late some records are, of which `ordered_us` has what the judged ones need; None without any."""
+    """Return how late some records are; `ordered_us` has what the judged ones need. None without any."""
     if not len(ordered_us):
         return None
     in_reach = ordered_us[: np.searchsorted(ordered_us, NEVER)]

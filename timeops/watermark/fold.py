@@ -176,7 +176,7 @@ class Findings:
 def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     """Judge the items of a segment, one after the other, and leave the state after them in `state`.
 
-    With `measures` it also finds how far each item is behind.
+    With `measures` it also finds how far each item is behind the watermark.
     """
     count = len(items.seq)
     clock = items.clock if items.tick is None else np.append(items.clock, np.int64(items.tick))

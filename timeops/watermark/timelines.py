@@ -118,7 +118,7 @@ def judge(
         before: STATE before the segment.
         rules: The rules of time.
         place: Where the segment is in the log.
-        measures: Whether the loop finds how far each item is behind.
+        measures: Whether the loop finds how far each item is behind the watermark.
 
     Raises:
         InputError: A timeline has too many splits.

@@ -62,7 +62,7 @@ class Tolerances:
     _after: dict[tuple[int, bool], f.Array] = field(default_factory=dict)
 
     def needed(self, log: JudgedLog) -> Needed:
-        """Return what the items of the next segment need; the loop must have measured how far each is behind."""
+        """Return what the items of the next segment need; the loop must have measured how late each is."""
         items, none = log.rises.items, np.full(len(log.names), f.NONE)
         by_clock = none
         if self.varied is not None:
@@ -86,7 +86,7 @@ class Tolerances:
         return Needed(least, watermark, by_clock)
 
     def _of_events(self, log: JudgedLog) -> tuple[f.Array, f.Array]:
-        """Return how far each item is behind with an out-of-orderness of 0, and the watermarks after the segment.
+        """Return how late each item is with an out-of-orderness of 0, and the watermarks after the segment.
 
         The clock raises none of these.
         """
