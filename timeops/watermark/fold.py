@@ -163,8 +163,8 @@ class Findings:
         out_of_order: OUT_OF_ORDER.
         rises: RISE.
         silences: Of each rise `reached`.
-        behind: By item, where that was asked: how far it is behind the watermark that it finds, below zero where it
-            is ahead of it; NONE without a watermark, or without a time that rule 3 judges. Else empty.
+        behind: With `measures`, by item how far it is behind the watermark that it finds, below zero where it is
+            ahead of it; NONE without a watermark, or without a time that rule 3 judges. Empty otherwise.
     """
 
     out_of_order: Array
@@ -204,7 +204,7 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
 
 def _to_read(rows: Array) -> Array:
     """Return a view that is not written to: the loop is compiled for one kind of arrays, and Arrow's are of it."""
-    view = np.require(rows, requirements="CA").view()
+    view = np.require(rows, requirements=("C", "A")).view()
     view.flags.writeable = False
     return view
 
