@@ -38,10 +38,11 @@ bench: setup ## measure against peers in half an hour: one table, and benchmarks
 bench-peers: setup ## install the peers of `make bench` that have environments of their own: DuckDB, Polars, Flink
 	@benchmarks/peers/setup.sh
 
-bench-long: setup ## measure what takes hours: lengths and cores, growth, a hundred batches, backfills, upkeep
+bench-long: setup ## measure what takes hours: lengths and cores, growth, questions, a hundred batches, backfills, upkeep
 	@$(BIN)/python -m benchmarks.curve
 	@$(BIN)/python -m benchmarks.growth
 	@$(BIN)/python -m benchmarks.windows --in-order
+	@$(BIN)/python -m benchmarks.questions
 	@$(BIN)/python -m benchmarks.micro_batches --held 10000000
 	@$(BIN)/python -m benchmarks.queued --cold
 	@$(BIN)/python -m benchmarks.batches

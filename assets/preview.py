@@ -181,6 +181,7 @@ def _compared(
     values = values_of(before, after, window)
     alike = are_alike(before, after, values)
     numbers = [name for name in window.aggregates if isinstance(_kind_of(name, before, after), NumericType)]
+    is_same = there & would & alike  # most rows, whose JSON is not needed
     told = both.select(
         F.coalesce("b.window_start", "a.window_start").alias("start"),
         there.alias("there"),
@@ -188,9 +189,9 @@ def _compared(
         (there & would & ~alike).alias("other"),
         (F.col(f"b.{_IS_OPEN}") & (~would | (F.col("b._is_final") & ~F.col("a._is_final")))).alias("reopened"),
         _difference(numbers[0] if numbers else None).alias("by"),
-        F.to_json(F.struct(keys_of(before, after, window))).alias("key"),
-        F.when(there, _as_json("b", before, values)).alias("b"),
-        F.when(would, _as_json("a", after, values)).alias("a"),
+        F.when(~is_same, F.to_json(F.struct(keys_of(before, after, window)))).alias("key"),
+        F.when(there & ~is_same, _as_json("b", before, values)).alias("b"),
+        F.when(would & ~is_same, _as_json("a", after, values)).alias("a"),
     )
     differs = F.col("there") != F.col("would")
     is_changed = differs | F.col("other")

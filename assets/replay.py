@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.batch import keeps_records
-from tidemark.assets.exclusions import excluded, records_between, stored_columns
+from tidemark.assets.exclusions import Numbers, excluded, records_between, some_records, stored_columns
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.schemas import as_declared, payload_of
@@ -160,13 +160,24 @@ def with_let_in(workspace: Workspace, state: State, windows: Iterable[WindowSpec
 
 def replay_all(workspace: Workspace) -> Iterator[Outcome]:
     """Judge in memory all that was processed of the log, with the columns and types of the spec."""
-    payload, zone = payload_of(workspace), workspace.rules.sources[0].time_zone
     pieces = pieces_left(recorded(workspace, *REPLAYED_KINDS), 0, 0, workspace.progress.processed_end())
 
     def read(segment: LogSegment) -> DataFrame:
-        return as_declared(records_between(workspace, segment.first_seq, segment.end_seq), payload, zone)
+        return _declared(workspace, records_between(workspace, segment.first_seq, segment.end_seq))
 
-    return replay(workspace, [piece.segment for piece in pieces], read, tell=workspace.tell)
+    def execution(segment: LogSegment) -> Execution:
+        def few(seqs: Numbers) -> DataFrame | None:
+            found = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
+            return None if found is None else _declared(workspace, found)
+
+        return replace(_in_memory(workspace, segment), few=few)
+
+    segments = [piece.segment for piece in pieces]
+    return replay(workspace, segments, read, execution=execution, tell=workspace.tell)
+
+
+def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:
+    return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
 
 
 def _in_memory(workspace: Workspace, segment: LogSegment) -> Execution:

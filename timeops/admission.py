@@ -81,10 +81,7 @@ def admitted_by(
     now, at = log.judged(rules), log.times.place(refused.seq)
     if at is None or now.reason_of(refused.seq) != (refused.reason if not refused.windows else None):
         return {}
-    instants = np.concatenate([log.times.event_us, log.times.clock_us])
-    instants = instants[instants != NONE]
-    span = int(instants.max() - instants.min())
-    least_by_key = {}
+    span, least_by_key = log.times.span_us, {}
     for knob in _knobs(rules, now, refused, overriding):
 
         def accepts(us: int, knob: _Knob = knob) -> bool:

@@ -20,7 +20,7 @@ from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.utc import begin_of, us_of
-from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NONE, OUTSIDE, Array
+from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NEVER, NONE, OUTSIDE, Array
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
     CLOSE,
@@ -116,6 +116,13 @@ class LogTimes:
         at = int(np.searchsorted(self.seq, seq))
         return at if at < len(self.seq) and int(self.seq[at]) == seq else None
 
+    @property
+    def span_us(self) -> int:
+        """How long the instants of the log are apart at most."""
+        each = (self.event_us, self.clock_us)
+        first = min(int(us.min(where=us != NONE, initial=NEVER)) for us in each)
+        return max(max(int(us.max(initial=NONE)) for us in each) - first, 0)
+
     def up_to(self, seq: int) -> "LogTimes":
         """Return the log up to a record, without the items after it."""
         end = int(np.searchsorted(self.seq, seq, "right"))
@@ -139,9 +146,10 @@ class LogTimes:
         """
         t, rises = alone[0], np.zeros(len(self.seq), bool)
         for own in self._by_split():
-            times = t[own]
-            rises[own] = times > np.append(NONE, np.maximum.accumulate(times)[:-1])
-        rises |= np.isin(self.seq, also)
+            highest = np.maximum.accumulate(t[own])
+            rises[own] = np.diff(highest, prepend=NONE) != 0
+        first, end = np.searchsorted(self.seq, also), np.searchsorted(self.seq, also, "right")
+        rises[first[first < end]] = True  # some may not be part of it
         return self._rows(rises, self.stretches), (alone[0][rises], alone[1][rises], alone[2][rises])
 
     def _by_split(self) -> Sequence[Array | slice]:
@@ -157,7 +165,7 @@ class LogTimes:
         return replace(self, **{name: getattr(self, name)[which] for name in names}, stretches=stretches)
 
     def judged(self, rules: TimeRules, *, measures: bool = False) -> "JudgedTimes":
-        """Judge the log by some rules of time; with `measures` also how late each item is.
+        """Judge the log by some rules of time; with `measures` the loop finds how late each item is.
 
         Raises:
             InputError: A timeline has too many splits.

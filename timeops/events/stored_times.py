@@ -69,7 +69,7 @@ def stored_times(items: DataFrame, rules: TimeRules, read: Stored, *, counts: bo
 
 
 def _are_as_declared(rows: pa.RecordBatch, column: str, texts: Sequence[str]) -> bool:
-    """Return whether what is stored has the types that the spec declares, and not a former spec's."""
+    """Return whether what is stored has the types that the spec declares."""
     instant = rows[column].type
     are_texts = all(
         pa.types.is_string(rows[name].type) or pa.types.is_large_string(rows[name].type) for name in texts

@@ -163,8 +163,8 @@ class Findings:
         out_of_order: OUT_OF_ORDER.
         rises: RISE.
         silences: Of each rise `reached`.
-        behind: By item, if the loop measures: how far it is behind the watermark that it finds, below zero where it
-            is ahead of it; NONE without a watermark, or without a time that rule 3 judges. Else empty.
+        behind: With `measures`, by item how far it is behind the watermark that it finds, below zero where it is
+            ahead of it; NONE without a watermark, or without a time that rule 3 judges. Empty otherwise.
     """
 
     out_of_order: Array

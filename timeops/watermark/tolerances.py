@@ -62,7 +62,7 @@ class Tolerances:
     _after: dict[tuple[int, bool], f.Array] = field(default_factory=dict)
 
     def needed(self, log: JudgedLog) -> Needed:
-        """Return what the items of the next segment need; `log` has to be judged with `measures`."""
+        """Return what the items of the next segment need; the loop must have measured how late each is."""
         items, none = log.rises.items, np.full(len(log.names), f.NONE)
         by_clock = none
         if self.varied is not None:
