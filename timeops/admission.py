@@ -137,7 +137,9 @@ class _Log:
         settings = time.unit, time.early, time.late
         if settings not in self._parts:
             alone = judged_alone(self.times, time)
-            self._parts[settings] = (self.times, alone) if rules.clock_moves else self.times.rising(alone, self.also)
+            self._parts[settings] = (
+                (self.times, alone) if rules.clock_moves else self.times.rising(alone, time, self.also)
+            )
         part, alone = self._parts[settings]
         of_one = replace(rules, time=time.model_copy(update={"over": ()})) if time.over else rules
         return part.judged_with(alone, of_one)

@@ -137,14 +137,15 @@ class LogTimes:
         why = np.where(own, self.why, np.int8(CODES[Reason.MALFORMED])) if keeps_clock else kept.why
         return replace(kept, why=why, timeline=np.zeros(len(kept.seq), np.int32), timelines=("[]",))
 
-    def rising(self, alone: Alone, also: Array) -> tuple["LogTimes", Alone]:
+    def rising(self, alone: Alone, time: TimeSpec, also: Array) -> tuple["LogTimes", Alone]:
         """Return the log without the records that move no watermark, where the clock moves none.
 
         Args:
             alone: What rules 1 and 2 say of each record.
+            time: The rules; an early record that they keep moves nothing.
             also: The numbers of records that stay.
         """
-        t, rises = alone[0], np.zeros(len(self.seq), bool)
+        rises, t = np.zeros(len(self.seq), bool), np.where(_are_kept_early(self, alone[1], time), NONE, alone[0])
         for own in self._by_split():
             highest = np.maximum.accumulate(t[own])
             rises[own] = np.diff(highest, prepend=NONE) != 0
@@ -246,10 +247,17 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
 def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
     of_code = np.full(len(REASONS) + 1, ACTIVE if rules.follows_activity else OUTSIDE, np.int8)
     of_code[_OUTSIDE], of_code[0] = OUTSIDE, JUDGED
-    roles, keep_from_us = of_code[why], rules.time.keep_early_from_us
-    if keep_from_us is not None:
-        roles[(why == 0) & (times.event_us - times.arrival_us > keep_from_us)] = AHEAD
+    roles = of_code[why]
+    roles[_are_kept_early(times, why, rules.time)] = AHEAD
     return roles
+
+
+def _are_kept_early(times: LogTimes, why: Array, time: TimeSpec) -> Array:
+    """Return which records are ahead of their arrival by more than `early` allows, and are kept."""
+    if time.keep_early_from_us is None:
+        return np.zeros(len(times.seq), bool)
+    are_ahead: Array = times.event_us - times.arrival_us > time.keep_early_from_us
+    return are_ahead & (why == 0)
 
 
 def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:

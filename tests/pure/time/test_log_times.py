@@ -11,6 +11,7 @@ import pytest
 from tests import oracle
 from tests.oracle.grids import close_of, windows_of
 from tests.properties.logs import (
+    Event,
     Log,
     arrived,
     controlled,
@@ -187,6 +188,16 @@ def test_with_that_tolerance_a_record_is_accepted_and_with_one_unit_less_it_is_n
                     coarse = replace(one, time=one.time.model_copy(update={"unit": unit}))
                     assert (seq, None) not in refusals(log, coarse)
     assert acted > 2 or mode in CLOCKS
+
+
+def test_an_early_record_that_is_kept_does_not_hide_the_one_that_set_the_watermark() -> None:
+    time = TimeSpec(
+        timestamp_by="e", over=("case",), out_of_orderness="20 us", early={"tolerance": "5 us", "policy": "keep"}
+    )
+    one, log = Setting(time, (), ()), Log("c", (Event(1, 100, 10_000, 0), Event(2, 101, 90, 0), Event(3, 102, 10, 0)))
+    assert refusals(log, one) == {(3, None): "out_of_order"}
+    refused = Refusal(3, Reason.OUT_OF_ORDER)
+    assert admitted_by(log_times(log, is_cut=False), one.rules, refused) == {"time.out_of_orderness": 80}
 
 
 SHAPES: tuple[dict[str, str], ...] = (
