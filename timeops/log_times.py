@@ -256,8 +256,8 @@ def _are_kept_early(times: LogTimes, why: Array, time: TimeSpec) -> Array:
     """Return which records are ahead of their arrival by more than `early` allows, and are kept."""
     if time.keep_early_from_us is None:
         return np.zeros(len(times.seq), bool)
-    are_ahead: Array = times.event_us - times.arrival_us > time.keep_early_from_us
-    return are_ahead & (why == 0)
+    are_kept: Array = (times.event_us - times.arrival_us > time.keep_early_from_us) & (why == 0)
+    return are_kept
 
 
 def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
