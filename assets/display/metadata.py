@@ -162,18 +162,18 @@ def losses(batch: BatchWriter) -> Metadata:
 def questions(batch: BatchWriter) -> Metadata:
     """Say how to ask in Dagster why the newest late record was refused, and what other settings would do."""
     spec, seq = batch.workspace.spec, newest_lost(losses_of(batch))
-    asked: dict[str, dict[str, Any]] = {
+    configs: dict[str, dict[str, Any]] = {
         f"Why was record {seq:,} refused, and what would have let it in?": {"explain": {"seq": seq}}
     }
     if has_event_time(spec.sources, spec.time):
         longer = timedelta(microseconds=2 * tolerance_us(spec)) or timedelta(minutes=1)
         setting = f"time.out_of_orderness={format_duration(longer)}"
-        asked |= {
+        configs |= {
             "How late do events come, and what would each tolerance lose?": {"advise": {}},
             "Which results would another setting change?": {"simulate": {"set": [setting]}},
         }
     parts = [f"Launch the job `{spec.name}_ask`. Its output has the answer as metadata."]
-    for question, config in asked.items():
+    for question, config in configs.items():
         run_config = yaml.safe_dump(ask_with(spec, config), default_flow_style=None)
         parts.append(f"{question}\n```yaml\n{run_config}```")
     return {"ask": MetadataValue.md("\n\n".join(parts))}
