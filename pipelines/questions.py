@@ -77,8 +77,8 @@ def question_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.
     def ask(context: dg.OpExecutionContext) -> Iterator[dg.Output[None]]:
         tell = context.log.info
         workspace = Workspace(file, settings.warehouse, partial(open_session, choice, tell), tell=tell)
-        [(kind, asked)] = context.op_config.items()
-        answer = _answer(workspace, kind, asked)
+        [(kind, config)] = context.op_config.items()
+        answer = _answer(workspace, kind, config)
         context.log.info(printable(answer.text, keep="\n"))
         yield dg.Output(None, metadata=_shown(answer))
 
@@ -89,22 +89,22 @@ def question_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.
     return job_of(ask, f"{name}_ask", about, config=show.ask_with(file.spec, {"advise": {}}))
 
 
-def _answer(workspace: Workspace, kind: str, asked: Mapping[str, Any]) -> Answer | Advice | Simulation:
+def _answer(workspace: Workspace, kind: str, config: Mapping[str, Any]) -> Answer | Advice | Simulation:
     if kind == "explain":
-        return explain(workspace, _question(**asked))
+        return explain(workspace, _question(**config))
     if kind == "advise":
         return advice_of(workspace)
-    each = settings_with(workspace.file.path, [asked["set"], *asked["or"]])
-    return simulation_of(workspace, each, stretch_of(asked.get("from"), asked.get("to")))
+    each = settings_with(workspace.file.path, [config["set"], *config["or"]])
+    return simulation_of(workspace, each, stretch_of(config.get("from"), config.get("to")))
 
 
-def _question(*, limit: int, group: Mapping[str, Any] | None = None, **asked: Any) -> Question:
+def _question(*, limit: int, group: Mapping[str, Any] | None = None, **config: Any) -> Question:
     """Return a question whose values of a group are texts, as YAML has numbers and truth values too."""
     texts = {
         name: value if value is None or isinstance(value, str) else json.dumps(value)
         for name, value in (group or {}).items()
     }
-    return Question(**asked, group=texts, most=limit)
+    return Question(**config, group=texts, most=limit)
 
 
 def _shown(answer: Answer | Advice | Simulation) -> show.Metadata:

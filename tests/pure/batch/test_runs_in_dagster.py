@@ -117,7 +117,8 @@ def test_the_job_in_dagster_looks_after_a_pipeline_beside_its_runs(home: Path) -
 
 
 def test_the_job_in_dagster_answers_questions_and_writes_nothing(tmp_path: Path) -> None:
-    made = shop(tmp_path, tills(300, ahead), TIMED + WINDOWS)
+    records = [(came, time, till.removeprefix("t")) for came, time, till in tills(300, ahead)]
+    made = shop(tmp_path, records, TIMED + WINDOWS)
     path, warehouse = made.folder / "shop.yaml", made.folder / "warehouse"
     job = build_definitions(from_environment(tmp_path, warehouse=place_of(warehouse)), [made.file]).resolve_job_def(
         "shop_ask"
@@ -132,12 +133,13 @@ def test_the_job_in_dagster_answers_questions_and_writes_nothing(tmp_path: Path)
             tm.explain(path, where="_arrival_seq > 200", most=2, warehouse=warehouse),
         ),
         (
-            {"explain": {"window": "per_minute", "start": "2026-01-01T00:00:30Z", "group": {"till": 3}}},
+            {"explain": {"window": "per_minute", "start": "2026-01-01T00:20:00Z", "group": {"till": 3}}},
             tm.explain(
-                path, window="per_minute", start="2026-01-01T00:00:30Z", group={"till": "3"}, warehouse=warehouse
+                path, window="per_minute", start="2026-01-01T00:20:00Z", group={"till": "3"}, warehouse=warehouse
             ),
         ),
     ]
+    assert answers[3][1].groups, "there is such a window"
     with DagsterInstance.ephemeral() as instance:
         for question, expected in answers:
             config = None if question is None else {"ops": {"shop__ask": {"config": question}}}

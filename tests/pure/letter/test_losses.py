@@ -56,7 +56,7 @@ def shop(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, window:
             by = {"_watermark": at(watermark), "lateness_us": (watermark - time) * 1_000_000}
             letters.append(letter(seq) | times | by | {"watermark_set_by": set_by} | why)
         if not letters or letters[-1]["_arrival_seq"] != seq or window:
-            events.append(event(seq) | times | {"_timestamp": at(time)})
+            events.append(event(seq) | times | {"_timestamp": at(time), "till": till})
         if time > newest:
             newest, set_by = time, seq
     made.add(tables.RAW_EVENTS, rows)

@@ -41,6 +41,7 @@ _EVENT = [
     ("_adjusted_by", pa.list_(pa.string())),
     ("_watermark", _INSTANT),
     ("_timeline", pa.string()),
+    ("till", pa.string()),
 ]
 _SCHEMAS: Mapping[str, pa.Schema] = {
     tables.RAW_EVENTS: pa.schema(
