@@ -123,7 +123,9 @@ def days_of_batches(workspace: Workspace, *, after: int) -> Mapping[str, Mapping
     before = workspace.batches.commit_of(after) if batches else None
     if before is None:
         return found
-    for window in (one for one in workspace.spec.windows if one.revises):
+    for window in workspace.spec.windows:
+        if not window.may_lose_rows:  # else the whole table would be read for each batch
+            continue
         written = found.get(window.name, {})
         if lost := {day: 0 for day in _days_lost(workspace, window, before) if day not in written}:
             found[window.name] = dict(sorted({**written, **lost}.items()))

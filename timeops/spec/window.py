@@ -458,6 +458,11 @@ class WindowSpec(WindowEmission):
         raise_any(problem for problems in keys for problem in problems)
         return self
 
+    @property
+    def may_lose_rows(self) -> bool:
+        """True if a revision may leave a window without a row: it is taken back, or no longer passes `having`."""
+        return self.may_take_back or (self.revises and self.having is not None)
+
     def _input_problems(self) -> Iterable[Problem]:
         if self.input is None:
             return
