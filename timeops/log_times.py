@@ -253,7 +253,7 @@ def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
 
 
 def _are_kept_early(times: LogTimes, why: Array, time: TimeSpec) -> Array:
-    """Return which records are ahead of their arrival by more than `early` allows, and are kept."""
+    """Return which records are ahead of their arrival by more than `early` allows, and stay as they are."""
     if time.keep_early_from_us is None:
         return np.zeros(len(times.seq), bool)
     are_kept: Array = (times.event_us - times.arrival_us > time.keep_early_from_us) & (why == 0)

@@ -139,7 +139,7 @@ class Advice:
     def today(self) -> Tolerance | None:
         """The row of today's out-of-orderness; None where sources have different ones."""
         today = {*self.today_us.values()}
-        return next((one for one in self.tolerances if {one.tolerance_us} == today), None)
+        return next((row for row in self.tolerances if {row.tolerance_us} == today), None)
 
     @property
     def text(self) -> str:
@@ -150,7 +150,7 @@ class Advice:
         """Draw what each tolerance loses, with today's; None where none loses any."""
         from tidemark.assets.display.pictures import draw_tolerances  # noqa: PLC0415 - matplotlib takes a second
 
-        shares = {one.tolerance_us / 1e6: one.share for one in self.tolerances}
+        shares = {row.tolerance_us / 1e6: row.share for row in self.tolerances}
         label = "today" if len(self.today_us) == 1 else "today, {}"
         today = {label.format(name): us / 1e6 for name, us in self.today_us.items()}
         return draw_tolerances(shares, today, self.records, LOST[self.policy])
@@ -201,7 +201,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
     around = around_of(records, letters, partial(_accepted, judged)) if len(letters) else None
     cause = None if around is None else cause_of(records, letters, around)
     every_delay = tuple(_delays(needs, seen, spec))
-    losers = [_as_loser(one) for one in every_delay if one.by not in ("", "hour") and one.lost]
+    losers = [_as_loser(delay) for delay in every_delay if delay.by not in ("", "hour") and delay.lost]
     losers += [] if around is None else _by_column(records, needs, letters, around)
     return Advice(
         name=spec.name,
@@ -297,7 +297,7 @@ class _Seen:
         if not len(log.splits):
             return log.rises.items.split
         each = zip(log.splits["source"].to_pylist(), log.splits["split"].to_pylist(), strict=True)
-        places = [self.splits.setdefault(one, len(self.splits)) for one in each]
+        places = [self.splits.setdefault(split, len(self.splits)) for split in each]
         return np.array(places, np.int32)[log.rises.items.split]
 
     def _note_leaps(self, log: JudgedLog) -> None:
@@ -372,8 +372,8 @@ def _delays(needs: LogNeeds, seen: _Seen, spec: Spec) -> Iterator[Delay]:
     yield from delays_by_hour(needs)
 
 
-def _as_loser(one: Delay) -> Loser:
-    return Loser(one.by, one.value, one.lost, one.records)
+def _as_loser(delay: Delay) -> Loser:
+    return Loser(delay.by, delay.value, delay.lost, delay.records)
 
 
 def _by_column(log: LogTables, needs: LogNeeds, letters: pa.Table, around: Around) -> Iterator[Loser]:
@@ -409,27 +409,27 @@ def _counted(log: LogTables, name: str, needs: LogNeeds, lost: Integers) -> Iter
 def _with_habits(losers: Sequence[Loser], around: Around | None, spec: Spec) -> Iterator[Loser]:
     """Yield the losers of each kind, the largest first; to these add what their times are like."""
     by_kind: dict[str, list[Loser]] = {}
-    for one in sorted(losers, key=lambda one: (-one.lost, one.value)):
-        by_kind.setdefault(one.by, []).append(one)
+    for loser in sorted(losers, key=lambda loser: (-loser.lost, loser.value)):
+        by_kind.setdefault(loser.by, []).append(loser)
     for own in by_kind.values():
-        for number, one in enumerate(own[:_MOST_LOSERS]):
-            habit = _habit(one, around.records, spec) if around is not None and number < _MOST_HABITS else None
-            yield Loser(one.by, one.value, one.lost, one.of, habit)
+        for number, loser in enumerate(own[:_MOST_LOSERS]):
+            habit = _habit(loser, around.records, spec) if around is not None and number < _MOST_HABITS else None
+            yield replace(loser, habit=habit)
 
 
-def _habit(one: Loser, around: pa.Table, spec: Spec) -> Habit | None:
+def _habit(loser: Loser, around: pa.Table, spec: Spec) -> Habit | None:
     """Return what the times of a loser are like, as far as the records around show."""
-    column, value = one.by, one.value
-    if one.by == "source":
+    column, value = loser.by, loser.value
+    if loser.by == "source":
         column = c.SOURCE
-    elif one.by == "split":
+    elif loser.by == "split":
         column, value = c.SPLIT, value.partition("/")[2]
-    elif one.by == "over":
+    elif loser.by == "over":
         if len(spec.time.over) > 1:
             return None
         column, value = spec.time.over[0].strip("`"), value.removeprefix('["').removesuffix('"]')
     if column not in around.column_names:
-        return habit_of(around, None) if one.by == "source" else None
+        return habit_of(around, None) if loser.by == "source" else None
     is_own = pc.fill_null(pc.equal(around[column].cast(pa.string()), value), fill_value=False)
     return habit_of(around.filter(is_own), around.filter(pc.invert(is_own)))
 

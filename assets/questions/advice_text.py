@@ -55,10 +55,10 @@ def _tolerances(advice: "Advice") -> Iterator[str]:
     yield f"What `out_of_orderness`{of} decides: {fate}"
     head = ("", "out_of_orderness", lost, "share", "results", "held at the end")
     rows = []
-    for one in _worth_showing(advice.tolerances, advice.today):
-        mark = ">" if one == advice.today else ""
-        held = "" if one.held is None else f"{one.held:,}"
-        rows.append((mark, _length(one.tolerance_us), f"{one.lost:,}", percent(one.share), _later(one), held))
+    for row in _worth_showing(advice.tolerances, advice.today):
+        mark = ">" if row == advice.today else ""
+        held = "" if row.held is None else f"{row.held:,}"
+        rows.append((mark, _length(row.tolerance_us), f"{row.lost:,}", percent(row.share), _later(row), held))
     yield from aligned(head, rows, texts=(0, 1, 4))
     if advice.today is None:
         own = ", ".join(f"{_length(us)} for {name}" for name, us in advice.today_us.items())
@@ -77,12 +77,12 @@ def _worth_showing(rows: Sequence[Tolerance], today: Tolerance | None) -> list[T
     return [row for number, row in enumerate(differing) if number in chosen or row == today]
 
 
-def _later(one: Tolerance) -> str:
-    if one.later_us is None:
+def _later(tolerance: Tolerance) -> str:
+    if tolerance.later_us is None:
         return ""
-    if not one.later_us:
+    if not tolerance.later_us:
         return "as today"
-    return f"{_about(abs(one.later_us))} {'later' if one.later_us > 0 else 'earlier'}"
+    return f"{_about(abs(tolerance.later_us))} {'later' if tolerance.later_us > 0 else 'earlier'}"
 
 
 def _targets(advice: "Advice") -> Iterator[str]:
@@ -102,12 +102,12 @@ def _targets(advice: "Advice") -> Iterator[str]:
     yield from aligned(("target", "out_of_orderness", "on the rest", ""), rows, texts=(0, 1, 3))
 
 
-def _verdict(one: Target) -> str:
-    if one.verified_share is None or one.tolerance_us is None:
+def _verdict(target: Target) -> str:
+    if target.verified_share is None or target.tolerance_us is None:
         return ""
-    if one.verified_share > _FAR * one.share:
+    if target.verified_share > _FAR * target.share:
         return "the rest is later than the first part"
-    return "holds" if one.verified_share <= one.share else "a little above"
+    return "holds" if target.verified_share <= target.share else "a little above"
 
 
 def _losers(advice: "Advice") -> Iterator[str]:
@@ -131,8 +131,8 @@ def _are_several(advice: "Advice", by: str) -> bool:
     return len([one for one in advice.delays if one.by == by]) > 1
 
 
-def _habit(one: "Loser") -> str:
-    return "" if one.habit is None else in_words(one.habit)
+def _habit(loser: "Loser") -> str:
+    return "" if loser.habit is None else in_words(loser.habit)
 
 
 def in_words(habit: Habit) -> str:
@@ -174,14 +174,14 @@ def _delays(advice: "Advice") -> Iterator[str]:
     yield from aligned(head, rows)
 
 
-def _delay(one: Delay) -> tuple[str, ...]:
-    name = f"{one.by} {one.value}" if one.by else "all"
+def _delay(delay: Delay) -> tuple[str, ...]:
+    name = f"{delay.by} {delay.value}" if delay.by else "all"
     return (
-        f"{name} UTC" if one.by == "hour" else name,
-        f"{one.records:,}",
-        percent(one.behind / one.records),
-        *(_about(us) for us in (one.half_us, one.most_us, one.longest_us)),
-        f"{one.lost:,}",
+        f"{name} UTC" if delay.by == "hour" else name,
+        f"{delay.records:,}",
+        percent(delay.behind / delay.records),
+        *(_about(us) for us in (delay.half_us, delay.most_us, delay.longest_us)),
+        f"{delay.lost:,}",
     )
 
 

@@ -99,12 +99,12 @@ class RecordAnswers:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
-        return {"records": [one.to_dict() for one in self.records], "in_all": self.in_all}
+        return {"records": [record.to_dict() for record in self.records], "in_all": self.in_all}
 
     @property
     def text(self) -> str:
         """The answers, one after the other."""
-        return "\n\n\n".join(one.text for one in self.records) or "No record of the log meets the condition."
+        return "\n\n\n".join(record.text for record in self.records) or "No record of the log meets the condition."
 
     def __str__(self) -> str:
         """Return the text."""

@@ -58,7 +58,7 @@ class Events:
         """Return the events of a group."""
         own = np.ones(len(self.seq), bool)
         for values, value in zip(self.groups, group, strict=True):
-            own &= np.array([one == value for one in values], bool)
+            own &= np.array([other == value for other in values], bool)
         places = np.flatnonzero(own).tolist()
         return Events(self.seq[own], self.t[own], [[values[at] for at in places] for values in self.groups])
 
@@ -121,7 +121,9 @@ class Contents:
 
     def look_at(self, seqs: Sequence[int]) -> None:
         """Ask at once which windows leave some records out by their `where`, if there is one."""
-        asked = [one for one in self.workspace.spec.windows if one.where is not None and one.input is None]
+        asked = [
+            window for window in self.workspace.spec.windows if window.where is not None and window.input is None
+        ]
         asked_for = [seq for seq in seqs if seq not in self._left_out]
         if not asked or not asked_for:
             return
@@ -130,9 +132,9 @@ class Contents:
         let_in = np.intersect1d(np.array(asked_for, np.int64), self.let_in)
         frames = [events_of(self.workspace, first, end, known), events_let_in(self.workspace, let_in)]
         for frame in (frame for frame in frames if frame is not None):  # what was let in has the values of then
-            conditions = [f"{left_out(frame, one)} AS {quoted(one.name)}" for one in asked]
+            conditions = [f"{left_out(frame, window)} AS {quoted(window.name)}" for window in asked]
             for row in frame.selectExpr(c.SEQ, *conditions).collect():
-                self._left_out[row[c.SEQ]] = frozenset(one.name for one in asked if row[one.name])
+                self._left_out[row[c.SEQ]] = frozenset(window.name for window in asked if row[window.name])
 
     def filtered_by(self, seq: int) -> frozenset[str]:
         """Return the windows of events whose `where` leaves a record out; Spark is asked only where there is one."""

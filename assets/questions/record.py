@@ -183,9 +183,9 @@ class RecordQuestions:
             return self._excluded(seq, row, out)
         # A letter that was let in again stays in the table, and is in the outputs too.
         letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
-        refusal = next((one for one in letters if one["stage"] != Stage.WINDOW), None)
+        refusal = next((letter for letter in letters if letter["stage"] != Stage.WINDOW), None)
         event = None if refusal is not None else self._accepted(seq)
-        return self._told(seq, refusal, event, [one for one in letters if one["stage"] == Stage.WINDOW])
+        return self._told(seq, refusal, event, [letter for letter in letters if letter["stage"] == Stage.WINDOW])
 
     def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
         """Explain some records; errors as of `answer`."""
@@ -290,7 +290,7 @@ class RecordQuestions:
         us = timestamp_us if timestamp_us is not None else t_us
         windows: tuple[RecordWindow, ...] = ()
         if self.with_windows and us is not None and timeline is not None:
-            letters = {one["window_name"]: one for one in missed}
+            letters = {letter["window_name"]: letter for letter in missed}
             windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
         admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, missed, verdict)
         return RecordAnswer(

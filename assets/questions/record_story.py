@@ -36,69 +36,75 @@ _LONGEST_VALUE = 40
 Rows = Sequence[Sequence[str]]
 
 
-def story_of(one: "RecordAnswer") -> str:
+def story_of(answer: "RecordAnswer") -> str:
     """Return the answer about a record as a text of some lines."""
-    parts = [[f"{one.pipeline}, record {one.seq:,}: {_headline(one)}"], [*_facts(one)]]
-    if one.outcome != "excluded":
-        parts += [[*_rules(one)], [*_watermark(one)], [*_release(one)], [*_windows(one)], [*_admission(one)]]
-    if one.changed:
-        parts.append([*_changed(one)])
+    parts = [[f"{answer.pipeline}, record {answer.seq:,}: {_headline(answer)}"], [*_facts(answer)]]
+    if answer.outcome != "excluded":
+        parts += [
+            [*_rules(answer)],
+            [*_watermark(answer)],
+            [*_release(answer)],
+            [*_windows(answer)],
+            [*_admission(answer)],
+        ]
+    if answer.changed:
+        parts.append([*_changed(answer)])
     return "\n\n".join("\n".join(part) for part in parts if part)
 
 
-def _headline(one: "RecordAnswer") -> str:
-    if one.outcome == "excluded":
-        return "taken out of the log" + (f": {one.reason}" if one.reason else "")
-    by = "" if one.lateness_us is None else f", by {length(one.lateness_us)}"
-    if one.outcome == "dead_letter":
-        return f"refused, {one.reason}{by}"
+def _headline(answer: "RecordAnswer") -> str:
+    if answer.outcome == "excluded":
+        return "taken out of the log" + (f": {answer.reason}" if answer.reason else "")
+    by = "" if answer.lateness_us is None else f", by {length(answer.lateness_us)}"
+    if answer.outcome == "dead_letter":
+        return f"refused, {answer.reason}{by}"
     accepted = {
         "ordered": "accepted and released",
         "held": "accepted, and held",
         "kept": "accepted out of order, released at once",
-    }[one.outcome]
-    if ADMITTED in one.adjusted_by:
+    }[answer.outcome]
+    if ADMITTED in answer.adjusted_by:
         return "refused, and let in again: it is in its windows as if it had come in time"
-    missed = list(dict.fromkeys(window.name for window in one.windows if window.outcome == "missed"))
-    if one.reason == Reason.WINDOW_CLOSED:
+    missed = list(dict.fromkeys(window.name for window in answer.windows if window.outcome == "missed"))
+    if answer.reason == Reason.WINDOW_CLOSED:
         return f"{accepted}; too late for {listed(missed) or 'a window'}{by}"
-    if one.reason == Reason.BAD_EXPRESSION:
+    if answer.reason == Reason.BAD_EXPRESSION:
         return f"{accepted}; a window cannot add it up"
     return accepted
 
 
-def _facts(one: "RecordAnswer") -> Iterator[str]:
+def _facts(answer: "RecordAnswer") -> Iterator[str]:
     rows = []
-    if one.event_us is not None:
-        moved = one.timestamp_us is not None and one.timestamp_us != one.event_us
-        by = f", in the tables {at(one.timestamp_us)} ({_moved_by(one)})" if moved else ""
-        rows.append(("event time", f"{at(one.event_us)}{by}"))
-    if one.arrival_us is not None:
-        rows.append(("arrived", f"{at(one.arrival_us)}{_against(one.arrival_us, one.event_us)}"))
-    file = one.row.get(c.FILE)
-    place = f"{file}, position {one.row[c.POSITION]:,}" if file and one.row.get(c.POSITION) is not None else ""
-    split = f", split {value_text(one.row[c.SPLIT])}" if one.row.get(c.SPLIT) is not None else ""
-    rows.append(("read from", f"{one.row[c.SOURCE]}{split}{f': {place}' if place else ''}"))
-    if one.timeline not in (None, c.ONE_TIMELINE):
-        rows.append(("timeline", str(one.timeline)))
-    rows += [("holds" if number == 0 else "", line) for number, line in enumerate(_payload(one))]
+    if answer.event_us is not None:
+        moved = answer.timestamp_us is not None and answer.timestamp_us != answer.event_us
+        by = f", in the tables {at(answer.timestamp_us)} ({_moved_by(answer)})" if moved else ""
+        rows.append(("event time", f"{at(answer.event_us)}{by}"))
+    if answer.arrival_us is not None:
+        rows.append(("arrived", f"{at(answer.arrival_us)}{_against(answer.arrival_us, answer.event_us)}"))
+    file = answer.row.get(c.FILE)
+    place = f"{file}, position {answer.row[c.POSITION]:,}" if file and answer.row.get(c.POSITION) is not None else ""
+    split = f", split {value_text(answer.row[c.SPLIT])}" if answer.row.get(c.SPLIT) is not None else ""
+    rows.append(("read from", f"{answer.row[c.SOURCE]}{split}{f': {place}' if place else ''}"))
+    if answer.timeline not in (None, c.ONE_TIMELINE):
+        rows.append(("timeline", str(answer.timeline)))
+    rows += [("holds" if number == 0 else "", line) for number, line in enumerate(_payload(answer))]
     told_below = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED)
-    if one.detail is not None and one.reason not in told_below:
-        rows.append(("detail", one.detail))
+    if answer.detail is not None and answer.reason not in told_below:
+        rows.append(("detail", answer.detail))
     yield from block(rows)
 
 
-def _moved_by(one: "RecordAnswer") -> str:
-    rules = [rule for rule in one.adjusted_by if rule != KEPT]
-    return f"moved as {' and '.join(rules)}" if rules else f"cut to the {one.rules.time.unit}"
+def _moved_by(answer: "RecordAnswer") -> str:
+    rules = [rule for rule in answer.adjusted_by if rule != KEPT]
+    return f"moved as {' and '.join(rules)}" if rules else f"cut to the {answer.rules.time.unit}"
 
 
-def _payload(one: "RecordAnswer") -> Iterator[str]:
-    if one.row.get(c.MALFORMED) is not None:
-        yield value_text(one.row[c.MALFORMED], 3 * _LONGEST_VALUE)
+def _payload(answer: "RecordAnswer") -> Iterator[str]:
+    if answer.row.get(c.MALFORMED) is not None:
+        yield value_text(answer.row[c.MALFORMED], 3 * _LONGEST_VALUE)
         return
     line = ""
-    for name, value in one.row.items():
+    for name, value in answer.row.items():
         if is_reserved(name) or value is None:
             continue
         shown = f"{name} {value_text(value)}"
@@ -110,29 +116,29 @@ def _payload(one: "RecordAnswer") -> Iterator[str]:
         yield line
 
 
-def _rules(one: "RecordAnswer") -> Iterator[str]:
+def _rules(answer: "RecordAnswer") -> Iterator[str]:
     """Describe each rule of the spec in its order, up to the one that refused the record, with what it compared."""
-    time, rows = one.rules.time, list[tuple[str, str, str]]()
-    reason = one.reason if one.outcome == "dead_letter" else None
+    time, rows = answer.rules.time, list[tuple[str, str, str]]()
+    reason = answer.reason if answer.outcome == "dead_letter" else None
     if reason in (Reason.MALFORMED, Reason.NO_ARRIVAL_TIME, Reason.NO_TIMESTAMP, Reason.BAD_TIMESTAMP):
         return
     if reason == Reason.BAD_EXPRESSION:
         return
-    rows += [*_rule_0(one, reason)]
-    if reason != Reason.DUPLICATE and one.event_us is not None and one.arrival_us is not None:
-        ahead = one.event_us - one.arrival_us
+    rows += [*_rule_0(answer, reason)]
+    if reason != Reason.DUPLICATE and answer.event_us is not None and answer.arrival_us is not None:
+        ahead = answer.event_us - answer.arrival_us
         if time.early is not None:
             rows.append(_of_arrival("early", time.early.tolerance_us, ahead, time.early.policy))
         if time.late is not None and reason != Reason.EARLY:
             rows.append(_of_arrival("late", time.late.tolerance_us, -ahead, time.late.policy))
         if reason not in (Reason.EARLY, Reason.LATE_ARRIVAL):
-            rows.append(_rule_3(one))
+            rows.append(_rule_3(answer))
     yield "The rules, in order"
     yield from table(rows)
 
 
-def _rule_0(one: "RecordAnswer", reason: str | None) -> Iterator[tuple[str, str, str]]:
-    time = one.rules.time
+def _rule_0(answer: "RecordAnswer", reason: str | None) -> Iterator[tuple[str, str, str]]:
+    time = answer.rules.time
     if time.deduplicate_by:
         key = ", ".join(time.deduplicate_by)
         is_one = reason == Reason.DUPLICATE
@@ -156,45 +162,47 @@ def _of_arrival(rule: str, tolerance_us: int, by_us: int, policy: str) -> tuple[
     return name, f"{verb} {said}, tolerance {length(tolerance_us)}", verdict
 
 
-def _rule_3(one: "RecordAnswer") -> tuple[str, str, str]:
-    policy = one.rules.time.out_of_order
-    if one.met.us is None:
-        why = "no watermark yet" if not one.changed else "the watermark of then is not stored"
+def _rule_3(answer: "RecordAnswer") -> tuple[str, str, str]:
+    policy = answer.rules.time.out_of_order
+    if answer.met.us is None:
+        why = "no watermark yet" if not answer.changed else "the watermark of then is not stored"
         return "out of order", why, "passes"
-    t = one.t_us if one.t_us is not None else one.event_us
+    t = answer.t_us if answer.t_us is not None else answer.event_us
     assert t is not None  # a record without a time has met no such rule
-    by = t - one.met.us
-    said = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(one.met.us)}"
+    by = t - answer.met.us
+    said = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
     if not by:
-        said = f"its time is the watermark {at(one.met.us)}"
+        said = f"its time is the watermark {at(answer.met.us)}"
     verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": "kept: the windows decide"}
     return "out of order", said, verdicts[policy] if by < 0 else "passes"
 
 
-def _watermark(one: "RecordAnswer") -> Iterator[str]:
-    if one.met.us is None or one.t_us is None:  # rule 3 has not seen it
+def _watermark(answer: "RecordAnswer") -> Iterator[str]:
+    if answer.met.us is None or answer.t_us is None:  # rule 3 has not seen it
         return
-    yield f"The watermark it met: {at(one.met.us)}"
-    setter, rules = one.setter, one.rules
+    yield f"The watermark it met: {at(answer.met.us)}"
+    setter, rules = answer.setter, answer.rules
     if setter is None:
-        if one.met.set_by is None:
-            yield from block([("set by", f"the clock, which was at {at(one.clock_us)} ({clock_rule(one.rules)})")])
+        if answer.met.set_by is None:
+            yield from block(
+                [("set by", f"the clock, which was at {at(answer.clock_us)} ({clock_rule(answer.rules)})")]
+            )
         return
     source = next((each for each in rules.sources if each.name == setter.source), None)
     tolerance = rules.time.out_of_orderness_us if source is None else source.out_of_orderness_us
     less = f", less out_of_orderness {length(tolerance)}" if tolerance else ""
     rows = [("set by", f"record {setter.seq:,}, event time {at(setter.event_us)}{less}")]
-    if len(one.splits) > 1:
+    if len(answer.splits) > 1:
         whose = split_name(setter.source, setter.split)
         rows = [("set by", f"record {setter.seq:,} of {whose}: the slowest split then{less}")]
         rows.append(("", f"its event time {at(setter.event_us)}"))
     if setter.arrival_us is not None:
         against = _against(setter.arrival_us, setter.event_us).removeprefix(", ")
-        whose = f", from {setter.source}" if len(rules.sources) > 1 and len(one.splits) < 2 else ""
+        whose = f", from {setter.source}" if len(rules.sources) > 1 and len(answer.splits) < 2 else ""
         rows.append(("which came", f"{at(setter.arrival_us)}, {against}{whose}"))
     before = []
-    if one.arrival_us is not None and setter.arrival_us is not None:
-        apart = one.arrival_us - setter.arrival_us
+    if answer.arrival_us is not None and setter.arrival_us is not None:
+        apart = answer.arrival_us - setter.arrival_us
         words = f"{length(abs(apart))} {'before' if apart > 0 else 'after'} this one"
         before.append(words if apart else "at the same time as this one")
     count = f"{setter.between:,} record{'s' if setter.between != 1 else ''} between them"
@@ -204,37 +212,39 @@ def _watermark(one: "RecordAnswer") -> Iterator[str]:
     yield from block(rows)
 
 
-def _release(one: "RecordAnswer") -> Iterator[str]:
-    if one.outcome == "held":
+def _release(answer: "RecordAnswer") -> Iterator[str]:
+    if answer.outcome == "held":
         yield "Held until the watermark has passed its time"
-        assert one.timestamp_us is not None  # an accepted event has one, and a timeline
-        assert one.timeline is not None
-        yield from block([*waiting_for(one.rules, one.now, one.splits, one.timeline, one.timestamp_us, inside=True)])
-    elif one.outcome == "ordered":
+        assert answer.timestamp_us is not None  # an accepted event has one, and a timeline
+        assert answer.timeline is not None
+        yield from block(
+            [*waiting_for(answer.rules, answer.now, answer.splits, answer.timeline, answer.timestamp_us, inside=True)]
+        )
+    elif answer.outcome == "ordered":
         yield "Released"
-        number = "" if one.release_seq is None else f"; number {one.release_seq:,} in its sequence"
-        by = "the flush at the end of input" if one.by_flush else when(one.released_by, "")
+        number = "" if answer.release_seq is None else f"; number {answer.release_seq:,} in its sequence"
+        by = "the flush at the end of input" if answer.by_flush else when(answer.released_by, "")
         yield from block([("by", f"{by or 'the watermark'}{number}")])
 
 
-def _windows(one: "RecordAnswer") -> Iterator[str]:
-    if not one.windows:
+def _windows(answer: "RecordAnswer") -> Iterator[str]:
+    if not answer.windows:
         return
     yield "Its windows"
-    rows = [_window(window, one) for window in one.windows[:_MOST_WINDOWS]]
+    rows = [_window(window, answer) for window in answer.windows[:_MOST_WINDOWS]]
     yield from table(rows)
-    more = len(one.windows) - _MOST_WINDOWS
+    more = len(answer.windows) - _MOST_WINDOWS
     if more > 0:
         yield f"  … and {more:,} more"
 
 
-def _window(window: "RecordWindow", one: "RecordAnswer") -> tuple[str, str, str]:
+def _window(window: "RecordWindow", answer: "RecordAnswer") -> tuple[str, str, str]:
     span_ = "" if window.start_us is None or window.end_us is None else span(window.start_us, window.end_us)
     by = "a flush" if window.by_flush else when(window.closed_by, "")
     if window.outcome == "counted":
         said = f"counted; closed by {by}" if by else "counted"
     elif window.outcome == "open":
-        said = "open" if window.closes_us is None else f"open; {_closes(window, one)}"
+        said = "open" if window.closes_us is None else f"open; {_closes(window, answer)}"
     elif window.outcome == "missed":
         still = "missed, though it was open: no window sees what a rule of time refuses"
         said = "missed: it had closed" if window.was_closed else still
@@ -244,50 +254,51 @@ def _window(window: "RecordWindow", one: "RecordAnswer") -> tuple[str, str, str]
     return window.name, span_, said
 
 
-def _closes(window: "RecordWindow", one: "RecordAnswer") -> str:
-    own = next(each for each in one.rules.windows if each.name == window.name)
+def _closes(window: "RecordWindow", answer: "RecordAnswer") -> str:
+    own = next(each for each in answer.rules.windows if each.name == window.name)
     assert window.closes_us is not None  # the caller has looked
     verb = "pass" if own.ends_inside else "reach"
     return f"the watermark has to {verb} {at(window.closes_us - own.ends_inside_us)}"
 
 
-def _admission(one: "RecordAnswer") -> Iterator[str]:
-    if one.reason is None or one.outcome == "excluded":
+def _admission(answer: "RecordAnswer") -> Iterator[str]:
+    if answer.reason is None or answer.outcome == "excluded":
         return
-    if not one.admitted_by and one.unit is None:
-        if one.reason in (Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.EARLY, Reason.LATE_ARRIVAL):
+    if not answer.admitted_by and answer.unit is None:
+        if answer.reason in (Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.EARLY, Reason.LATE_ARRIVAL):
             why = (
                 "the spec as it is now accepts it"
-                if one.is_accepted_now
+                if answer.is_accepted_now
                 else "no tolerance alone would have let it in"
             )
             yield f"{why[0].upper()}{why[1:]}"
         return
     yield "One of these alone would have let it in"
     rows = [
-        (key, format_duration(timedelta(microseconds=us)), _today(one, key)) for key, us in one.admitted_by.items()
+        (key, format_duration(timedelta(microseconds=us)), _today(answer, key))
+        for key, us in answer.admitted_by.items()
     ]
-    if one.unit is not None:
-        rows.append(("time.unit", one.unit, f"now {one.rules.time.unit}"))
+    if answer.unit is not None:
+        rows.append(("time.unit", answer.unit, f"now {answer.rules.time.unit}"))
     yield from table(rows)
 
 
-def _today(one: "RecordAnswer", key: str) -> str:
-    time = one.rules.time
+def _today(answer: "RecordAnswer", key: str) -> str:
+    time = answer.rules.time
     if key.startswith("windows["):
-        window = one.rules.windows[int(key[len("windows[") : key.index("]")])]
+        window = answer.rules.windows[int(key[len("windows[") : key.index("]")])]
         return f"now {format_duration(window.allowed_lateness)}, of {window.name}"
     if key.startswith("sources["):
-        source = one.rules.sources[int(key[len("sources[") : key.index("]")])]
+        source = answer.rules.sources[int(key[len("sources[") : key.index("]")])]
         return f"now {length(source.out_of_orderness_us)}, of {source.name}"
     policies = {"time.late.tolerance": time.late, "time.early.tolerance": time.early}
     policy = policies.get(key)
     return f"now {format_duration(time.out_of_orderness if policy is None else policy.tolerance)}"
 
 
-def _changed(one: "RecordAnswer") -> Iterator[str]:
+def _changed(answer: "RecordAnswer") -> Iterator[str]:
     yield "The spec has changed since: this is the verdict of then"
-    yield from block([("changed", listed(list(one.changed)))])
+    yield from block([("changed", listed(list(answer.changed)))])
 
 
 def _against(arrival_us: int, event_us: int | None) -> str:

@@ -128,7 +128,7 @@ class WindowsOfRecord:
 
     def _over(self, window: WindowSpec, of: Sequence[RecordWindow]) -> list[RecordWindow]:
         """Return the windows over results that hold the record; sessions of results depend on others of them."""
-        ends = [one.end_us for one in of if one.end_us is not None and one.outcome in ("counted", "open")]
+        ends = [each.end_us for each in of if each.end_us is not None and each.outcome in ("counted", "open")]
         spans = [span for end in ends if not window.is_linked for span in spans_alone(end, window)]
         return [self._one(window, span) for span in dict.fromkeys(spans)]
 

@@ -38,7 +38,7 @@ class Simulated:
     @property
     def changed(self) -> int:
         """Rows of all windows that would be new, gone or other."""
-        return sum(one.changed for one in self.windows.values())
+        return sum(rows.changed for rows in self.windows.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return one element of what `tidemark simulate --json` prints."""
