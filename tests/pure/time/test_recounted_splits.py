@@ -72,7 +72,7 @@ def some_rules(rng: random.Random) -> RecountRules:
             idle_timeout_us=rng.randint(1, 9),
             splits=tuple(part for part in "xyz" if rng.random() < 0.3),
             waited_us=rng.choice([0, 0, 2]),
-            waits_since_us=rng.choice([None, None, None, 4]),
+            waits_since_us=rng.choice([None, None, None, 3]),  # the clock of the first record, or before it
             waits_of_splits=waits,
         )
         sources.append(source)
