@@ -13,7 +13,18 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegralType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
 from tidemark.assets.replay import replay_all
@@ -33,6 +44,8 @@ MOST_SHOWN = 1_000
 """Results of a window that a difference shows."""
 NEARLY = 1e-12
 """Sums of floating point numbers may differ by so much of their size: they are added in any order."""
+_COMPARABLE = (BinaryType, BooleanType, DateType, DecimalType, IntegralType, TimestampNTZType, TimestampType)
+"""Types whose values Spark compares as they are; a map is compared as JSON, and so is a text that has a collation."""
 OF_REVISION = ("_revision", "_is_final", c.WATERMARK, c.BATCH)
 """Columns that say how a result came about; readers of results do not compute with them."""
 OLD, NEW, _HERE = "__tm_old", "__tm_new", "__tm_here"
@@ -198,4 +211,6 @@ def _is_alike(before: DataFrame, after: DataFrame, name: str) -> Column:
         return one.eqNullSafe(other) | F.coalesce(F.abs(one - other) <= largest * F.lit(NEARLY), F.lit(False))
     if kinds[0] != kinds[1]:
         return one.cast("string").eqNullSafe(other.cast("string"))
+    if isinstance(kinds[0], _COMPARABLE) or kinds[0] == StringType():
+        return one.eqNullSafe(other)
     return F.to_json(F.struct(one.alias("v"))).eqNullSafe(F.to_json(F.struct(other.alias("v"))))
