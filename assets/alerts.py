@@ -13,7 +13,7 @@ from functools import partial
 from tidemark.assets import silences
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.losses import Losses, advice, beyond, cause_of, in_words, losses_of, tables_of
+from tidemark.assets.losses import Losses, advice, beyond, cause_in, in_words, losses_of, tables_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, validated
@@ -152,7 +152,7 @@ def _refused(batch: BatchWriter) -> Callable[[str], _Met | None]:
         if limit is None:
             return None
         found = beyond(lost, limit, levels)
-        remedy = advice(cause_of(tables_of(batch), found.letters), batch.workspace.spec) if found.records else ""
+        remedy = advice(cause_in(batch, found.letters), batch.workspace.spec) if found.records else ""
         said = "; ".join([*found.sentences, f"limit {limit * 100:g} %"])
         note = f"{in_words(lost.newest) if lost.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
         return _Met((Measured("records lost beyond the limit", 0, found.records, said),), _shares(lost), note, remedy)

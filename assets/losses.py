@@ -564,6 +564,17 @@ def losses_of(batch: BatchWriter) -> Losses:
     return _LOSSES[batch]
 
 
+_AROUND_BATCH: WeakKeyDictionary[BatchWriter, "Around"] = WeakKeyDictionary()
+
+
+def cause_in(batch: BatchWriter, letters: pa.Table) -> Cause:
+    """Return why the records of some of a batch's losses were lost; who is around them is read once."""
+    log = tables_of(batch)
+    if batch not in _AROUND_BATCH:
+        _AROUND_BATCH[batch] = around_of(log, losses_of(batch).letters)
+    return cause_of(log, letters, _AROUND_BATCH[batch])
+
+
 def newest_lost(losses: Losses) -> int:
     """Return the `_arrival_seq` of the newest letter that the time of its event decides, else of the newest one."""
     letters = losses.letters
@@ -584,7 +595,7 @@ def lost_by(batch: BatchWriter) -> tuple[str, ...]:
         return ()
     refused = refused_by(letters, None, np.zeros(len(letters), np.int64))["", 0]
     loss = Loss("", "", True, f"in batch {plan.batch_id}", records_in(plan), refused)
-    return in_two_lines(loss, cause_of(tables_of(batch), letters), batch.workspace.spec)
+    return in_two_lines(loss, cause_in(batch, letters), batch.workspace.spec)
 
 
 def _who(trait: Trait) -> str:
