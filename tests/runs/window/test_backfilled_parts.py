@@ -41,12 +41,12 @@ POLICIES = {
     "reopened": (SILENCES, (HOURS,), "hold"),
 }
 FILES = {
-    "drop": {"hours": {1: 2, 4: 1}, "local": {1: 4, 3: 2}},
+    "drop": {"hours": {1: 2, 4: 1}, "local": {1: 2, 3: 2}},
     "keep": {"hours": {1: 2, 4: 1}, "revised": {1: 2, 4: 1}},
     "each key": {"hours": {0: 4, 1: 3, 3: 2, 4: 1}},
     "reopened": {"hours": {0: 2, 2: 2, 3: 3, 4: 1}},
 }
-"""How many files are read for a day. A local day may be as long as two, in a zone that moved across the date line.
+"""How many files are read for a day, a local one too: how long each is, its zone says.
 One key is silent on days 1, 2 and 4: it closes days 0 and 1 on day 3, and never day 3. The log that was
 reopened was flushed after day 2, from where no part can begin."""
 
