@@ -20,7 +20,7 @@ from tidemark.assets.log_control import REOPEN, recorded
 from tidemark.assets.planning import segment_of
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end, records_in
-from tidemark.resources.delta.files import Piece
+from tidemark.resources.delta.files import Piece, piece_of
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import Filters, unreadable_file
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
@@ -38,10 +38,6 @@ FEW_RECORDS = 50_000
 """A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
 
 BASE_EVERY = 16  # batches
-
-MODERATE_RECORDS = 500_000
-"""The released events of at most so large a batch are put in order by one task, and by one query: to plan and compile
-the several queries that would share the work takes longer."""
 
 MATERIALIZED_RECORDS = 1_000_000
 """The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
@@ -68,13 +64,8 @@ class BatchWriter:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the batch spends its time on planning, not on computing."""
-        return records_in(self.plan) <= FEW_RECORDS
-
-    @property
-    def is_moderate(self) -> bool:
-        """Return whether one task puts all of its records in order, see MODERATE_RECORDS."""
-        return records_in(self.plan) <= MODERATE_RECORDS
+        """Return whether the batch spends its time on planning, not on computing; false where nothing says it."""
+        return self.plan.kind == "process" and records_in(self.plan) <= FEW_RECORDS
 
     @property
     def flushes(self) -> bool:
@@ -114,9 +105,9 @@ class BatchWriter:
         """Return the rows that the batch has written to a table."""
         return self.workspace.lake.read(table, filters=[(c.BATCH, "=", self.plan.batch_id)])
 
-    def append(self, table: str, rows: DataFrame, *, grows: bool = False, are_few: bool | None = None) -> Written:
+    def append(self, table: str, rows: DataFrame, *, grows: bool = False, as_cut: bool = False) -> Written:
         """Add rows, with the number of the batch; arguments as of `replace`."""
-        return self.replace(table, rows, where=None, grows=grows, are_few=are_few)
+        return self.replace(table, rows, where=None, grows=grows, as_cut=as_cut)
 
     def replace(
         self,
@@ -125,25 +116,27 @@ class BatchWriter:
         *,
         where: Filters | None,
         grows: bool = False,
-        are_few: bool | None = None,
+        as_cut: bool = False,
         stays: Filters | None = None,
     ) -> Written:
         """Delete rows and add others, with the number of the batch, in one commit; arguments as of `Lake.replace`.
 
-        With `grows` the table gets the columns that the rows have and it lacks. By default `are_few` says whether
-        the batch is small.
+        With `grows` the table gets the columns that the rows have and it lacks. With `as_cut` each partition of the
+        rows becomes a file, as they were cut on purpose.
         """
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
-        few = self.is_small if are_few is None else are_few
-        return self.workspace.lake.replace(
-            table, stamped, where=where, attempt=self.plan.attempt, expect=ready, are_few=few, stays=stays
-        )
+        lake, attempt, few = self.workspace.lake, self.plan.attempt, self.is_small and not as_cut
+        return lake.replace(table, stamped, where=where, attempt=attempt, expect=ready, are_few=few, stays=stays)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
-        """Add rows that Arrow reads, whole; see `Lake.append_pieces`."""
-        lake, attempt = self.workspace.lake, self.plan.attempt
-        return lake.append_pieces(table, pieces, attempt=attempt, expect=self._ready(table))
+        """Add rows of Arrow, whole; see `Lake.append_pieces`."""
+        return self.replace_pieces(table, pieces, where=None)
+
+    def replace_pieces(self, table: str, pieces: Sequence[Piece], *, where: Filters | None) -> Written:
+        """Delete rows and add others of Arrow, whole, in one commit; see `Lake.replace_pieces`."""
+        lake, expect, attempt = self.workspace.lake, self._ready(table), self.plan.attempt
+        return lake.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect)
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
         """Add rows that this process has, whole, as they are."""
@@ -152,12 +145,7 @@ class BatchWriter:
     def replace_rows(self, table: str, rows: pa.Table, *, where: Filters | None) -> None:
         """Delete rows and add others that this process has, with the number of the batch, in one commit."""
         numbers = pa.repeat(pa.scalar(self.plan.batch_id, pa.int64()), rows.num_rows)
-        stamped = rows.append_column(c.BATCH, numbers)
-        lake, expect, attempt = self.workspace.lake, self._ready(table), self.plan.attempt
-        if where is None:
-            lake.append_rows(table, stamped, expect=expect, attempt=attempt)
-        else:
-            lake.replace_rows(table, stamped, where=where, expect=expect, attempt=attempt)
+        self.replace_pieces(table, [piece_of(rows.append_column(c.BATCH, numbers))], where=where)
 
     def _ready(self, table: str) -> int:
         return self.workspace.ready(table, self.plan)

@@ -16,7 +16,6 @@ from tidemark.assets.log_control import waits_before
 from tidemark.assets.planning import segment_of
 from tidemark.assets.replay import clocks_after, replay
 from tidemark.assets.state.dedup import known_first_times, spans_of
-from tidemark.assets.state.releases import held_before
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
@@ -61,7 +60,6 @@ def judge(batch: Batch) -> Judged:
     after = _position_after(batch, reached, replayed.judged.watermarks, rules)
     stored = replace(
         start,
-        held=held_before(workspace, after),
         events=needed_by(batch, after),
         seen_groups=seen_by_windows(workspace),
         flushed_windows=flushed_before(batch),

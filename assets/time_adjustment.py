@@ -36,7 +36,6 @@ from tidemark.assets.state.timelines import watermark_rows, write_timelines
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, IngestInput, Plan
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
-from tidemark.resources.delta.lake import FEW_ROWS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import FURTHEST_US, Outcomes, counts_by_window
@@ -151,9 +150,8 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
         rows = batch.outcome.dead_letters(payload_of(batch.workspace).names, of_windows_alone=alone)
         rows = with_instants(batch.workspace, rows)
         rows = rows if carried is None else rows.unionByName(carried, allowMissingColumns=True)
-        # One file, or files of a full size; not one task, which would go through all records of a large batch.
-        few = batch.is_moderate and reasons.total() <= FEW_ROWS
-        batch.append(tables.DEAD_LETTERS, rows if few else rows.hint("rebalance"), grows=True, are_few=few)
+        # Files of a full size, in a large batch: few rows of each task.
+        batch.append(tables.DEAD_LETTERS, rows.hint("rebalance"), grows=True)
     return reasons
 
 

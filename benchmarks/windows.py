@@ -8,12 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from benchmarks.logs import JITTER_MS, log_name, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
-from tidemark.resources.spark.numbering import numbered
+from tidemark.resources.delta.aside import set_aside
+from tidemark.resources.delta.ordering import in_order
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released, Segment
@@ -52,9 +57,17 @@ def judged_windows(
 
 def write_in_order(released: Released, out: Path) -> None:
     """Write the released events, numbered, and the held ones."""
-    order, at = [F.col(TIMESTAMP), F.col(SEQ)], f"unix_micros({TIMESTAMP})"
-    with numbered(released.sequence, order, start=0, name=RELEASE_SEQ, instant_us=at) as sequence:
-        written(sequence.frame.select(*PAYLOAD, TIMESTAMP, SEQ, RELEASE_SEQ), out / "ordered_events")
+    rows = released.sequence.select(*PAYLOAD, TIMESTAMP, SEQ)
+    schema = to_arrow_schema(rows.schema, timezone="UTC").append(pa.field(RELEASE_SEQ, pa.int64()))
+    with set_aside(rows, out, few=False) as aside:
+        keys = aside.narrow([TIMESTAMP, SEQ])
+        order = np.lexsort((keys[SEQ].to_numpy(), keys[TIMESTAMP].cast(pa.int64()).to_numpy()))
+        pieces = in_order(aside.parts, order, {RELEASE_SEQ: lambda own: pa.array(np.arange(own.start, own.stop))})
+        for number, piece in enumerate(pieces):
+            (out / "ordered_events").mkdir(exist_ok=True)
+            with pq.ParquetWriter(out / "ordered_events" / f"{number}.parquet", schema) as file:
+                for batch in piece(schema):
+                    file.write_batch(batch)
     written(released.held.select(*PAYLOAD, TIMESTAMP, SEQ), out / "held_events")
 
 

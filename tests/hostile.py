@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
-from tidemark.resources.delta.files import compact, mend_bounds
+from tidemark.resources.delta.files import compact, mend_bounds, piece_of
 from tidemark.resources.delta.lake import Lake
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
@@ -121,7 +121,9 @@ def _in_pieces(folder: Path) -> Lake:
 def _replaced(folder: Path) -> Lake:
     lake = _created(folder)
     for version, file in enumerate(HOSTILE):
-        lake.replace_rows(T, rows_of(file), where=[("_batch_id", "=", 99)], attempt=version + 1, expect=version)
+        lake.replace_pieces(
+            T, [piece_of(rows_of(file))], where=[("_batch_id", "=", 99)], attempt=version + 1, expect=version
+        )
     return lake
 
 

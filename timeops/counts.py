@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -49,6 +50,7 @@ class Outcomes:
         source: The place of its source in `sources`; their number for another source.
         sources: The names of the sources of the spec.
         admitted: Whether an operator has let the record in, whatever a rule says of it.
+        timelines: The timelines, in the order of their numbers in `items`.
     """
 
     items: Items
@@ -60,6 +62,7 @@ class Outcomes:
     source: Array
     sources: tuple[str, ...]
     admitted: Array
+    timelines: pa.Array
 
     @staticmethod
     def of(judged: Adjusted) -> "Outcomes":
@@ -84,6 +87,7 @@ class Outcomes:
             source=codes[SOURCE_PLACE],
             sources=tuple(source.name for source in judged.rules.sources),
             admitted=np.isin(items.seq, judged.admitted_seqs),
+            timelines=log.names,
         )
 
     def __len__(self) -> int:
@@ -129,6 +133,13 @@ class Outcomes:
         watermark[self.behind["item"] - self.place.start] = self.behind["watermark"]
         return watermark
 
+    def watermarks_of(self, items: Array) -> Array:
+        """Return the watermark that each of some items found, if it is an event out of order; else NONE."""
+        behind = self.behind["item"]
+        at = np.searchsorted(behind, items)
+        watermarks = np.append(self.behind["watermark"], NONE)[at]
+        return np.where(np.append(behind, -1)[at] == items, watermarks, NONE)
+
     def _instants(self, name: str) -> Array:
         instants = self.instants.get(name)
         return np.full(len(self), NONE) if instants is None else self._of_items(instants)
@@ -149,9 +160,9 @@ class Outcomes:
 
     @property
     def final(self) -> Array:
-        """`_timestamp` of accepted events."""
-        is_moved = self.moved & (1 << MOVED.index("out_of_order")) != 0
-        return np.where(is_moved, self.watermark, self.t)
+        """`_timestamp` of accepted events; any number of a record that is refused."""
+        t, is_moved = self._of_items(self.items.t), self.moved & (1 << MOVED.index("out_of_order")) != 0
+        return np.where(is_moved, self.watermark, t) if is_moved.any() else t
 
     def moved_by_source(self) -> dict[tuple[str, str], int]:
         """Count the accepted events of each source by what moved them, or kept them out of order."""

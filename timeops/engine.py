@@ -152,15 +152,9 @@ class Outcome:
     @cached_property
     def released(self) -> Released:
         """Accepted events, and the ones held before, by what becomes of them, with the `_watermark` that each met."""
-        if self.before.held is None:
-            return self.released_of_segment
-        events = self.before.held.unionByName(self.accepted, allowMissingColumns=True)
-        return release(events, self.judged, flushed=self.flushed)
-
-    @cached_property
-    def released_of_segment(self) -> Released:
-        """The same of the events of the segment alone."""
-        return release(self.accepted, self.judged, flushed=self.flushed)
+        held, events = self.before.held, self.accepted
+        both = events if held is None else held.unionByName(events, allowMissingColumns=True)
+        return release(both, self.judged, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
         """Return the segment as a window sees it: a window over another one has its results for events."""

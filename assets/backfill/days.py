@@ -167,7 +167,7 @@ def rebuild_days(workspace: Workspace, window: WindowSpec, first: date, last: da
         workspace.prepare(plan)
         fit_tables(workspace)
         rows = results_of_log(workspace, window, part, only=(start, end)).where(sql_condition(days))
-        written = BatchWriter(workspace, plan).replace(table, rows, where=days, grows=True, are_few=False)
+        written = BatchWriter(workspace, plan).replace(table, rows, where=days, grows=True)
         versions = workspace.outputs(plan)
         counts = {f"{window.name}.rows": written.rows}
         committed = workspace.batches.commit(plan, counts, versions, workspace.clock.now())

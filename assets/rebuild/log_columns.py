@@ -166,7 +166,7 @@ def _commit(workspace: Workspace, plan: Plan, found: _ToFill | None) -> None:
     if found is not None:
         rows = _filled(workspace, workspace.read_base(tables.RAW_EVENTS, filters=found.span), found.kept)
         rows = rows.select([f"`{name}`" for name in workspace.lake.columns(tables.RAW_EVENTS)])
-        done = BatchWriter(workspace, plan).replace(tables.RAW_EVENTS, rows, where=found.span, are_few=False)
+        done = BatchWriter(workspace, plan).replace(tables.RAW_EVENTS, rows, where=found.span)
         counts, versions = {**found.counts}, {tables.RAW_EVENTS: done.version}
     workspace.batches.commit(plan, counts, versions, workspace.clock.now())
 

@@ -357,4 +357,4 @@ def write_events(shadow: Shadow, plan: Plan) -> None:
     stays = there.join(chosen, c.SEQ, "left_anti")
     stamped = None if fresh is None else fresh.withColumn(c.BATCH, writer.stamp)
     rows = stays if stamped is None else stays.unionByName(stamped)
-    writer.replace(tables.ORDERED_EVENTS, rows, where=span, are_few=False)
+    writer.replace(tables.ORDERED_EVENTS, rows, where=span)

@@ -206,7 +206,7 @@ def _switch_windows(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Comm
     items = [_placed(workspace, item, now) for item in shadow.plan.items]
     if decides:
         letters = letters_after(shadow, now)
-        BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=(), are_few=False)
+        BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=())
         write_events(shadow, plan)
     else:
         write_letters(shadow, plan)
@@ -253,7 +253,7 @@ def _take_all(
     for table, version in made.items():
         if table in others:
             if (own := others[table]) is not None:
-                BatchWriter(shadow.workspace, plan).replace(table, own.rows, where=own.where, are_few=False)
+                BatchWriter(shadow.workspace, plan).replace(table, own.rows, where=own.where)
             continue
         expect = lake.newest(table, 0)
         # With a change feed only the rows that differ are changed, if the columns are the same.
@@ -352,7 +352,7 @@ def _rename_in_marks(workspace: Workspace, plan: Plan, names: Mapping[str, str])
         if has_marks(table) and workspace.lake.row_count(table, workspace.base_of(table)):
             rows = live_events(workspace, table)
             rows = rows.withColumn(mark, F.transform(mark, lambda name: c.named(name, now)))
-            BatchWriter(workspace, plan).replace(table, rows, where=(), are_few=True)
+            BatchWriter(workspace, plan).replace(table, rows, where=())
 
 
 def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str]) -> None:
@@ -368,7 +368,7 @@ def _rename_in_letters(workspace: Workspace, plan: Plan, names: Mapping[str, str
             detail = F.regexp_replace(detail, f"(?s)^({before}){old}({behind})", f"$1{new}$2")
     window = c.named("window_name", {old: new for new, old in names.items()})
     renamed_letters = letters.withColumns({"window_name": window, "detail": detail})
-    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs, are_few=False)
+    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, renamed_letters, where=theirs)
 
 
 def _counts(workspace: Workspace, names: Mapping[str, str]) -> Mapping[str, int]:

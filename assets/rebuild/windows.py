@@ -69,7 +69,7 @@ def write_letters(shadow: Shadow, plan: Plan) -> None:
     workspace, names = shadow.workspace, [window.name for window in shadow.chosen]
     of_windows: Filters = [("stage", "=", Stage.WINDOW), ("window_name", "in", [*names, *_former_names(shadow)])]
     letters = shadow.tables.read_base(tables.DEAD_LETTERS, filters=of_windows)
-    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=of_windows, are_few=False)
+    BatchWriter(workspace, plan).replace(tables.DEAD_LETTERS, letters, where=of_windows)
 
 
 def _former_names(shadow: Shadow) -> list[str]:
@@ -84,7 +84,7 @@ def _add_missing(shadow: Shadow, plan: Plan, table: str, others: Collection[str]
     there = shadow.tables.read_base(table)
     here = workspace.read_base(table).select(c.SEQ)
     rows = there.join(here, c.SEQ, "left_anti") if others else there
-    BatchWriter(workspace, plan).replace(table, rows, where=None if others else (), are_few=False)
+    BatchWriter(workspace, plan).replace(table, rows, where=None if others else ())
 
 
 def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str]) -> None:
@@ -102,7 +102,7 @@ def _merge_marked(shadow: Shadow, plan: Plan, table: str, others: Collection[str
         F.first(F.struct(*rest)).alias("__tm_event"), F.flatten(F.collect_list(mark)).alias(mark)
     )
     merged = each.select("__tm_event.*", c.SEQ, mark)
-    BatchWriter(workspace, plan).replace(table, merged, where=(), are_few=False)
+    BatchWriter(workspace, plan).replace(table, merged, where=())
 
 
 _OF_DECISIONS = ("accepted", ADMITTED, *MOVED)

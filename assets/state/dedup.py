@@ -74,4 +74,4 @@ def write_first_times(batch: Batch) -> None:
     if len(spans) > 1:
         later = [(F.col("event_us") > last).cast("int") for _, last in spans]
         rows = rows.repartitionById(len(spans), reduce(add, later))
-    batch.append(tables.FIRST_TIMES, rows, are_few=batch.is_small and len(spans) <= 1)
+    batch.append(tables.FIRST_TIMES, rows, as_cut=len(spans) > 1)

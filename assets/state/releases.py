@@ -1,124 +1,255 @@
 """Released and held events of one batch.
 
 Here: `ordered_events` with its dense `_release_seq` per timeline, and `held_events`. Not here: the rule of release
-(timeops/events/adjustment.py).
+(timeops/events/adjustment.py), how rows are put in order (resources/delta/ordering.py).
+
+The loop has the time, the timeline and the fate of each event; all else of an event is in the log, or in the table of
+held events. So the keys are sorted here, and the rows are read as they lie, and written in this order.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from numpy.typing import NDArray
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.schemas import RELEASED, held_columns, ordered_columns, payload_of
-from tidemark.assets.state.stored_events import StoredEvents
+from tidemark.assets.exclusions import stored_columns
+from tidemark.assets.schemas import RELEASED, held_columns, payload_of
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.lake import FEW_ROWS
+from tidemark.resources.delta.aside import rows_in_memory, set_aside
+from tidemark.resources.delta.files import Piece
+from tidemark.resources.delta.ordering import ByRank, Places, Rows, in_order
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
-from tidemark.resources.spark.numbering import numbered_by_instant, parts_at
-from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
-from tidemark.timeops.events.adjustment import FATE, HELD, IN_SEQUENCE, PASSED, RELEASE_ORDER
+from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT, MOVED
+from tidemark.timeops.events.stored_times import EVENT_US
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.narrow import integers, numbers, to_join
+from tidemark.timeops.narrow import integers
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.watermark.fold import Array
+from tidemark.timeops.watermark.fold import NONE, Array
 
-
-def held_before(workspace: Workspace, after: Position) -> DataFrame | None:
-    """Return the events that earlier batches hold and this batch may release; None if it releases none.
-
-    The watermarks of several timelines differ: an event below the highest of them may stay held.
-    """
-    where = _no_longer_held(after)
-    if where is None or not workspace.spec.outputs.ordered_events:
-        return None
-    return workspace.read_base(tables.HELD_EVENTS, filters=where).drop(c.BATCH)
+Flags = NDArray[np.bool_]
 
 
 def write_released(batch: Batch, outcomes: Outcomes) -> int:
     """Write the events that are released and the events that stay held; return how many got a `_release_seq`."""
-    held_before = batch.workspace.lake.row_count(tables.HELD_EVENTS)
-    few_held = held_before <= FEW_ROWS
-    stored = StoredEvents.of(batch, outcomes) if few_held else None
-    written = None if stored is None else _write_stored(batch, outcomes, stored)
-    if written is not None:
-        return written
-    return _write_few(batch) if batch.is_small and few_held else _write_by_spark(batch, outcomes, held_before)
+    events = _Events.of(batch, outcomes)
+    release_seqs = events.release_seqs()
+    with events.lying() as lying:
+        released = events.pieces(lying, events.are_out | events.are_kept, release_seqs)
+        batch.append_pieces(tables.ORDERED_EVENTS, released)
+        held = events.pieces(lying, events.are_held)
+        batch.replace_pieces(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
+    return int(np.count_nonzero(release_seqs != NONE))
 
 
-def _write_stored(batch: Batch, outcomes: Outcomes, stored: StoredEvents) -> int | None:
-    """Write events that have the values of the log; return how many got a `_release_seq`, None where Spark has to."""
-    are_accepted, are_out = outcomes.reason == 0, stored.t_us < _released_before_us(batch.after)
-    are_held = are_accepted & ~are_out
-    if np.count_nonzero(are_held) > FEW_ROWS:
-        return None
-    held = pa.Table.from_batches(_no_longer(batch, stored.schema.names), stored.schema)
-    parts = stored.in_order(held, are_accepted & are_out, batch.before.released, batch.plan.batch_id)
-    if parts is None:
-        return None
-    try:
-        written = batch.append_pieces(tables.ORDERED_EVENTS, parts).rows if parts else 0
-    except pa.ArrowException:  # too many events wait for others before them
-        return None
-    batch.replace_rows(tables.HELD_EVENTS, stored.some(are_held), where=_no_longer_held(batch.after))
-    return written
+@dataclass(frozen=True, eq=False)
+class _Events:
+    """The events that earlier batches held and this one may release, the records of the batch, and events let in.
+
+    Attributes:
+        batch: The batch.
+        outcomes: What became of its records.
+        held: Number, time and timeline of the events that earlier batches held, by number.
+        let_in: The events that an operator has let in. Their records, which may be corrected, are not accepted.
+        us: `_timestamp` of each, microseconds; any number of a record that is refused.
+        timelines: The place of its timeline in the state after the batch; -1 of one that is not there.
+        are_accepted: Whether it is accepted.
+        are_kept: Whether it was accepted behind the watermark, or let in: it passes outside the sequence.
+    """
+
+    batch: Batch
+    outcomes: Outcomes
+    held: pa.Table
+    let_in: pa.Table
+    us: Array
+    timelines: NDArray[np.int32]
+    are_accepted: Flags
+    are_kept: Flags
+
+    @staticmethod
+    def of(batch: Batch, outcomes: Outcomes) -> "_Events":
+        """Return the events of a batch."""
+        names = batch.outcome.timelines[c.TIMELINE].combine_chunks()
+        held, let_in = _held_keys(batch).sort_by(c.SEQ), _let_in(batch)
+        place_of_name = np.append(_places(outcomes.timelines, names), np.int32(-1))  # of none where none is accepted
+        held_us, let_in_us = (integers(rows[c.TIMESTAMP].cast(pa.int64())) for rows in (held, let_in))
+        of_records = place_of_name[outcomes.items.timeline]
+        by_rules, all_let_in = ~outcomes.admitted, np.ones(len(let_in), bool)
+        return _Events(
+            batch,
+            outcomes,
+            held,
+            let_in,
+            us=np.concatenate([held_us, outcomes.final, let_in_us]),
+            timelines=np.concatenate(
+                [_places(held[c.TIMELINE], names), of_records, np.full(len(let_in), -1, np.int32)]
+            ),
+            are_accepted=np.concatenate([np.ones(len(held), bool), (outcomes.reason == 0) & by_rules, all_let_in]),
+            are_kept=np.concatenate([np.zeros(len(held), bool), outcomes.is_kept & by_rules, all_let_in]),
+        )
+
+    @cached_property
+    def are_out(self) -> Flags:
+        """A flag for each event: it is released in the sequence of its timeline."""
+        in_sequence = self.are_accepted & ~self.are_kept
+        if self.batch.flushes:
+            return np.asarray(in_sequence)
+        watermarks = np.append(integers(self.batch.outcome.timelines["watermark"]), NONE)
+        return np.asarray(in_sequence & (self.us < watermarks[self.timelines]))
+
+    @cached_property
+    def are_held(self) -> Flags:
+        """A flag for each event: it stays held."""
+        return np.asarray(self.are_accepted & ~self.are_kept & ~self.are_out)
+
+    def release_seqs(self) -> Array:
+        """Return `_release_seq` of each event: dense in its timeline by time, ties by `_arrival_seq`; else NONE."""
+        state = self.batch.outcome.timelines
+        release_seqs, order = np.full(len(self.us), NONE), self._by_time(self.are_out)
+        order = order[np.argsort(self.timelines[order], kind="stable")]
+        counts = np.bincount(self.timelines[order], minlength=len(state))
+        starts = _released_before(self.batch, state[c.TIMELINE]) - (np.cumsum(counts) - counts)
+        release_seqs[order] = np.arange(len(order)) + starts[self.timelines[order]]
+        return release_seqs
+
+    def _by_time(self, are_wanted: Flags) -> Places:
+        """Return the places of some events, by time; ties keep the order of arrival."""
+        wanted = np.flatnonzero(are_wanted)
+        return wanted[np.argsort(self.us[wanted], kind="stable")]
+
+    def pieces(self, lying: "_Lying", are_wanted: Flags, release_seqs: Array | None = None) -> list[Piece]:
+        """Return some events by time, with their numbers if they get some."""
+        order = self._by_time(are_wanted)
+        batch_id = pa.scalar(self.batch.plan.batch_id, pa.int64())
+        columns: ByRank = {c.BATCH: lambda ranks: pa.repeat(batch_id, ranks.stop - ranks.start)}
+        if release_seqs is not None:
+            columns = {**columns, c.RELEASE_SEQ: lambda ranks: _nulled(release_seqs[order[ranks]])}
+        return in_order(lying.parts, order if lying.places is None else lying.places[order], columns)
+
+    @contextmanager
+    def lying(self) -> Iterator["_Lying"]:
+        """Yield the events as they lie: the ones held before in their table, the records in the log, then the others.
+
+        Where the log is not as it is stored, Spark computes its records.
+        """
+        batch, seqs = self.batch, self.outcomes.items.seq
+        names = [*payload_of(batch.workspace).names, c.ARRIVAL, c.SEQ]
+        held, let_in = Rows(len(self.held), self._read_held), rows_in_memory(self.let_in)
+        if not len(seqs) or self._stored(names, range(len(seqs))) is not None:
+            yield _Lying([held, Rows(len(seqs), partial(self._read_stored, names)), let_in])
+            return
+        records = batch.items.selectExpr(*map(quoted, names))
+        with set_aside(records, batch.workspace.folder, few=batch.is_small) as aside:
+            numbers = np.searchsorted(seqs, aside.narrow([c.SEQ])[c.SEQ].to_numpy())
+            places = np.arange(len(self.us))
+            places[len(self.held) + numbers] = len(self.held) + np.arange(len(numbers))
+            ends = np.cumsum([part.count for part in aside.parts])
+            of_parts = zip(aside.parts, np.split(numbers, ends), strict=False)
+            parts = [replace(part, read=partial(self._read_aside, part, of_part)) for part, of_part in of_parts]
+            yield _Lying([held, *parts, let_in], places)
+
+    def _read_held(self, span: range) -> Iterator[tuple[Places, pa.Table]]:
+        seqs = self.held[c.SEQ].to_numpy()
+        for rows in _held(self.batch, held_columns(payload_of(self.batch.workspace))) if span else ():
+            yield np.searchsorted(seqs, rows[c.SEQ].to_numpy()), pa.Table.from_batches([rows])
+
+    def _stored(self, names: Sequence[str], span: range) -> Iterator[pa.RecordBatch] | None:
+        first, last = self.outcomes.items.seq[[span.start, span.stop - 1]]
+        return stored_columns(self.batch.workspace, int(first), int(last) + 1, names)
+
+    def _read_stored(self, names: Sequence[str], span: range) -> Iterator[tuple[Places, pa.Table]]:
+        for rows in self._stored(names, span) or ():
+            numbers = np.searchsorted(self.outcomes.items.seq, rows[c.SEQ].to_numpy())
+            yield numbers, self._judged(pa.Table.from_batches([rows]), numbers)
+
+    def _read_aside(self, part: Rows, numbers: Places, span: range) -> Iterator[tuple[Places, pa.Table]]:
+        for places, rows in part.read(span):
+            yield places, self._judged(rows, numbers[places])
+
+    @cached_property
+    def _adjusted_by(self) -> pa.Array:
+        """`_adjusted_by` by `Outcomes.moved`; an early event that is kept is as it was."""
+        early = self.batch.outcome.time.early
+        keeps_early = early is not None and early.policy == "keep"
+        names = [name for name in _MOVERS if not (keeps_early and name == "early")]
+        bits = {name: 1 << MOVED.index(name) for name in names}
+        lists = [[name for name in names if moved & bits[name]] for moved in range(1 << len(MOVED))]
+        return pa.array(lists, pa.list_(pa.string()))
+
+    def _judged(self, rows: pa.Table, numbers: Places) -> pa.Table:
+        """Return records with what was judged of them; `numbers` are their places in the segment."""
+        outcomes = self.outcomes
+        events_us = outcomes.instants.get(EVENT_US)
+        columns = {
+            c.TIMESTAMP: pa.array(self.us[len(self.held) + numbers]),
+            c.EVENT_TIME: rows[c.ARRIVAL] if events_us is None else _nulled(events_us[numbers]),
+            c.TIMELINE: outcomes.timelines.take(pa.array(outcomes.items.timeline[numbers])),
+            c.ADJUSTED_BY: self._adjusted_by.take(pa.array(outcomes.moved[numbers])),
+            c.WATERMARK: _nulled(outcomes.watermarks_of(numbers)),
+        }
+        for name, values in columns.items():
+            rows = rows.append_column(name, values)
+        return rows
 
 
-def _write_by_spark(batch: Batch, outcomes: Outcomes, held_before: int) -> int:
-    """Write the events by queries of Spark; return how many got a `_release_seq`."""
-    payload = payload_of(batch.workspace)
-    passed = batch.outcome.released.passed.select(*held_columns(payload))
-    written, kept_events = 0, int(outcomes.is_kept.sum())
-    sequence, in_sequence = _sequence(batch, outcomes)
-    # Events kept out of order pass outside the sequence: their number stays null.
-    both = sequence.unionByName(passed, allowMissingColumns=True)
-    if in_sequence != 0 or kept_events:
-        written = batch.append(tables.ORDERED_EVENTS, both.select(*ordered_columns(payload))).rows
-    # A watermark of one timeline releases all that is before it: what was held earlier need not be read again.
-    several = bool(batch.workspace.spec.time.over)
-    released = batch.outcome.released if several else batch.outcome.released_of_segment
-    held = released.held.select(*held_columns(payload))
-    watermark_us = batch.after.watermark_us
-    if not several and watermark_us is not None and not batch.flushes:
-        held = held.where(batch.may_reach(watermark_us))
-    few = batch.is_small or (batch.is_moderate and outcomes.accepted + held_before - written <= FEW_ROWS)
-    held = held if few else held.repartitionByRange(c.TIMESTAMP)
-    batch.replace(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after), are_few=few)
-    return written - kept_events
+def _held_keys(batch: Batch) -> pa.Table:
+    """Return number, time and timeline of the events that earlier batches hold and this one may release."""
+    names, table = [c.SEQ, c.TIMESTAMP, c.TIMELINE], tables.HELD_EVENTS
+    schema = batch.workspace.lake.dataset(table, batch.workspace.base_of(table)).schema
+    return pa.Table.from_batches(_held(batch, names), pa.schema([schema.field(name) for name in names]))
 
 
-def _write_few(batch: Batch) -> int:
-    """Write few events, which come into this process by one query; return how many got a `_release_seq`."""
-    columns = held_columns(payload_of(batch.workspace))
-    events = batch.outcome.released.events
-    rows = events.selectExpr(*map(quoted, columns), FATE).toArrow()
-    fate, rows = rows[FATE], rows.drop_columns(FATE)
-    sequence, passed, held = (rows.filter(pc.equal(fate, kind)) for kind in (IN_SEQUENCE, PASSED, HELD))
-    sequence = sequence.sort_by([(name, "ascending") for name in RELEASE_ORDER])
-    numbered = sequence.append_column(c.RELEASE_SEQ, _numbers(batch, sequence[c.TIMELINE]))
-    outside = passed.append_column(c.RELEASE_SEQ, pa.nulls(len(passed), pa.int64()))
-    batch.replace_rows(tables.ORDERED_EVENTS, pa.concat_tables([numbered, outside]), where=None)
-    batch.replace_rows(tables.HELD_EVENTS, held, where=_no_longer_held(batch.after))
-    return len(numbered)
+def _let_in(batch: Batch) -> pa.Table:
+    """Return the events that an operator has let in, with the columns of `held_events`; what these lack is null."""
+    columns = [name for name in held_columns(payload_of(batch.workspace)) if name != c.WATERMARK]
+    events = batch.outcome.judged.admitted
+    if events is None:
+        return pa.schema([(c.TIMESTAMP, pa.timestamp("us", "UTC"))]).empty_table()
+    return events.selectExpr(*map(quoted, columns)).toArrow()
 
 
-def _numbers(batch: Batch, timelines: pa.ChunkedArray) -> pa.Array:
-    """Return `_release_seq` of events in order, by the timeline of each; a timeline's are side by side."""
-    places = np.arange(len(timelines))
-    if not batch.workspace.spec.time.over:
-        return pa.array(batch.before.released + places, pa.int64())
-    start = _released_before(batch, timelines)
-    code = numbers(pa.table({c.TIMELINE: timelines}), [c.TIMELINE])
-    is_first = np.diff(code, prepend=-1) != 0
-    first = np.maximum.accumulate(np.where(is_first, places, 0))
-    return pa.array(start + places - first, pa.int64())
+class _Lying(NamedTuple):
+    """Events as they lie.
+
+    Attributes:
+        parts: Their rows: the ones that were held before, the records of the batch, the ones let in.
+        places: The place of each event among these rows; None where it is its own.
+    """
+
+    parts: Sequence[Rows]
+    places: Places | None = None
+
+
+_MOVERS = (FUTURE_ARRIVAL, "early", "late", "out_of_order", KEPT)  # in the order in which they move an event
+
+
+def _nulled(values: Array) -> pa.Array:
+    return pa.array(values, mask=values == NONE)
+
+
+def _places(names: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int32]:
+    """Return the place of each name among others; -1 of one that is not there."""
+    return np.asarray(pc.fill_null(pc.index_in(names, value_set=among), -1), np.int32)
+
+
+def _held(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the events that earlier batches hold and this one may release.
+
+    The watermarks of several timelines differ: an event below the highest of them may stay held.
+    """
+    where, table = _no_longer_held(batch.after), tables.HELD_EVENTS
+    if where is not None:
+        yield from pieces(batch.workspace.lake, table, batch.workspace.base_of(table), columns, where)
 
 
 def with_released(batch: Batch) -> pa.Table:
@@ -140,47 +271,6 @@ def _released_before(batch: Batch, timelines: pa.ChunkedArray) -> Array:
     """Return how many events of each timeline got a `_release_seq` before the batch."""
     places = pc.index_in(timelines, batch.timelines[c.TIMELINE].combine_chunks())
     return integers(pc.fill_null(batch.timelines[RELEASED].combine_chunks().take(places.combine_chunks()), 0))
-
-
-def _sequence(batch: Batch, outcomes: Outcomes) -> tuple[DataFrame, int | None]:
-    """Return the released events with their `_release_seq`, and their number if that is known before."""
-    released = batch.outcome.released.sequence.select(*held_columns(payload_of(batch.workspace)))
-    # Where that is little work, one task puts a timeline in order, in the query that writes it.
-    if not batch.workspace.spec.time.over and not batch.is_moderate:
-        # Without the timeline, which is the same in all: rows would first be compared by its text.
-        order, at = [F.col(name) for name in RELEASE_ORDER if name != c.TIMELINE], c.to_us(c.TIMESTAMP)
-        tasks = int(batch.workspace.spark.conf.get("spark.sql.shuffle.partitions") or 1)
-        parts = parts_at(_released_us(batch, outcomes), tasks)
-        sequence = numbered_by_instant(released, order, at, parts, start=batch.before.released, name=c.RELEASE_SEQ)
-        return sequence.frame, sequence.rows
-    place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(c.TIMESTAMP, c.SEQ)) - 1
-    if not batch.workspace.spec.time.over:
-        return released.withColumn(c.RELEASE_SEQ, F.lit(batch.before.released) + place), None
-    before = batch.timelines.select([c.TIMELINE, RELEASED])
-    counted = released.join(to_join(batch.workspace.spark, before), c.TIMELINE, "left")
-    return counted.withColumn(c.RELEASE_SEQ, F.coalesce(RELEASED, F.lit(0)) + place).drop(RELEASED), None
-
-
-def _released_us(batch: Batch, outcomes: Outcomes) -> Array:
-    """Return the `_timestamp` of the events that a batch of one timeline releases in the sequence, in any order."""
-    times = (part.final[(part.reason == 0) & ~part.is_kept] for part in outcomes.parts())
-    fresh = [us[us < _released_before_us(batch.after)] for us in times]
-    held = [np.asarray(piece[c.TIMESTAMP].cast(pa.int64())) for piece in _no_longer(batch, [c.TIMESTAMP])]
-    return np.concatenate([np.zeros(0, np.int64), *held, *fresh])
-
-
-def _no_longer(batch: Batch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the events that earlier batches held and a batch of one timeline releases."""
-    where, held = _no_longer_held(batch.after), tables.HELD_EVENTS
-    if where is not None:
-        yield from pieces(batch.workspace.lake, held, batch.workspace.base_of(held), columns, where)
-
-
-def _released_before_us(after: Position) -> int:
-    """Return the instant before which events of the only timeline are released."""
-    if after.final:
-        return c.MAX_US + 1
-    return c.MIN_US if after.watermark_us is None else after.watermark_us
 
 
 def _no_longer_held(after: Position) -> Filters | None:

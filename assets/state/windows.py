@@ -23,7 +23,8 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.schemas import loaded_events, loaded_groups, needed_of, payload_of, stored_events, stored_groups
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.lake import FEW_ROWS, MOST_FILES
+from tidemark.resources.delta.aside import FEW_ROWS
+from tidemark.resources.delta.lake import MOST_FILES
 from tidemark.resources.delta.versions import Filters, arrow_condition, sql_condition
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c

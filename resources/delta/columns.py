@@ -114,18 +114,17 @@ def missing_fields(schema: Schema, wanted: Columns) -> list[Field]:
     return [field for field in Schema.from_json(json.dumps(wanted)).fields if field.name not in there]
 
 
-def with_columns_of(schema: Schema, rows: pa.Table) -> pa.Table:
-    """Return rows with the columns of a table, in its order, and in these with its fields; what rows lack is null."""
-    stored = pa.schema(schema.to_arrow())
-    return pa.table([_column_of(field, rows) for field in stored], names=stored.names)
+def with_columns_of(schema: pa.Schema, rows: pa.Table) -> pa.Table:
+    """Return rows with the columns of a table, in its order and of its types; what rows lack is null.
 
-
-def _column_of(field: pa.Field, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
-    if field.name not in rows.column_names:
-        return pa.nulls(rows.num_rows, field.type)
-    column = rows[field.name]
-    # A run under the spec before writes structs that lack fields which a rebuild has added to the table.
-    return column.cast(field.type) if pa.types.is_nested(field.type) and column.type != field.type else column
+    Structs may lack fields as well: a run under the spec before writes them to a table that a rebuild has changed.
+    """
+    names = {*rows.column_names}
+    columns = [
+        rows[field.name].cast(field.type) if field.name in names else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _nullable(schema: Any) -> Any:

@@ -30,6 +30,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
+from tidemark.resources.delta.columns import with_columns_of
 from tidemark.resources.delta.log import entry_path
 from tidemark.resources.delta.versions import (
     BOUNDED,
@@ -65,12 +66,17 @@ if TYPE_CHECKING:
 _PREFIX = "attempt-"
 # The second algorithm moves each file once; a store does so by a copy. A task may die before all its files are moved;
 # then another task moves its own over them, as the files here are named after the tasks.
-_COMMITTER = {
+COMMITTER = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "2",
 }
 Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
 """Rows as batches of the table's schema, which it receives."""
+
+
+def piece_of(rows: pa.Table) -> Piece:
+    """Return rows in memory as a piece, in one batch, with null in the columns that they lack."""
+    return lambda schema: with_columns_of(schema, rows).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def write_files(df: "DataFrame", version: Version, attempt: int | None) -> DataF
     are found by name; missing columns are null.
     """
     with _new_folder(version, attempt) as folder:
-        df.to(version.spark_schema).write.options(**_COMMITTER).parquet(spark_url(folder))
+        df.to(version.spark_schema).write.options(**COMMITTER).parquet(spark_url(folder))
         return _files_in(folder, version)
 
 
@@ -123,7 +129,8 @@ def write_pieces(
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
         with pq.ParquetWriter(f"part-{number:05}.parquet", columns, filesystem=files, **written_as) as writer:
             for batch in piece(columns):
-                writer.write_batch(batch)
+                if batch.num_rows:  # a row group without rows has no bounds: no filter would find a row of its file
+                    writer.write_batch(batch)
 
     with _new_folder(version, attempt) as folder:
         if not isinstance(folder, RemotePath):

@@ -1,8 +1,8 @@
 """The tables of a pipeline, and the only writer of Delta: each write is one commit, counted, and can be repeated.
 
-Here: making tables, reading them, and writing rows of single ones. Repeated by its attempt, a write changes nothing,
-and it never follows a foreign one. Not here: opening tables and the rows of a version (versions.py), reading within
-bounded memory (queries.py), batches of several tables (batches/batch_log.py), what tables may hold (undoing.py).
+Here: making tables, and writing rows of single ones. Repeated by its attempt, a write changes nothing, and it never
+follows a foreign one. Not here: reading tables (reading.py), batches of several tables (batches/batch_log.py), what
+tables may hold (undoing.py).
 
 Every commit is made by delta-rs, which needs no JVM. For large results Spark writes the files, see files.py, and the
 commit names them. Few rows come into this process, which writes them itself.
@@ -10,9 +10,10 @@ commit names them. Few rows come into this process, which writes them itself.
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,14 +23,13 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from tidemark.resources.delta.aside import FEW_ROWS, few_rows
 from tidemark.resources.delta.columns import (
     OtherColumnsError,
     delta_columns,
     differences,
     misfits,
     missing_fields,
-    sql_types_of,
-    with_columns_of,
 )
 from tidemark.resources.delta.files import (
     UNLIMITED,
@@ -38,6 +38,7 @@ from tidemark.resources.delta.files import (
     RowChanges,
     footers_of_joined,
     interval,
+    piece_of,
     removals,
     take_files,
     write_files,
@@ -52,15 +53,14 @@ from tidemark.resources.delta.log import (
     newest_change,
     own_commit,
 )
+from tidemark.resources.delta.reading import LakeReader
 from tidemark.resources.delta.versions import (
     BOUNDED,
     CHANGE_FEED,
     RETENTION,
     Filters,
-    Opened,
     Version,
     arrow_condition,
-    sql_condition,
 )
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
@@ -68,11 +68,8 @@ from tidemark.resources.tables import bounded_columns
 from tidemark.timeops.errors import FencedError, LakeError
 
 if TYPE_CHECKING:  # reading control tables must not wait for PySpark
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-FEW_ROWS = 50_000
-"""How many rows this process takes from Spark to write them itself."""
 
 MOST_FILES = 32
 """A table of few rows with more files than this is rewritten."""
@@ -107,101 +104,9 @@ class Written:
     rows: int
 
 
-def without_spark() -> "SparkSession":
-    """Raise an error in place of a session where none is needed."""
-    raise LakeError("This lake was opened without Spark.", remedy="Pass Lake a callable that returns a session.")
-
-
 @dataclass(frozen=True)
-class Lake:
-    """The tables of one pipeline, for reading and writing.
-
-    Args:
-        root: Folder of the pipeline; its name is the pipeline's.
-        session: Returns the Spark session; called only when Spark is needed.
-        opened_before: Its tables that this process has opened before.
-    """
-
-    root: Place
-    session: "Callable[[], SparkSession]" = without_spark
-    opened_before: Opened | None = field(default=None, repr=False, compare=False)
-
-    @cached_property
-    def opened(self) -> Opened:
-        """The opened tables of the pipeline."""
-        return self.opened_before or Opened(self.root)
-
-    def path(self, table: str) -> Place:
-        """Return the folder of a table."""
-        return self.opened.place(table)
-
-    def exists(self, table: str) -> bool:
-        """Return whether the table has been created."""
-        return self.opened.exists(table)
-
-    def open(self, table: str, version: int | None = None) -> DeltaTable:
-        """Return a table as of now or as of a version, opened again."""
-        return self.opened.open(table, version)
-
-    def settled(self) -> AbstractContextManager[None]:
-        """Look up the newest version of each table once at most during the block, see `Opened.settled`."""
-        return self.opened.settled()
-
-    def version(self, table: str, since: int | None = None) -> int:
-        """Return the table's latest version, without a Spark job; see `Opened.version`."""
-        return self.opened.version(table, since)
-
-    def newest(self, table: str, since: int) -> int:
-        """Return the table's latest version, read from the log, see `Opened.newest`."""
-        return self.opened.newest(table, since)
-
-    def row_count(self, table: str, version: int | None = None) -> int:
-        """Return the number of rows of a table, by default of its latest version, from its log."""
-        return self.opened.seen(table, version).row_count()
-
-    def file_count(self, table: str) -> int:
-        """Return the number of files of a table."""
-        return int(self.opened.seen(table).actions.num_rows)
-
-    def schema(self, table: str) -> Schema:
-        """Return the columns of a table."""
-        return self.opened.seen(table).schema
-
-    def columns(self, table: str) -> dict[str, str]:
-        """Return name and type of each column, the type as Spark SQL writes it, without a Spark job."""
-        return sql_types_of(self.schema(table))
-
-    def read(self, table: str, version: int | None = None, *, filters: Filters | None = None) -> "DataFrame":
-        """Return rows of a table, by default of its latest version, as a Spark DataFrame.
-
-        delta-rs finds the files in the table's log. Delta's own reader runs Spark jobs over the log at every read,
-        which cost a micro-batch more than reading its own writes. Files that the filters rule out are not opened.
-        """
-        return self.opened.seen(table, version).frame(self.session(), filters or ())
-
-    def frame(self, table: str, rows: pa.Table) -> "DataFrame":
-        """Return rows of a table that this process has, with any of its columns, as a Spark DataFrame."""
-        from pyspark.sql.types import StructType  # noqa: PLC0415 - see above
-
-        from tidemark.timeops.materialize import from_driver  # noqa: PLC0415
-
-        schema = self.opened.seen(table).spark_schema
-        return from_driver(self.session(), rows, StructType([schema[name] for name in rows.column_names]))
-
-    def rows(
-        self,
-        table: str,
-        version: int | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-        filters: Filters | None = None,
-    ) -> pa.Table:
-        """Return rows of a small table, by default of its latest version, see `Version.rows`."""
-        return self.opened.seen(table, version).rows(columns=columns, filters=filters)
-
-    def dataset(self, table: str, version: int | None) -> pyarrow.dataset.Dataset:
-        """Return a table of any size for Arrow to read piece by piece; see `queries.py`."""
-        return self.opened.seen(table, version).dataset
+class Lake(LakeReader):
+    """The tables of one pipeline, for reading and writing; arguments as of `LakeReader`."""
 
     def create(
         self, table: str, schema: "StructType | pa.Schema", *, may_grow: bool = False, change_feed: bool = False
@@ -379,33 +284,20 @@ class Lake:
             ConflictError: The table is at another version, before or after the write.
             FencedError: A later attempt has written the table.
         """
-        rows = _few(df) if are_few else None
-        if rows is not None:
-            return self.append_rows(table, rows, attempt=attempt, expect=expect)
-        return self._save(table, lambda version: write_files(df, version, attempt), attempt, expect)
+        return self.replace(table, df, where=None, attempt=attempt, expect=expect, are_few=are_few)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
-        """Append rows of Arrow like `append`, without Spark, see `write_pieces`.
-
-        Raises:
-            pyarrow.ArrowException: The rows cannot be read; nothing was written.
-        """
-        return self._save(table, lambda version: write_pieces(pieces, version, attempt), attempt, expect)
+        """Append rows of Arrow like `append`, see `replace_pieces`."""
+        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
 
     def append_rows(self, table: str, rows: pa.Table, *, expect: int, attempt: int | None = None) -> Written:
-        """Append rows to a small table in one commit, without a Spark job. Without rows there is no commit.
+        """Append rows that this process has in one commit. Without rows there is no commit.
 
         Rows are written only if the table is at version `expect` at that moment. With an attempt it repeats like
         `append`; without one the caller decides what a repetition means.
         """
-        if rows.num_rows == 0:
-            return Written(expect, 0)
-
-        def write(version: Version) -> DataFiles:
-            whole = with_columns_of(version.schema, rows)
-            return write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
-
-        return self._save(table, write, attempt, expect)
+        pieces = [piece_of(rows)] if rows.num_rows else []
+        return self.replace_pieces(table, pieces, where=None, attempt=attempt, expect=expect)
 
     def replace(
         self,
@@ -423,27 +315,37 @@ class Lake:
         No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
         stay, and so do all rows of a file with rows that match `stays`.
 
-        Only files that hold matching rows are rewritten. With `are_few` this process writes their other rows as
-        well, if the files have at most FEW_ROWS. In a table with a change feed only rows that differ are deleted and
-        added, see `files.RowChanges`.
+        Only files that hold matching rows are rewritten. In a table with a change feed only rows that differ are
+        deleted and added, see `files.RowChanges`.
         """
-        if where is None:
-            return self.append(table, df, attempt=attempt, expect=expect, are_few=are_few)
-        there = self.opened.seen(table)
-        if there.has_change_feed:
+        if where is not None and self.opened.seen(table).has_change_feed:
             return self._exchange(table, df, where, attempt, expect)
-        old = cache(lambda version: version.files_to_replace(where, stays))
-        fresh = _few(df) if are_few and there.row_count(old(there)) <= FEW_ROWS else None
-        if fresh is not None:
-            return self._rewrite(table, fresh, attempt, expect, where=where, old=old)
-        return self._save(
-            table, lambda version: write_files(df, version, attempt), attempt, expect, where=where, old=old
-        )
+        rows = few_rows(df) if are_few else None
+        if rows is not None:
+            pieces = [piece_of(rows)] if rows.num_rows else []
+            return self.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect, stays=stays)
+        put = partial(write_files, df, attempt=attempt)
+        return self._save(table, put, attempt, expect, where=where, stays=stays)
 
-    def replace_rows(self, table: str, rows: pa.Table, *, where: Filters, attempt: int, expect: int) -> Written:
-        """Replace rows by others that this process has, as `replace` does."""
-        old = cache(lambda version: version.files_to_replace(where))
-        return self._rewrite(table, rows, attempt, expect, where=where, old=old)
+    def replace_pieces(
+        self,
+        table: str,
+        pieces: Sequence[Piece],
+        *,
+        where: Filters | None,
+        attempt: int | None,
+        expect: int,
+        stays: Filters | None = None,
+    ) -> Written:
+        """Replace rows by rows of Arrow, as `replace` does; a file for each piece, see `write_pieces`.
+
+        Raises:
+            pyarrow.ArrowException: The rows cannot be read; nothing was written.
+        """
+        if where is None and not pieces:
+            return Written(expect, 0)
+        put = partial(write_pieces, pieces, attempt=attempt)
+        return self._save(table, put, attempt, expect, where=where, stays=stays, pieces=pieces)
 
     def take_over(self, table: str, other: Version, *, attempt: int, expect: int) -> Written:
         """Replace all rows and columns of a table by another table's, whose files stay, in one commit."""
@@ -509,54 +411,57 @@ class Lake:
         attempt: int | None,
         expect: int,
         *,
-        where: Filters = (),
-        old: "Callable[[Version], list[str]]" = lambda _version: [],
+        where: Filters | None,
+        stays: Filters | None,
+        pieces: Sequence[Piece] | None = None,
     ) -> Written:
-        """Write files and commit them in place of old ones, whose rows that do not match `where` are rewritten."""
+        """Write files and commit them in place of old ones, whose rows that do not match `where` are rewritten.
+
+        Rows of one piece get into one file with few that stay.
+        """
+        old = cache(lambda version: [] if where is None else version.files_to_replace(where, stays))
         made: list[DataFiles] = []
 
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
+            replaced = old(version)
+            is_one = pieces is not None and len(pieces) <= 1 and version.row_count(replaced) <= FEW_ROWS
+            if where is not None and pieces is not None and is_one:
+                return self._merge(table, delta, replaced, pieces, where=where, attempt=attempt)
             if not made:  # if maintenance comes in between, they need not be written again
                 made.append(write(version))
-            [fresh], replaced = made, old(version)
-            rewritten = [self._kept(version, replaced, where, attempt)] if replaced and where else []
-            sizes = version.sizes
-            added = [action for files in (fresh, *rewritten) for action in files.added]
-            actions: list[Action] = [*added, *removals({path: sizes[path] for path in replaced})]
+            staying = [_staying(version, path, where) for path in replaced] if where else []
+            rewritten = [write_pieces(staying, version, attempt)] if staying else []
+            added = [action for files in (*made, *rewritten) for action in files.added]
             with _discarded_if_overtaken(rewritten):
-                return self._commit_files(table, delta, actions, attempt, fresh.rows)
+                return self._commit_files(
+                    table, delta, [*added, *_removals(version, replaced)], attempt, made[0].rows
+                )
 
         return self._once(table, attempt, expect, save, made)
 
-    def _rewrite(
+    def _merge(
         self,
         table: str,
-        rows: pa.Table,
-        attempt: int,
-        expect: int,
+        delta: DeltaTable,
+        replaced: Sequence[str],
+        pieces: Sequence[Piece],
         *,
         where: Filters,
-        old: Callable[[Version], list[str]],
+        attempt: int | None,
     ) -> Written:
-        """Commit rows as `_save` does, with the rows of old files that stay, in one file that this process writes."""
-
-        def rewrite(delta: DeltaTable) -> Written:
-            version = self.opened.known(table, delta)
-            replaced, sizes = old(version), version.sizes
-            if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
-                replaced = list(sizes)  # otherwise small files would pile up
-            there = version.rows_of(replaced)
-            stay = ~arrow_condition(where) if where else pc.scalar(False)
-            staying = there.filter(pc.coalesce(stay, pc.scalar(True)))  # rows for which the condition is null stay
-            whole = pa.concat_tables([staying, with_columns_of(delta.schema(), rows).cast(staying.schema)])
-            # Write one piece: a row group without rows has no bounds, so no filter would find the rows of the file.
-            made = write_pieces([lambda schema: whole.cast(schema).combine_chunks().to_batches()], version, attempt)
-            actions: list[Action] = [*made.added, *removals({path: sizes[path] for path in replaced})]
-            with _discarded_if_overtaken([made]):
-                return self._commit_files(table, delta, actions, attempt, rows.num_rows)
-
-        return self._once(table, attempt, expect, rewrite)
+        """Commit rows in one file with the rows of old files that stay."""
+        version = self.opened.known(table, delta)
+        if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
+            replaced = list(version.sizes)  # otherwise small files would pile up
+        schema: pa.Schema = version.dataset.schema
+        files = replaced if where else []
+        staying = [batch for file in files for batch in _staying(version, file, where)(schema)]
+        earlier = pa.Table.from_batches(staying, schema)
+        made = write_pieces([_after(earlier, pieces)], version, attempt)
+        actions: list[Action] = [*made.added, *_removals(version, replaced)]
+        with _discarded_if_overtaken([made]):
+            return self._commit_files(table, delta, actions, attempt, made.rows - earlier.num_rows)
 
     def _exchange(self, table: str, df: "DataFrame", where: Filters, attempt: int, expect: int) -> Written:
         """Commit the rows that differ, after a commit that moves the rows to delete into own files, if need be."""
@@ -578,11 +483,6 @@ class Lake:
                 return self._commit_files(table, delta, [*fresh.added, *removals(gone)], attempt, fresh.rows)
 
         return self._once(table, attempt, expect, exchange)
-
-    def _kept(self, version: Version, files: list[str], where: Filters, attempt: int | None) -> DataFiles:
-        """Rewrite the rows of some files that do not match the filters; rows for which these are null stay."""
-        rows = version.frame_of(self.session(), files).where(f"NOT coalesce({sql_condition(where)}, false)")
-        return write_files(rows, version, attempt)
 
     def _commit_files(
         self,
@@ -695,12 +595,30 @@ def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression
     return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
 
 
+def _removals(version: Version, files: Sequence[str]) -> list[RemoveAction]:
+    sizes = version.sizes
+    return removals({path: sizes[path] for path in files})
+
+
+def _staying(version: Version, file: str, where: Filters) -> Piece:
+    """Return the rows of a file that do not match filters, piece by piece; rows for which these are null stay."""
+    stay = pc.coalesce(~arrow_condition(where), pc.scalar(True))
+    return lambda _schema: version.dataset_of([file]).to_batches(filter=stay)
+
+
+def _after(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:
+    """Return rows in memory, and after them the rows of pieces, whose first batch is joined with them."""
+
+    def rows(schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        more = (batch for piece in pieces for batch in piece(schema))
+        first = pa.concat_tables([earlier, pa.Table.from_batches([*islice(more, 1)], schema)])
+        yield from first.combine_chunks().to_batches()
+        yield from more
+
+    return rows
+
+
 def _bounded(table: str, columns: Collection[str]) -> dict[str, str]:
     """Return the property that names the columns with bounds: Spark writes no table that lacks one of them."""
     named = [name for name in bounded_columns(table) if name in columns]
     return {BOUNDED: ",".join(named)} if named else {}
-
-
-def _few(df: "DataFrame") -> pa.Table | None:
-    rows: pa.Table = df.limit(FEW_ROWS + 1).toArrow()
-    return rows if rows.num_rows <= FEW_ROWS else None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.reading import LakeReader
 from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, unreadable_file
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
@@ -41,7 +41,7 @@ _OF_ARROW = f"registered as '{_NAME}' failed"  # how DuckDB reports files that A
 
 
 def pieces(
-    lake: Lake, table: str, version: int, columns: Sequence[str], filters: Filters | None = None
+    lake: LakeReader, table: str, version: int, columns: Sequence[str], filters: Filters | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table in pieces; files that the filters rule out are not opened.
 
@@ -61,7 +61,7 @@ def pieces(
 
 
 def newest_rows(
-    lake: Lake,
+    lake: LakeReader,
     table: str,
     version: int,
     columns: Sequence[str],
@@ -127,7 +127,7 @@ class Found:
 
 
 def select(
-    lake: Lake, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
+    lake: LakeReader, table: str, version: int | None, *, where: str | None, order: Sequence[Order], most: int
 ) -> Found:
     """Return at most `most` rows of a table, by default of its latest version, that meet a condition in SQL.
 
@@ -149,7 +149,7 @@ def select(
 
 
 @contextmanager
-def _asking(lake: Lake, table: str, version: int | None, where: str | None) -> "Iterator[DuckDBPyConnection]":
+def _asking(lake: LakeReader, table: str, version: int | None, where: str | None) -> "Iterator[DuckDBPyConnection]":
     """Open a connection that reads one table, as _NAME, and nothing else; raise the errors of `select`."""
     import duckdb  # noqa: PLC0415 - commands without SQL need not wait for it
 
@@ -165,7 +165,7 @@ def _asking(lake: Lake, table: str, version: int | None, where: str | None) -> "
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 
-def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequence[str]) -> pa.Table:
+def rows_where(lake: LakeReader, table: str, version: int, where: str, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows that meet a condition in SQL, in the order of the first; errors as for `select`."""
     with _asking(lake, table, version, where) as connection:
         names = ", ".join(map(_quoted, columns))
@@ -173,7 +173,7 @@ def rows_where(lake: Lake, table: str, version: int, where: str, columns: Sequen
 
 
 def grouped_rows(
-    lake: Lake, table: str, where: str, by: Sequence[str], values: Mapping[str, str]
+    lake: LakeReader, table: str, where: str, by: Sequence[str], values: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """Group rows of the latest version that meet a condition, by columns and what is not an aggregate in `values`.
 

@@ -1,15 +1,13 @@
-"""Parquet files: their columns and values, and files that need no sorting or no SQL.
+"""Parquet files: their columns and values, and files that need no SQL.
 
-Here: which columns of a file fit, the values that Spark reads differently, files whose records are in the order of
-the log already, and rows that Arrow copies into the log, several files at a time. Not here: the footer in another
-process (footers.py), numbering other records (spark/numbering.py), the commit (delta/lake.py).
+Here: which columns of a file fit, the values that Spark reads differently, and files that Arrow reads as Spark does.
+Not here: the footer in another process (footers.py), the order of the records (assets/log_order.py).
 """
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
-from itertools import accumulate, pairwise
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
+from tidemark.resources.delta.aside import rows_of
+from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.places.place import place_of
 from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
 from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
@@ -40,11 +40,8 @@ from tidemark.timeops.expressions.column_types import (
 )
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.spec import FilesSource
-from tidemark.timeops.spec.fields import names_in_files
 from tidemark.timeops.utc import LAST_US, is_instant
-
-MOST_FILES = 64
-"""Of one ingestion: Spark reads small files in any order, so that many would be mixed in the files of the log."""
+from tidemark.timeops.watermark.fold import NONE, Array
 
 _CODECS_OF_NO_SPARK = ("BROTLI", "LZO")
 FIRST_US = -2_208_988_800_000_000
@@ -52,114 +49,10 @@ FIRST_US = -2_208_988_800_000_000
 _US = {"us": 1, "ms": 1_000}
 
 
-@dataclass(frozen=True)
-class Stretch:
-    """A file whose rows are in the order of their arrival, which each row has.
-
-    Attributes:
-        source: Name of its source.
-        name: The file, as `_file` of its records has it.
-        path: Path or URL of it, or of the copy that is read.
-        rows: Number of rows, at least one.
-        first_us: The first arrival, microseconds.
-        last_us: The last one.
-        before: Lines of the file that were read before, and are not among the rows.
-    """
-
-    source: str
-    name: str
-    path: str
-    rows: int
-    first_us: int
-    last_us: int
-    before: int = 0
-
-
-def stretches_in_order(
-    read: Sequence[tuple[FilesSource, Sequence[FileRange]]], *, by_arrival: bool, time_zone: str = "UTC"
-) -> list[Stretch] | None:
-    """Return the files of an ingestion, one after the other as their records are in the log.
-
-    Only parquet files, and copies as such, are looked at: to read one column takes a hundredth of the time for
-    sorting their rows.
-
-    Args:
-        read: Each source with its files, as they are read.
-        by_arrival: The log has the records by arrival, then by file; else by file and place alone.
-        time_zone: Zone for times without one, unless a source has its own.
-
-    Returns:
-        None if some records have to be sorted, or if that is unknown. Then the arrivals may also not rise from one
-        record to the next, by whichever order.
-    """
-    if sum(len(files) for _, files in read) > MOST_FILES:
-        return None
-    stretches: list[Stretch] = []
-    for source, files in read:
-        for file in files:
-            stretch = _stretch(source, file, source.time_zone or time_zone)
-            if stretch is None:
-                return None
-            stretches += [stretch] if stretch.rows else []
-    stretches.sort(key=lambda stretch: (stretch.first_us if by_arrival else 0, stretch.name, stretch.source))
-    return stretches if all(_follows(after, before) for before, after in pairwise(stretches)) else None
-
-
-def _follows(after: Stretch, before: Stretch) -> bool:
-    """Return whether every record of a file comes after all of another's, also if some came at the same moment."""
-    same = (after.name, after.source) > (before.name, before.source)
-    return after.first_us > before.last_us or (after.first_us == before.last_us and same)
-
-
-def _stretch(source: FilesSource, file: FileRange, time_zone: str) -> Stretch | None:
-    if (file.read_as or source.format) != "parquet":
-        return None
-    if source.arrival_time is None:
-        at_us = file.modified_us
-        return _stretch_of(source, file, _rows_of(file.readable), at_us, at_us) if is_instant(at_us) else None
-    column = source.arrival_time.strip("`")
-    try:
-        in_file = names_in_files([column], source.rename)[column]
-        arrivals = _range_of(_opened(file.readable), in_file, time_zone)
-    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
-        return None
-    return None if arrivals is None else _stretch_of(source, file, *arrivals)
-
-
-def _stretch_of(source: FilesSource, file: FileRange, rows: int, first_us: int, last_us: int) -> Stretch:
-    return Stretch(source.name, file.name, file.readable, rows, first_us, last_us, file.skip_lines)
-
-
 def _opened(path: str) -> pq.ParquetFile:
     """Open a file; of a store by its options, which Arrow does not know if it gets the URL."""
     place = place_of(path)
     return pq.ParquetFile(place if isinstance(place, Path) else place.open("rb"))
-
-
-def _range_of(file: pq.ParquetFile, column: str, time_zone: str) -> tuple[int, int, int] | None:
-    """Return rows, first and last value of a column of instants that never fall; None for any other column."""
-    kind = file.schema_arrow.field(column).type if column in file.schema_arrow.names and "." not in column else None
-    if kind is None or not pa.types.is_timestamp(kind) or kind.unit not in _US:
-        return None
-    if kind.tz is None and time_zone != "UTC":  # local times, which Spark turns into instants
-        return None
-    first = last = None
-    rows = 0
-    for batch in file.iter_batches(columns=[column], batch_size=1_000_000):
-        values = batch.column(0)
-        if values.null_count:
-            return None
-        us = values.cast(pa.int64())
-        falls = pc.any(pc.less(us[1:], us[:-1])).as_py() if len(us) > 1 else False
-        if falls or (last is not None and len(us) and us[0].as_py() < last):
-            return None
-        if len(us):
-            first = us[0].as_py() if first is None else first
-            last, rows = us[-1].as_py(), rows + len(us)
-    if first is None or last is None:
-        return 0, 0, 0
-    scale = _US[kind.unit]
-    return (rows, first * scale, last * scale) if FIRST_US <= first * scale <= last * scale <= LAST_US else None
 
 
 _URL, _ROW = "__tm_url", "__tm_row"
@@ -321,9 +214,6 @@ def _read_group(
     )
 
 
-PIECE_ROWS = 2_000_000
-"""Most rows of a file of the log, if the row groups of the input allow it."""
-_BATCH_ROWS = 1 << 17
 _MOST_BYTES = 1 << 30  # of a row group: Spark reads larger ones, as it may use its disk
 _OTHER_TEXTS = ("large_string", "large_binary", "string_view", "binary_view")  # their sizes are measured otherwise
 FLAT = (
@@ -333,148 +223,114 @@ FLAT = (
 """Types of payload columns that Arrow and Spark store alike."""
 
 
-@dataclass(frozen=True)
-class FilePiece:
-    """Row groups of a file that become one file of the log.
+@dataclass(frozen=True, eq=False)
+class PlainFile:
+    """A file whose rows Arrow reads as Spark does.
 
     Attributes:
-        stretch: The file.
-        groups: Their numbers.
-        before: Rows of the file before them.
-        first_seq: The `_arrival_seq` of their first row.
-        rows: How many rows they have.
+        source: Name of its source.
+        name: The file, as `_file` of its records has it.
+        before: Lines of the file that were read before, and are not among the rows.
+        stored: Its rows, with the names of the file.
         columns: The columns of the log that the file has, each with its name in the file.
-        arrival: The column of the file that holds the arrival; None if all rows have the arrival of the file.
+        arrival: The arrival of each row, microseconds; NONE for none.
     """
 
-    stretch: Stretch
-    groups: tuple[int, ...]
+    source: str
+    name: str
     before: int
-    first_seq: int
-    rows: int
+    stored: Rows
     columns: Mapping[str, str]
-    arrival: str | None
+    arrival: Array
 
-    def batches(self, log: pa.Schema, before_us: int | None, batch_id: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows as rows of the log.
+    @property
+    def rows(self) -> Rows:
+        """Its rows as rows of the log, as far as a file says them."""
+        return replace(self.stored, read=self._read)
 
-        Args:
-            log: The columns of the log.
-            before_us: The clock of the log before the ingestion, microseconds.
-            batch_id: The batch that writes.
+    def _read(self, span: range) -> Iterator[tuple[Places, pa.Table]]:
+        """Read rows.
 
         Raises:
             pyarrow.ArrowException: A value does not fit, a record is too large or no text, or the file is damaged.
         """
-        wanted = [*{*self.columns.values(), *([self.arrival] if self.arrival else [])}]
-        first = 0
-        read = _opened(self.stretch.path).iter_batches(
-            _BATCH_ROWS, row_groups=list(self.groups), columns=wanted, use_threads=False
-        )
-        for batch in read if wanted else _without_columns(self.rows):
-            _ensure_fit(batch)
-            placed = self._place(batch, first, before_us, batch_id)
-            values = [
-                placed[field.name]
-                if field.name in placed
-                else batch.column(self.columns[field.name])
-                if field.name in self.columns
-                else pa.nulls(batch.num_rows, field.type)
-                for field in log
-            ]
-            cast = [value.cast(field.type) for value, field in zip(values, log, strict=True)]
-            yield pa.RecordBatch.from_arrays(cast, schema=log)
-            first += batch.num_rows
-
-    def _place(self, batch: pa.RecordBatch, first: int, before_us: int | None, batch_id: int) -> dict[str, pa.Array]:
-        n, instant = batch.num_rows, pa.timestamp("us", "UTC")
-        if self.arrival is None:
-            arrival_us = np.full(n, self.stretch.first_us)
-        else:
-            column = batch.column(self.arrival)
-            arrival_us = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).to_numpy()
-        clock_us = arrival_us if before_us is None else np.maximum(arrival_us, before_us)
-        rows = np.arange(first, first + n)
-        return {
-            c.SEQ: pa.array(self.first_seq + rows),
-            c.ARRIVAL: pa.array(arrival_us).cast(instant),
-            c.CLOCK: pa.array(clock_us).cast(instant),
-            c.SOURCE: pa.repeat(self.stretch.source, n),
-            c.FILE: pa.repeat(self.stretch.name, n),
-            c.POSITION: pa.array(self.stretch.before + self.before + rows + 1),
-            c.BATCH: pa.repeat(batch_id, n),
-        }
+        for places, rows in self.stored.read(span):
+            _ensure_fit(rows)
+            values = {name: rows[in_file] for name, in_file in self.columns.items()}
+            values[c.SOURCE] = pa.repeat(self.source, len(rows))
+            values[c.FILE] = pa.repeat(self.name, len(rows))
+            values[c.POSITION] = pa.array(self.before + 1 + places)
+            yield places, pa.table(values)
 
 
-def _ensure_fit(batch: pa.RecordBatch) -> None:
+def _ensure_fit(rows: pa.Table) -> None:
     """Refuse records that are too large or no text, see `unfit` in records.py."""
-    batch.validate(full=True)
-    texts = [column for column in batch.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
+    rows.validate(full=True)
+    texts = [column for column in rows.columns if pa.types.is_string(column.type) or pa.types.is_binary(column.type)]
     sizes = [pc.binary_length(column).cast(pa.int64()).fill_null(0).to_numpy() for column in texts]
     if sizes and int(np.sum(sizes, axis=0).max(initial=0)) > LONGEST_LINE:
         raise pa.ArrowInvalid("a record is too large")
 
 
-def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file that has none of the columns."""
-    for first in range(0, rows, _BATCH_ROWS):
-        numbers = pa.array(np.arange(first, min(first + _BATCH_ROWS, rows)))
-        yield pa.RecordBatch.from_arrays([numbers], names=[c.SEQ])
-
-
-def pieces_of(
-    stretches: Sequence[Stretch],
-    sources: Mapping[str, tuple[FilesSource, StructType, str]],
-    payload: StructType,
-    first_seq: int,
-) -> list[FilePiece] | None:
-    """Cut files that are in the order of the log into its future files.
+def plain_files(
+    sources: Sequence[tuple[FilesSource, StructType, str, Sequence[FileRange]]], payload: StructType
+) -> list[PlainFile] | None:
+    """Return the files of an ingestion if Arrow reads all of them as Spark does.
 
     Args:
-        stretches: The files, in order.
-        sources: By name each source, its columns by their names in the files, and the zone of its local times.
+        sources: Each source, its columns by their names in the files, the zone of its local times, and its files.
         payload: The payload columns of the log.
-        first_seq: The number of the first record.
 
     Returns:
-        None if Spark has to read a file: an expression is evaluated, unknown columns are kept, or a type becomes
-        another one in a way that only Spark knows.
+        None if Spark has to read a file: it is text, an expression is evaluated, unknown columns are kept, or a type
+        becomes another one in a way that only Spark knows.
     """
-    pieces: list[FilePiece] = []
-    for stretch in stretches:
-        source, schema, zone = sources[stretch.source]
-        if source.split is not None or source.keep_unknown:
-            return None
-        file = _opened(stretch.path)
-        columns = _columns(file, layout_of(stretch.path, schema, source), source, payload, zone)
-        if columns is None:
-            return None
-        in_file = columns[source.arrival_time.strip("`")] if source.arrival_time else None
-        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
-        if any(group.total_byte_size > _MOST_BYTES for group in groups):
-            return None
-        counts = [group.num_rows for group in groups]
-        befores = list(accumulate(counts, initial=0))
-        for numbers in _joined(counts):
-            before, rows = befores[numbers[0]], befores[numbers[-1] + 1] - befores[numbers[0]]
-            pieces.append(FilePiece(stretch, numbers, before, first_seq + before, rows, columns, in_file))
-        first_seq += stretch.rows
-    return pieces
+    files: list[PlainFile] = []
+    for source, schema, zone, ranges in sources:
+        for file in ranges:
+            plain = _plain_file(source, schema, zone, file, payload)
+            if plain is None:
+                return None
+            files.append(plain)
+    return files
 
 
-def _joined(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the numbers of row groups, joined up to the size of a file of the log."""
-    joined: list[int] = []
-    rows = 0
-    for number, count in enumerate(counts):
-        if joined and rows + count > PIECE_ROWS:
-            yield tuple(joined)
-            joined, rows = [], 0
-        if count:
-            joined.append(number)
-            rows += count
-    if joined:
-        yield tuple(joined)
+def _plain_file(
+    source: FilesSource, schema: StructType, zone: str, file: FileRange, payload: StructType
+) -> PlainFile | None:
+    if source.split is not None or source.keep_unknown or (file.read_as or source.format) != "parquet":
+        return None
+    opened = _opened(file.readable)
+    columns = _columns(opened, layout_of(file.readable, schema, source), source, payload, zone)
+    groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
+    if columns is None or any(group.total_byte_size > _MOST_BYTES for group in groups):
+        return None
+    if source.arrival_time is None:
+        is_told = is_instant(file.modified_us)
+        arrival = np.full(opened.metadata.num_rows, file.modified_us) if is_told else None
+    else:
+        arrival = _instants_of(opened, columns.get(source.arrival_time.strip("`")), zone)
+    if arrival is None:
+        return None
+    stored = rows_of(partial(_opened, file.readable), list(dict.fromkeys(columns.values())))
+    return PlainFile(source.name, file.name, file.skip_lines, stored, columns, arrival)
+
+
+def _instants_of(file: pq.ParquetFile, column: str | None, time_zone: str) -> Array | None:
+    """Return a column of instants in microseconds, NONE for null; None for any other column."""
+    kind = None if column is None else file.schema_arrow.field(column).type
+    if kind is None or not pa.types.is_timestamp(kind) or kind.unit not in _US:
+        return None
+    if kind.tz is None and time_zone != "UTC":  # local times, which Spark turns into instants
+        return None
+    try:
+        values = file.read(columns=[column])[column].cast(pa.int64())
+    except (pa.ArrowException, OSError):  # the reader of the records reports the fault of the file
+        return None
+    scale, ends = _US[kind.unit], pc.min_max(values).as_py()
+    if ends["min"] is not None and not FIRST_US <= ends["min"] * scale <= ends["max"] * scale <= LAST_US:
+        return None
+    return np.where(np.asarray(values.is_null()), NONE, np.asarray(values.fill_null(0)) * scale)
 
 
 def _columns(

@@ -1,6 +1,6 @@
 """Frames of rows that the driver knows.
 
-Here: frames that several stages need and no rule of time knows. Not here: dense numbers (numbering.py).
+Here: frames that several stages need and no rule of time knows.
 """
 
 from collections.abc import Sequence

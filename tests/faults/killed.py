@@ -190,9 +190,7 @@ def _run(
             die(death.after)
 
     if death.is_large:
-        for module in (batch, ingestion):
-            vars(module)["FEW_RECORDS"] = 0
-        vars(batch)["MODERATE_RECORDS"] = 0
+        vars(batch)["FEW_RECORDS"] = vars(ingestion)["_FEW_BYTES"] = 0
         setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
     else:
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute

@@ -1,4 +1,4 @@
-"""Parquet files: what crashes their library or is damaged, and which files lie in the order of the log already."""
+"""Parquet files: what crashes their library or is damaged, and which arrivals Arrow reads as Spark does."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,14 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from pyspark.sql.types import StructType, TimestampType
 
 from tests.pure.source import landed
 from tests.pure.source.landed import discover, land, only_error, parquet_of
 from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import MOST_FILES, Stretch, stretches_in_order
+from tidemark.resources.sources.parquet_files import plain_files
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
+from tidemark.timeops.watermark.fold import NONE
 
 ROWS = pa.table({"a": pa.array([1, 2], pa.int32()), "b": ["x", "y"]})
 WHOLE = parquet_of(ROWS)
@@ -124,77 +126,40 @@ def file_range(path: Path) -> FileRange:
     return FileRange(str(path), path.name, 1, 77, "", 0, ends_with_newline=True)
 
 
-def in_order(*files: FileRange, given: FilesSource | None = None, by_arrival: bool = True) -> list[str] | None:
-    """Return the names of the files in the order of the log, or nothing where they have to be sorted."""
-    found = stretches_in_order([(given or source(), files)], by_arrival=by_arrival)
-    return None if found is None else [one.name for one in found]
+def arrivals(given: FilesSource, *files: FileRange, zone: str = "UTC", column: str = "at") -> list[list[int]] | None:
+    """Return the arrivals of each file in seconds after the instant; None where Spark has to read one."""
+    schema = StructType().add(column, TimestampType())
+    payload = StructType().add(given.rename.get(column, column), TimestampType())
+    found = plain_files([(given, schema, zone, files)], payload)
+    if found is None:
+        return None
+    return [[us if us == NONE else (us - AT_US) // 1_000_000 for us in file.arrival.tolist()] for file in found]
 
 
-def test_files_are_in_the_order_of_their_arrivals_with_rows_and_bounds(tmp_path: Path) -> None:
-    files = [arrived(tmp_path, "b", [1, 1, 2]), arrived(tmp_path, "a", [5, 9]), arrived(tmp_path, "c", [])]
-    found = stretches_in_order([(source(), files)], by_arrival=True)
-    assert found == [
-        Stretch("s", "b", files[0].path, 3, AT_US + 1_000_000, AT_US + 2_000_000),
-        Stretch("s", "a", files[1].path, 2, AT_US + 5_000_000, AT_US + 9_000_000),
-    ]
-
-
-ORDERS: dict[str, tuple[dict[str, list[int | None]], bool, list[str] | None]] = {
-    "they overlap": ({"a": [1, 5], "b": [4, 9]}, True, None),
-    "they meet and their names rise": ({"a": [1, 5], "b": [5, 5], "c": [5, 6]}, True, ["a", "b", "c"]),
-    "they meet and their names fall": ({"b": [1, 5], "a": [5, 6]}, True, None),
-    "by position, arrivals rise with the names": ({"b": [6], "a": [1, 5]}, False, ["a", "b"]),
-    "by position, the clock is not each record's arrival": ({"b": [1, 5], "a": [6]}, False, None),
-    "arrivals fall in a group of rows": ({"a": [1, 3, 2], "b": [50]}, True, None),
-    "arrivals fall between groups of rows": ({"a": [1, 2, 3, 1], "b": [50]}, True, None),
-    "an arrival lacks": ({"a": [1, None, 2], "b": [50]}, True, None),
-    "the first arrival lacks": ({"a": [None, 1], "b": [50]}, True, None),
-    "an arrival is older than 1900": ({"a": [-4_000_000_000, 1], "b": [50]}, True, None),
-}
-
-
-@pytest.mark.parametrize(("files", "by_arrival", "order"), ORDERS.values(), ids=ORDERS)
-def test_files_that_lie_in_the_order_of_the_log_are_not_sorted(
-    tmp_path: Path, files: dict[str, list[int | None]], by_arrival: bool, order: list[str] | None
-) -> None:
-    made = [arrived(tmp_path, name, seconds) for name, seconds in files.items()]
-    assert in_order(*made, by_arrival=by_arrival) == order
-
-
-def test_files_of_two_sources_are_in_one_order(tmp_path: Path) -> None:
-    one = [arrived(tmp_path, "a", [1, 2]), arrived(tmp_path, "c", [7])]
-    two = [arrived(tmp_path, "b", [3, 4])]
-    found = stretches_in_order([(source(), one), (source(name="o"), two)], by_arrival=True)
-    assert [(stretch.source, stretch.name) for stretch in found or ()] == [("s", "a"), ("o", "b"), ("s", "c")]
+def test_arrivals_are_read_in_any_order_also_where_some_lack(tmp_path: Path) -> None:
+    files = [arrived(tmp_path, "b", [3, 1, 2]), arrived(tmp_path, "a", [None, 5]), arrived(tmp_path, "c", [])]
+    assert arrivals(source(), *files) == [[3, 1, 2], [NONE, 5], []]
 
 
 def test_without_an_arrival_time_a_file_arrives_when_it_was_modified(tmp_path: Path) -> None:
-    file = arrived(tmp_path, "a", [9, 1])
-    found = stretches_in_order([(source(arrival_time=None), [file])], by_arrival=True)
-    assert found == [Stretch("s", "a", file.path, 2, 77, 77)]
+    [found] = arrivals(source(arrival_time=None), arrived(tmp_path, "a", [9, 1])) or []
+    assert found == [(77 - AT_US) // 1_000_000] * 2
 
 
-def test_milliseconds_local_times_and_renamed_columns_are_read_as_spark_reads_them(tmp_path: Path) -> None:
+def test_milliseconds_and_renamed_columns_are_read_as_spark_reads_them(tmp_path: Path) -> None:
     files = [arrived(tmp_path, "a", [1], pa.timestamp("ms"), "got"), arrived(tmp_path, "b", [2], column="got")]
     renamed = source(schema="got TIMESTAMP", rename={"got": "at"}, arrival_time="`at`")
-    found = stretches_in_order([(renamed, files)], by_arrival=True)
-    assert [one.first_us - AT_US for one in found or ()] == [1_000_000, 2_000_000]
+    assert arrivals(renamed, *files, column="got") == [[1], [2]]
 
 
-def test_local_times_of_another_zone_are_sorted_as_their_instants_are_not_in_the_file(tmp_path: Path) -> None:
+def test_local_times_of_another_zone_are_left_to_spark_as_their_instants_are_not_in_the_file(tmp_path: Path) -> None:
     local, instants = arrived(tmp_path, "a", [1], pa.timestamp("us")), arrived(tmp_path, "b", [2])
-    for given, zone in ((source(), "Europe/Rome"), (source(time_zone="Asia/Tokyo"), "UTC")):
-        assert stretches_in_order([(given, [local])], by_arrival=True, time_zone=zone) is None
-        found = stretches_in_order([(given, [instants])], by_arrival=True, time_zone=zone)
-        assert [one.name for one in found or ()] == ["b"]
+    assert arrivals(source(), local, zone="Europe/Rome") is None
+    assert arrivals(source(), instants, zone="Europe/Rome") == [[2]]
 
 
-def test_what_cannot_be_told_is_sorted(tmp_path: Path) -> None:
+def test_what_arrow_does_not_read_as_spark_does_is_left_to_it(tmp_path: Path) -> None:
     file = arrived(tmp_path, "a", [1])
-    assert in_order(file, given=source(format="json")) is None
-    assert in_order(file, given=source(arrival_time="at + INTERVAL 1 DAY")) is None
-    assert in_order(arrived(tmp_path, "b", [1], pa.string())) is None
-    assert in_order(file_range(land(tmp_path / "c", "PAR1 no parquet"))) is None
-    many = [arrived(tmp_path, f"{number:03}", [number]) for number in range(MOST_FILES + 1)]
-    assert in_order(*many) is None
-    assert len(in_order(*many[1:]) or ()) == MOST_FILES
+    assert arrivals(source(format="json"), file) is None
+    assert arrivals(source(arrival_time="at + INTERVAL 1 DAY"), file) is None
+    assert arrivals(source(), file, arrived(tmp_path, "old", [-4_000_000_000])) is None, "another calendar"

@@ -18,7 +18,7 @@ from tests.s3 import KEY, SECRET, S3Server
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import place_of
-from tidemark.resources.sources.parquet_files import pieces_of, stretches_in_order
+from tidemark.resources.sources.parquet_files import plain_files
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """
@@ -146,9 +146,7 @@ def test_parquet_files_are_opened_by_the_options_of_their_store(
         {**values, "path": f"s3://{bucket}/in/*", "settle": "0 s", "arrival_time": arrival}
     )
     found = discover(given, Path(), (), NOW)
-    stretches = stretches_in_order([(given, found.ready)], by_arrival=True)
-    assert stretches is not None
     schema = StructType().add("n", LongType()).add("at", TimestampType())
-    [piece] = pieces_of(stretches, {"s": (given, schema, "UTC")}, schema, 0) or []
-    [rows] = piece.batches(pa.schema({"n": pa.int64()}.items()), None, 1)
-    assert rows.to_pydict() == {"n": [5, 6]}
+    [plain] = plain_files([(given, schema, "UTC", found.ready)], schema) or []
+    [(_, rows)] = plain.rows.read(range(2))
+    assert rows.select(["n", "_position"]).to_pydict() == {"n": [5, 6], "_position": [1, 2]}

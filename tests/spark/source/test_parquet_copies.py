@@ -14,12 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tests.seeds import Dice
+from tidemark.assets.log_order import NumberedLog, Records
 from tidemark.assets.schemas import log_schema
+from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
-from tidemark.resources.sources import parquet_files
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import FilePiece, pieces_of, stretches_in_order
+from tidemark.resources.sources.parquet_files import PlainFile, plain_files
 from tidemark.resources.sources.records import payload_schema, schema_in_input
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
@@ -68,17 +69,25 @@ def seconds(*after: int) -> pa.Array:
 
 def copied(
     spark: SparkSession, given: FilesSource, files: Sequence[FileRange], zone: str = "UTC"
-) -> list[FilePiece] | None:
-    stretches = stretches_in_order([(given, files)], by_arrival=True, time_zone=zone)
-    assert stretches is not None
-    sources = {given.name: (given, schema_in_input(spark, given), zone)}
-    return pieces_of(stretches, sources, payload_schema(spark, given), 10)
+) -> list[PlainFile] | None:
+    sources = [(given, schema_in_input(spark, given), zone, files)]
+    return plain_files(sources, payload_schema(spark, given))
+
+
+def log_rows(
+    spark: SparkSession, given: FilesSource, files: Sequence[PlainFile], before_us: int | None = None
+) -> list[pa.Table]:
+    """Return the rows of the log, by its files."""
+    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    records = Records.of_files(files)
+    log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 10, before_us)
+    return [pa.Table.from_batches(piece(schema), schema) for piece in log.pieces(3)]
 
 
 def test_rows_that_arrow_copies_are_those_that_spark_reads(
     spark: SparkSession, tmp_path: Path, dice: Dice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet_files, "PIECE_ROWS", 20)  # several files of the log from one of the input
+    monkeypatch.setattr(ordering, "FILE_ROWS", 20)  # several files of the log from one of the input
     files = []
     for number, (name, rows) in enumerate({"a": 33, "b": 1, "c": 60}.items()):
         columns = {"arrived": seconds(*range(100 * number, 100 * number + rows))}
@@ -86,13 +95,11 @@ def test_rows_that_arrow_copies_are_those_that_spark_reads(
             columns[column] = pa.array([dice.choice([*values, None]) for _ in range(rows)], kind)
         files.append(land(tmp_path, name, columns))
     given = source(SCHEMA.replace("at TIMESTAMP", "arrived TIMESTAMP"), rename={"arrived": "at"}, missing="null")
-    pieces = copied(spark, given, files)
-    assert pieces is not None
-    assert [piece.rows for piece in pieces] == [14, 19, 1, 14, 14, 14, 18]
-    log = log_schema(payload_schema(spark, given))
-    by_arrow = pa.Table.from_batches(
-        [batch for piece in pieces for batch in piece.batches(to_arrow_schema(log, timezone="UTC"), None, 3)]
-    )
+    found = copied(spark, given, files)
+    assert found is not None
+    by_file = log_rows(spark, given, found)
+    assert [len(own) for own in by_file] == [18, 19, 19, 19, 19]
+    by_arrow = pa.concat_tables(by_file)
     payload = payload_schema(spark, given).names
     by_spark = read_files(spark, given, files).records.orderBy(c.FILE, c.POSITION).toArrow()
     for name in [*payload, c.FILE, c.POSITION, c.MALFORMED]:
@@ -107,12 +114,11 @@ def test_rows_that_arrow_copies_are_those_that_spark_reads(
 
 def test_the_clock_of_copied_rows_begins_with_that_of_the_log(spark: SparkSession, tmp_path: Path) -> None:
     given = source("at TIMESTAMP")
-    pieces = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 5, 9)})])
-    assert pieces is not None
-    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    found = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 5, 9)})])
+    assert found is not None
     before_us = int((START + timedelta(seconds=5)).timestamp()) * 1_000_000
-    [batch] = pieces[0].batches(schema, before_us, 1)
-    assert batch[c.CLOCK].cast(AT).equals(seconds(5, 5, 9))
+    [rows] = log_rows(spark, given, found, before_us)
+    assert rows[c.CLOCK].cast(AT).combine_chunks().equals(seconds(5, 5, 9))
 
 
 def test_files_whose_wanted_columns_hold_nothing_are_copied_with_their_own_arrival(
@@ -120,13 +126,12 @@ def test_files_whose_wanted_columns_hold_nothing_are_copied_with_their_own_arriv
 ) -> None:
     given = source("new STRING", arrival_time=None)
     file = land(tmp_path, "a", {"new": pa.nulls(2), "other": pa.array([1, 2])})
-    pieces = copied(spark, given, [file])
-    assert pieces is not None
-    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
-    [batch] = pieces[0].batches(schema, None, 1)
-    assert batch["new"].to_pylist() == [None, None]
-    assert batch[c.ARRIVAL].cast(pa.int64()).to_pylist() == [file.modified_us] * 2
-    assert batch[c.POSITION].to_pylist() == [1, 2]
+    found = copied(spark, given, [file])
+    assert found is not None
+    [rows] = log_rows(spark, given, found)
+    assert rows["new"].to_pylist() == [None, None]
+    assert rows[c.ARRIVAL].cast(pa.int64()).to_pylist() == [file.modified_us] * 2
+    assert rows[c.POSITION].to_pylist() == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -171,11 +176,10 @@ def test_a_record_that_is_malformed_is_left_to_spark_which_refuses_it(
     spark: SparkSession, tmp_path: Path, texts: list[pa.Array]
 ) -> None:
     given = source("at TIMESTAMP, a STRING, b STRING")
-    pieces = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 2), "a": texts[0], "b": texts[1]})])
-    assert pieces is not None
-    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    found = copied(spark, given, [land(tmp_path, "a", {"at": seconds(1, 2), "a": texts[0], "b": texts[1]})])
+    assert found is not None
     with pytest.raises(pa.ArrowInvalid):
-        list(pieces[0].batches(schema, None, 1))
+        log_rows(spark, given, found)
 
 
 def test_pieces_that_cannot_be_read_to_their_end_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,0 +1,236 @@
+"""Rows in an order of their own: read as they lie, and written in that order, in bounded memory.
+
+Here: the only way in which the log and released events are put in order, once their keys were sorted. Not here: the
+keys and what an order means (assets/), the files (files.py).
+
+Rows mostly lie close to their place in the order: an event comes a little before or after its neighbours. So they are
+read once, and few of them wait for others. Where many wait, they wait on disk.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate, pairwise
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tidemark.resources.delta.columns import with_columns_of
+from tidemark.resources.delta.files import Piece, piece_of
+
+Places = NDArray[np.int64]
+ByRank = Mapping[str, Callable[[slice], pa.Array]]
+"""Columns that depend on the place in the order: each returns its values of some ranks."""
+
+FILE_ROWS = 2_000_000
+"""Most rows of a file, unless rows lie far from their place in the order."""
+_GROUP_ROWS = 1 << 17  # of a row group
+_GROUP_BYTES = 128_000_000  # of a row group in memory
+_LEAST_ROWS = 100_000  # of a file: to write fewer takes less time than another thread
+_MOST_READ = 3  # times all rows: files that need more of them share their reads
+_WAITING_BYTES = 256_000_000  # that wait in memory, of all files together
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows that can be read again and again.
+
+    Attributes:
+        count: How many there are; the first is at place 0.
+        read: Yields the rows of a span of places, piece by piece, each with its place; it may yield others too. They
+            have columns of the table, in any order and of types that can be cast; what lacks is null.
+        row_bytes: Bytes of a row in memory, an estimate.
+    """
+
+    count: int
+    read: Callable[[range], Iterator[tuple[Places, pa.Table]]]
+    row_bytes: int = 0
+
+
+def in_order(parts: Sequence[Rows], order: Places, by_rank: ByRank) -> list[Piece]:
+    """Return files of rows in an order; none without rows.
+
+    Args:
+        parts: The rows as they lie.
+        order: The places of the wanted rows, each once, in their order; places go through all parts.
+        by_rank: Further columns; several threads ask for them.
+    """
+    count = len(order)
+    starts = list(accumulate((part.count for part in parts), initial=0))
+    ranks: NDArray[np.integer[Any]] = np.full(starts[-1], -1, np.int32 if count < 1 << 31 else np.int64)
+    ranks[order] = np.arange(count)
+    files = max(1, min(pa.cpu_count(), count // _LEAST_ROWS), ceil(count / FILE_ROWS))
+    cut = _cut(order, starts, files)
+    while files > 1 and sum(len(span) for file in cut for span in file.spans) > _MOST_READ * starts[-1]:
+        files //= 2
+        cut = _cut(order, starts, files)
+    group = max(1, min(_GROUP_ROWS, _GROUP_BYTES // max([1, *(part.row_bytes for part in parts)])))
+    ordered = _Ordered(parts, starts, ranks, by_rank, group, _WAITING_BYTES // min(files, pa.cpu_count()))
+    return [partial(ordered.rows, file) for file in cut]
+
+
+class _File(NamedTuple):
+    """Rows of one file: their ranks, and where they lie in each part."""
+
+    wanted: range
+    spans: Sequence[range]
+
+
+def _cut(order: Places, starts: Sequence[int], files: int) -> list[_File]:
+    ends = pairwise(len(order) * number // files for number in range(files + 1))
+    return [_File(range(begin, end), _spans(order[begin:end], starts)) for begin, end in ends if begin < end]
+
+
+def _spans(places: Places, starts: Sequence[int]) -> list[range]:
+    """Return where some rows lie in each part; an empty span for none."""
+    if len(starts) == 2:
+        return [range(int(places.min()), int(places.max()) + 1)]
+    part = np.searchsorted(starts, places, side="right") - 1
+    lowest, highest = np.full(len(starts) - 1, starts[-1]), np.full(len(starts) - 1, -1)
+    np.minimum.at(lowest, part, places)
+    np.maximum.at(highest, part, places)
+    ends = zip(lowest, highest, starts, strict=False)
+    return [range(int(low) - start, int(high) + 1 - start) if high >= 0 else range(0) for low, high, start in ends]
+
+
+@dataclass(frozen=True, eq=False)
+class _Ordered:
+    """Rows and their ranks.
+
+    Attributes:
+        parts: The rows as they lie.
+        starts: The place of the first row of each part.
+        ranks: The place in the order of each row; -1 of one that is not wanted.
+        by_rank: See `in_order`.
+        group: Rows of a row group.
+        waiting_bytes: The most bytes that wait in memory for one file.
+    """
+
+    parts: Sequence[Rows]
+    starts: Sequence[int]
+    ranks: NDArray[np.integer[Any]]
+    by_rank: ByRank
+    group: int
+    waiting_bytes: int
+
+    def rows(self, file: _File, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file in order, with the columns of a table."""
+        wanted = file.wanted
+        firsts = range(wanted.start, wanted.stop, self.group)
+        missing = np.array([min(self.group, wanted.stop - first) for first in firsts])
+        done = 0  # groups
+        stored = pa.schema([field for field in schema if field.name not in self.by_rank])
+        with _Waiting(wanted.start, self.group, self.waiting_bytes) as waiting:
+            for ranks, rows in self._read(file, stored):
+                missing -= np.bincount((ranks - wanted.start) // self.group, minlength=len(missing))
+                waiting.add(ranks, rows)
+                unfinished = np.flatnonzero(missing[done:])
+                whole = done + int(unfinished[0]) if len(unfinished) else len(missing)
+                for number, group in waiting.take(range(done, whole)):
+                    yield from self._whole(group, firsts[number], schema)
+                done = whole
+        assert done == len(missing), f"{len(missing) - done} groups of rows are not whole"
+
+    def _whole(self, group: pa.Table, first: int, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+        """Return rows in order, from a rank on, with the columns that depend on it."""
+        for name, values in self.by_rank.items():
+            group = group.append_column(name, values(slice(first, first + len(group))))
+        return piece_of(group)(schema)
+
+    def _read(self, file: _File, schema: pa.Schema) -> Iterator[tuple[NDArray[np.integer[Any]], pa.Table]]:
+        """Yield the rows of a file as they lie, with their ranks, all with the same columns."""
+        for part, start, span in zip(self.parts, self.starts, file.spans, strict=False):
+            for places, rows in part.read(span) if span else ():
+                ranks = self.ranks[start + places]
+                are_wanted = (ranks >= file.wanted.start) & (ranks < file.wanted.stop)
+                wanted = rows if are_wanted.all() else rows.filter(pa.array(are_wanted))
+                yield ranks[are_wanted], with_columns_of(schema, wanted)
+
+
+class _Sorted(NamedTuple):
+    ranks: NDArray[np.integer[Any]]
+    rows: pa.Table
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """Rows that wait until their row group is whole.
+
+    Attributes:
+        first: The rank of the first group's first row.
+        group: Rows of a group.
+        most_bytes: The most bytes in memory; more go to disk.
+    """
+
+    first: int
+    group: int
+    most_bytes: int
+    _in_memory: list[_Sorted] = field(default_factory=list)
+    _on_disk: dict[int, list[tuple[Path, int]]] = field(default_factory=dict)  # by group: a file, its batch in it
+    _opened: ExitStack = field(default_factory=ExitStack)
+    _folder: Path | None = None
+
+    def __enter__(self) -> "_Waiting":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def add(self, ranks: NDArray[np.integer[Any]], rows: pa.Table) -> None:
+        """Let rows wait."""
+        if len(rows):
+            self._in_memory.append(_Sorted(ranks, rows))
+        if sum(waiting.rows.nbytes for waiting in self._in_memory) > self.most_bytes:
+            self._write_aside()
+
+    def take(self, groups: range) -> Iterator[tuple[int, pa.Table]]:
+        """Yield some groups that are whole, in order: the number of each, and its rows in order."""
+        if not groups:
+            return
+        ranks, rows = _joined(self._in_memory)
+        ends = [0, *np.searchsorted(ranks, [self.first + (number + 1) * self.group for number in groups])]
+        self._in_memory = [_Sorted(ranks[ends[-1] :], rows.slice(ends[-1]))]
+        for number, (begin, end) in zip(groups, pairwise(ends), strict=True):
+            in_memory = _Sorted(ranks[begin:end], rows.slice(begin, end - begin))
+            aside = [self._from_disk(file, place) for file, place in self._on_disk.pop(number, ())]
+            yield number, _joined([*aside, in_memory]).rows
+
+    def _write_aside(self) -> None:
+        ranks, rows = _joined(self._in_memory)
+        if self._folder is None:
+            self._folder = Path(self._opened.enter_context(tempfile.TemporaryDirectory(prefix="tidemark-order-")))
+        file = self._folder / f"{len(list(self._folder.iterdir()))}.arrow"
+        numbers = (ranks - self.first) // self.group
+        begins = np.flatnonzero(np.diff(numbers, prepend=-1))
+        with_ranks = rows.append_column(_RANK, pa.array(ranks))
+        with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, with_ranks.schema) as writer:
+            for place, (begin, end) in enumerate(pairwise([*begins, len(numbers)])):
+                [batch] = with_ranks.slice(begin, end - begin).combine_chunks().to_batches()
+                writer.write_batch(batch)
+                self._on_disk.setdefault(int(numbers[begin]), []).append((file, place))
+        self._in_memory = []
+
+    def _from_disk(self, file: Path, place: int) -> _Sorted:
+        with pa.OSFile(str(file)) as source:
+            rows = pa.Table.from_batches([pa.ipc.open_file(source).get_batch(place)])
+        return _Sorted(rows[_RANK].to_numpy(), rows.drop_columns(_RANK))
+
+
+_RANK = "__tm_rank"
+
+
+def _joined(parts: Sequence[_Sorted]) -> _Sorted:
+    """Return rows by rank."""
+    parts = [part for part in parts if len(part.rows)] or parts[:1]
+    ranks = np.concatenate([part.ranks for part in parts]) if parts else np.zeros(0, np.int64)
+    rows = pa.concat_tables([part.rows for part in parts]) if parts else pa.table({})
+    if (ranks[1:] > ranks[:-1]).all():
+        return _Sorted(ranks, rows)
+    places = np.argsort(ranks, kind="stable")
+    return _Sorted(ranks[places], rows.combine_chunks().take(pa.array(places)))
