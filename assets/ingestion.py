@@ -424,7 +424,7 @@ def _numbered(
             name=c.SEQ,
             instant_us=came if by_arrival else None,
             measure=F.col(_A),
-            is_costly=any(not file.read_as for file in texts),
+            is_costly=any(file.read_as != "parquet" for file in texts),
         )
     rows = [(stretch.source, stretch.name, number) for number, stretch in enumerate(stretches)]
     table = small_frame(workspace.spark, rows, f"{c.SOURCE} STRING, {c.FILE} STRING, {PART} INT")
