@@ -28,6 +28,7 @@ from tidemark.timeops.spec.fields import (
     GroupItem,
     Name,
     PositiveDuration,
+    ResultExpression,
     SpecModel,
     TimeZone,
     WholeNumber,
@@ -421,9 +422,10 @@ class WindowSpec(WindowEmission):
         default=(), description="One result per value of these: columns, or `expression AS name`."
     )
     aggregates: Annotated[dict[Alias, Aggregate], BeforeValidator(_not_empty)] = Field(
-        description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}."
+        description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}. first(x) and "
+        "last(x) go by _timestamp, then _arrival_seq."
     )
-    having: Aggregate | None = Field(
+    having: ResultExpression | None = Field(
         default=None, description="Only results for which this is true; over aggregates and group columns."
     )
     automation_condition: Literal["code_version_changed", "on_missing"] | None = Field(
@@ -474,7 +476,9 @@ class WindowSpec(WindowEmission):
             yield Problem(fault, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():
             if mentions(aggregate, "_arrival_seq"):
-                fault = "`_arrival_seq` numbers records, and the events of this window are results"
+                fault = (
+                    "this goes by `_arrival_seq`, which numbers records, and the events of this window are results"
+                )
                 remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
                 yield Problem(fault, remedy=remedy, at=("aggregates", alias))
 

@@ -196,7 +196,7 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
     "windows.0.aggregates": [{"_late_events": "count(*)"}],
     "windows.0.aggregates._Batch_Id": ["sum(x)"],
     "windows.0.aggregates.N": ["sum(x)"],
-    "windows.0.aggregates.f": ["first(x)", "sum(x) OVER (ORDER BY t)"],
+    "windows.0.aggregates.f": ["first(x, n)", "sum(x) OVER (ORDER BY t)"],
     "windows.0.from": ["x", "w"],
     "windows.1": [
         *[over_w(name="hours", **{"from": "W"}), over_w(where="user > 1")],
