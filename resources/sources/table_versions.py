@@ -11,7 +11,7 @@ pipeline's tables. Delta then applies all features of the table: partitions, col
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -328,17 +328,23 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a temporary folder for logs that we write; it is deleted once the rows have been read.
+    """Make a temporary folder for files that we write; it is deleted once the rows have been read.
+
+    Each call has its own: a run that was taken for dead and resumes writes nothing where another one reads.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
     """
-    place = folder / "_state" / "reading"
-    remove_tree(place)  # left by a run that was killed
+    places = folder / "_state" / "reading"
+    remove_tree(places)  # left by a run that was killed
+    place = places / uuid4().hex
     try:
         yield place
     finally:
         remove_tree(place)
+        if isinstance(places, Path):
+            with suppress(OSError):  # another run has made it again
+                places.rmdir()
 
 
 def read_versions(
