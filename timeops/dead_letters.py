@@ -15,7 +15,7 @@ from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.events.event_time import is_of
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
-from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
+from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec, is_reserved
@@ -90,13 +90,14 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
 
 def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
     """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None if none can."""
-    fails = unfit(events, window)
+    columns = Columns.of(events)
+    fails = unfit(columns, window)
     if fails is None:
         return None
     place = _PLACE if window.input is None else literal(f"a result of {window.input}")
     details = []
     for name, text in window.aggregates.items():
-        condition = any_fails(events, on_rows([text]))
+        condition = columns.any_fails(on_rows([text]))
         if condition is not None:
             named = [column for column in payload if mentions(text, column)]
             value = ["' on '", as_json(*map(quoted, named))] if named else []
@@ -202,11 +203,11 @@ def _repeats_header(text: str, rules: TimeRules) -> str:
 
 def _event_text(rules: TimeRules, refused: DataFrame) -> str:
     """Return the text of the value of `timestamp_by`."""
-    text = "''"
+    columns, text = Columns.of(refused), "''"
     for expression in rules.event_times:
         if expression.timestamp_by is not None:
             is_own = is_of(expression.sources) if expression.sources else "true"
-            text = f"IF({is_own}, {text_of(refused, expression.timestamp_by)}, {text})"
+            text = f"IF({is_own}, {columns.read(expression.timestamp_by).value_text}, {text})"
     return f"coalesce({text}, '')"
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -37,11 +37,11 @@ from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE
 from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.events.event_time import text_at
+from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
-from tidemark.timeops.problems import error_at
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, Columns, holds
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
@@ -246,11 +246,7 @@ def split_of(records: DataFrame, source: Source) -> Column:
     """
     if source.split is None:
         return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
-    try:
-        return F.expr(text_of(records, source.split))
-    except AnalysisException as error:
-        where = f"sources[{source.name}].split"
-        raise error_at(problem_of(error, Asked(source.split, records.columns)), where) from None
+    return F.expr(text_at(Columns.of(records), source.split, f"sources[{source.name}].split"))
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:

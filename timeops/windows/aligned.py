@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
 from tidemark.timeops.events.adjustment import with_both_ends
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import end_after, ends_of, last_end_of, needed_from, open_to, start_of
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
@@ -55,7 +56,7 @@ def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partia
     """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
     if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
         return None
-    return partials_of(window.aggregates, events)
+    return partials_of(window.aggregates, Columns.of(events))
 
 
 def sliced_results(
@@ -68,7 +69,7 @@ def sliced_results(
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
-    passing = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
+    passing = with_groups(events.where(f"NOT {left_out(Columns.of(events), window)}"), window)
     first = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
     in_all = open_to(first, W_BEFORE, window)
     if FLUSHED_WINDOWS in passing.columns:
@@ -192,6 +193,6 @@ class AlignedWindows:
         """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
         if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        passing = events.where(f"NOT {left_out(events, self.window)}")
+        passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
         passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
         return passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
 from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
@@ -65,7 +66,7 @@ def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFr
         owed = empty_rows(results, segment, window, only)
         results = segment.materialize(results.unionByName(owed, allowMissingColumns=True))
     rows = _shaped(_final(results, segment, kind), segment, window)
-    return rows if window.having is None else rows.where(passes_having(rows, window.having))
+    return rows if window.having is None else rows.where(passes_having(Columns.of(rows), window.having))
 
 
 def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
@@ -83,9 +84,9 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     more = [LATE_EVENTS] if window.history else []
     rows = _shaped(results, segment, window, *more, IS_TAKEN_BACK)
     if kind.merges:
-        rows = rows.withColumn(PASSES, passes_having(rows, window.having) & ~F.col(IS_TAKEN_BACK))
+        rows = rows.withColumn(PASSES, passes_having(Columns.of(rows), window.having) & ~F.col(IS_TAKEN_BACK))
     elif window.having is not None:
-        rows = rows.withColumn(PASSES, passes_having(rows, window.having))
+        rows = rows.withColumn(PASSES, passes_having(Columns.of(rows), window.having))
     return rows.drop(IS_TAKEN_BACK)
 
 

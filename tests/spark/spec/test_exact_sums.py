@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from tests.seeds import Dice
 from tidemark.timeops.expressions.aggregates import overflow_in, without_overflow
 from tidemark.timeops.expressions.determinism import in_event_order
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.windows.aggregates import with_aggregates
 
 CASES = 1  # for each throw of the dice
@@ -24,7 +25,8 @@ AGGREGATES = {
 
 
 def results(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
-    exact = {name: without_overflow(text, frame) for name, text in aggregates.items()}
+    columns = Columns.of(frame)
+    exact = {name: without_overflow(text, columns) for name, text in aggregates.items()}
     return with_aggregates(frame.groupBy("g"), exact)
 
 
@@ -109,14 +111,15 @@ def test_a_sum_that_does_not_fit_is_told_from_one_of_nothing(spark: SparkSession
     frame = spark.createDataFrame(rows, "g STRING, x DECIMAL(38, 0)")
     told = {}
     for aggregate in ("sum(x)", "1 + coalesce(avg(x), 0)"):
-        overflow = overflow_in(aggregate, frame)
+        overflow = overflow_in(aggregate, Columns.of(frame))
         assert overflow is not None
         told[aggregate] = {
             row["g"]: row["over"] for row in frame.groupBy("g").agg(F.expr(overflow).alias("over")).collect()
         }
     assert told["sum(x)"] == {"over": True, "fits": False, "none": False}
     assert told["1 + coalesce(avg(x), 0)"] == {"over": True, "fits": True, "none": False}  # four digits more
-    assert overflow_in("sum(x)", frame.selectExpr("CAST(x AS DECIMAL(28, 0)) AS x")) is None
+    shorter = Columns.of(frame.selectExpr("CAST(x AS DECIMAL(28, 0)) AS x"))
+    assert overflow_in("sum(x)", shorter) is None
 
 
 FIRST_AND_LAST = {
