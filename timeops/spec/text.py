@@ -17,7 +17,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
-from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
+from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, OF_ZONE, SHAPE_KEYS, SHAPES
 
 _MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"
@@ -394,7 +394,8 @@ def _kind_rules() -> list[Json]:
         for kind, shape in SHAPES.items()
     ]
     of_months: Json = {"properties": {"kind": {"const": "tumbling"}, "offset": False}}
-    return [*rules, {"if": _with("size", {"pattern": A_MONTH}), "then": of_months}]
+    of_zone: Json = {"if": {"anyOf": [_given(key) for key in OF_ZONE]}, "then": {"required": ["time_zone"]}}
+    return [*rules, {"if": _with("size", {"pattern": A_MONTH}), "then": of_months}, of_zone]
 
 
 def _emission_rules() -> list[Json]:

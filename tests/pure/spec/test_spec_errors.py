@@ -35,6 +35,11 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import parse_spec, readable_rest
 
+
+def local(size: str, **keys: object) -> dict[str, Any]:
+    return {**WINDOW, "size": size, "time_zone": "Asia/Kathmandu", **keys}
+
+
 WRONG_VALUES: dict[str, list[object]] = {
     "name": [..., "Small", 7],
     "nmae": ["x"],
@@ -118,7 +123,10 @@ WRONG_VALUES: dict[str, list[object]] = {
         *["w", session(), session(gap="0 s"), session(gap="1 s", size="1 h"), session(gap="1 s", hop="1 h")],
         *[session(gap="1 s", offset="0 s"), session(gap="1 s", closed="left")],
         *[session(gap="1 s", max_duration="0 s"), session(gap="1 s", allowed_lateness="1 s")],
-        *[hopping(), hopping(hop="0 s"), hopping(hop="1 h", time_zone="UTC"), hopping(hop="1 h", size="1 month")],
+        *[hopping(), hopping(hop="0 s"), hopping(hop="1 h", size="1 month")],
+        *[session(gap="1 s", time_zone="UTC"), hopping(hop="1 h", time_zone="UTC", repeated="split")],
+        *[{**WINDOW, "size": "1 week", "week_start": "sunday"}, {**WINDOW, "repeated": "split"}],
+        {**WINDOW, "size": "2 weeks", "origin": "2026-04-06"},
         *[cumulative(), {**WINDOW, "kind": "sliding", "closed": "right"}, {**WINDOW, "kind": "snapshot"}],
         *[{**WINDOW, "size": "1 month", "offset": "0 s"}, {**WINDOW, "empty": True, "empty_max": 0}],
         *[{**session(gap="1 s"), "empty": True}, {**WINDOW, "kind": "sliding", "empty": True}],
@@ -183,10 +191,19 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
         *[hopping(size="1 day", hop="1 ms"), hopping(hop="5 s", offset="5 s")],
         *[cumulative(size="3652059 days", step="1 us"), cumulative(step="7 min"), cumulative(step="2 h")],
         {**WINDOW, "size": "1 day", "time_zone": "Europe/Belin"},
+        *[
+            local("7 hours"),
+            local("36 hours"),
+            local("1 h", kind="hopping", hop="50 min"),
+            local("1 h", offset="1 h"),
+        ],
+        *[local("1 day", offset="6 hours"), local("1 week", offset="6 hours"), local("1 day", week_start="sunday")],
+        *[local("1 week", week_start="sunday", origin="2026-04-06"), local("1 month", origin="2026-04-06")],
+        *[local("1 day", repeated="split"), local("1 h", repeated="split", empty=True)],
+        local("1 h", kind="hopping", hop="5 min", empty=True),
     ],
     "windows.0.size": ["-1 h"],
     "windows.0.offset": ["-1 h", "1 hour"],
-    "windows.0.time_zone": ["UTC"],
     "windows.0.where": ["explode(x) = 1", "window(t, '1 h').start > t", "x > rand()", "(SELECT 1) = 1"],
     "windows.0.having": ["first(n) > 1", "user > 1"],
     "windows.0.group_by": [
