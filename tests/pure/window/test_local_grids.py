@@ -131,6 +131,7 @@ TABLE: list[tuple[WindowSpec, str, list[str]]] = [
     (local("6 hours", "Asia/Kathmandu"), "2026-03-08 00:00", ["08 00:00 - 08 06:00: 6 h"]),
     (local("6 hours", APIA), "2011-12-30 09:59:59", ["29 18:00 - 31 00:00: 6 h"]),
     (local("7 days", APIA), "2011-12-30 10:00", ["26 00:00 - 02 00:00: 144 h"]),
+    (local("1 day", "America/Toronto"), "1919-03-31 04:30", ["31 00:30 - 01 00:00: 23.5 h"]),
     (local("1 day", ST_JOHNS), "2010-11-07 03:10", ["07 00:00 - 08 00:00: 25 h"]),
 ]
 
