@@ -16,6 +16,7 @@ from tidemark.timeops.events.event_time import is_of
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
 from tidemark.timeops.expressions.try_expression import Columns, as_json
+from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec, is_reserved
@@ -64,7 +65,8 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     """Return the dead letters `window_closed` of one window, of rows of `results.late_for_windows`."""
     kind, columns = kind_of(window), late.columns
     start = MISSED_FROM if MISSED_FROM in columns else kind.start_of("__tm_e")
-    span = f"struct(timestamp_micros({start}) AS start, timestamp_micros(__tm_e) AS `end`)"
+    end = instant_of_end("__tm_e", window)
+    span = f"struct(timestamp_micros({start}) AS start, timestamp_micros({end}) AS `end`)"
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"

@@ -23,7 +23,7 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, recount
+from tidemark.resources.recount import EndsOfWindow, LocalWindows, RecountRules, SourceRules, recount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import Columns
@@ -31,6 +31,7 @@ from tidemark.timeops.materialize import computed
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import LocalGrid
 
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
@@ -123,10 +124,18 @@ def ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
     delay_us = unit_us * inside_us
     if not window.closes_on_grid:
         return EndsOfWindow(lateness_us, delay_us=delay_us, after_event_us=window.reach_us)
-    if window.calendar is not None:
-        return EndsOfWindow(lateness_us, inside_us, delay_us, calendar=window.calendar)
+    if window.local_grid is not None:
+        return EndsOfWindow(lateness_us, inside_us, delay_us, local=_local_windows(window, window.local_grid))
     grid = (window.offset_us, window.size_us, window.start_step_us, window.end_step_us)
     return EndsOfWindow(lateness_us, inside_us, delay_us, grid=grid)
+
+
+def _local_windows(window: WindowSpec, grid: LocalGrid) -> LocalWindows:
+    if window.kind == "tumbling":
+        return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, (), grid.splits)
+    first_us = window.end_step_us if window.kind == "cumulative" else window.size_us
+    lengths_us = tuple(range(first_us, window.size_us + 1, window.end_step_us))
+    return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, lengths_us, grid.splits)
 
 
 RELEASE_COLUMNS = (c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)

@@ -22,7 +22,16 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.grid import end_after, ends_of, last_end_of, needed_from, open_to, start_of
+from tidemark.timeops.grid import (
+    end_after,
+    ends_around,
+    ends_of,
+    last_end_of,
+    needed_from,
+    on_clock,
+    open_to,
+    start_of,
+)
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (
@@ -49,7 +58,7 @@ MOST_ASSIGNED = 3
 MOST_JOINED = 10
 """As many spans are joined in one step: more of them take longer than another step."""
 
-_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span
+_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span, as the grid counts it
 
 
 def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
@@ -89,7 +98,8 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
     """Return the slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
     width = _width(window)
     if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
-        return of_slices.withColumn(END, F.expr(f"explode({ends_of(_SLICE, window)})")).drop(_SLICE)
+        ends = ends_around(shifted(_SLICE, -window.ends_inside_us), window)
+        return of_slices.withColumn(END, F.expr(f"explode({ends})")).drop(_SLICE)
     *steps, last = factors(window.size_us // width, MOST_JOINED)
     joined = [column.alias(name) for partial in partials.values() for name, column in partial.joined.items()]
     spans, groups = of_slices, (TIMELINE, _SLICE, *group_names(window))
@@ -122,7 +132,8 @@ def _width(window: WindowSpec) -> int:
 def _slice_of(window: WindowSpec) -> str:
     """Return an instant that is in the same windows as the event: the first of its slice."""
     width, inside = _width(window), window.ends_inside_us
-    return shifted(floor_to(shifted(T_FINAL, -inside), width, window.offset_us % width), inside)
+    within = on_clock(shifted(T_FINAL, -inside), window)
+    return shifted(floor_to(within, width, window.offset_us % width), inside)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_en
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.grid import (
-    LONGEST_MONTH_US,
     close_time,
     count_between,
     end_after,
@@ -173,8 +172,7 @@ def _owed(
     if only is None:
         spans = spans.withColumn(_UPTO, _unless_too_many(window))
     else:
-        longest_us = LONGEST_MONTH_US if window.calendar else window.size_us
-        last_us = F.least(_UPTO, F.lit(only[1] + longest_us))
+        last_us = F.least(_UPTO, F.lit(only[1] + window.longest_us))
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
     each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)

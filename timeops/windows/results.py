@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
@@ -108,7 +109,7 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *mor
     named = zip(group_names(window), window.group_columns, strict=True)
     return whole.selectExpr(
         f"timestamp_micros({START}) AS window_start",
-        f"timestamp_micros({END}) AS window_end",
+        f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
         *map(quoted, window.aggregates),
         f"{REVISION} AS _revision",

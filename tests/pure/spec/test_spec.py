@@ -231,6 +231,15 @@ GOOD = {
         KEPT,
     ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
+    "shifts of a zone": changed(
+        "windows.0", {**WINDOW, "size": "8 hours", "offset": "6 hours", "time_zone": "Asia/Tokyo", "empty": True}
+    ),
+    "fiscal weeks": changed(
+        "windows.0", hopping(size="8 weeks", hop="4 weeks", time_zone="America/New_York", origin="2026-02-01")
+    ),
+    "hours that come twice": changed(
+        "windows.0", {**WINDOW, "size": "30 minutes", "time_zone": "Europe/Berlin", "repeated": "split"}
+    ),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
     "parquet": changed("sources.0.format", "parquet"),

@@ -35,6 +35,11 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.spec import parse_spec, readable_rest
 
+
+def local(size: str, **keys: object) -> dict[str, Any]:
+    return {**WINDOW, "size": size, "time_zone": "Asia/Kathmandu", **keys}
+
+
 WRONG_VALUES: dict[str, list[object]] = {
     "name": [..., "Small", 7],
     "nmae": ["x"],
@@ -109,7 +114,7 @@ WRONG_VALUES: dict[str, list[object]] = {
     "windows.0": [
         *["w", session(), session(gap="0 s"), session(gap="1 s", size="1 h"), session(gap="1 s", hop="1 h")],
         *[session(gap="1 s", offset="0 s"), session(gap="1 s", closed="left")],
-        *[session(gap="1 s", max_duration="0 s"), hopping(), hopping(hop="0 s"), hopping(hop="1 h", time_zone="UTC")],
+        *[session(gap="1 s", max_duration="0 s"), hopping(), hopping(hop="0 s"), session(gap="1 s", time_zone="UTC")],
         *[cumulative(), {**WINDOW, "kind": "sliding", "closed": "right"}, {**WINDOW, "kind": "snapshot"}],
         {**WINDOW, "empty": True, "empty_max": 0},
     ],
@@ -173,6 +178,14 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
         *[session(gap="1 s", allowed_lateness="1 s"), hopping(hop="1 h", size="1 month")],
         *[{**session(gap="1 s"), "empty": True}, {**WINDOW, "kind": "sliding", "empty": True}],
         {**session(gap="1 s", max_duration="1 h"), "emit": {"early": "1 s"}},
+        *[{**WINDOW, "size": "1 week", "week_start": "sunday"}, {**WINDOW, "repeated": "split"}],
+        *[{**WINDOW, "size": "2 weeks", "origin": "2026-04-06"}],
+        *[hopping(hop="1 h", time_zone="UTC", repeated="split"), local("7 hours"), local("36 hours")],
+        *[local("1 h", kind="hopping", hop="50 min"), local("1 h", offset="1 h")],
+        *[local("1 day", offset="6 hours"), local("1 week", offset="6 hours"), local("1 day", week_start="sunday")],
+        *[local("1 week", week_start="sunday", origin="2026-04-06"), local("1 month", origin="2026-04-06")],
+        *[local("1 day", repeated="split"), local("1 h", repeated="split", empty=True)],
+        local("1 h", kind="hopping", hop="5 min", empty=True),
     ],
     "windows.0.size": ["-1 h"],
     "windows.0.offset": ["-1 h", "1 hour"],
