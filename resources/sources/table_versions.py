@@ -11,7 +11,7 @@ pipeline's tables. Delta then applies all features of the table: partitions, col
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -328,17 +328,24 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a temporary folder for logs that we write; it is deleted once the rows have been read.
+    """Make a temporary folder for files that we write; it is deleted once they have been read.
+
+    No other attempt ever has a folder of this name. Spark takes two reads for the same if they name the same path: it
+    would return rows that a killed run has persisted of an earlier file there.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
     """
-    place = folder / "_state" / "reading"
-    remove_tree(place)  # left by a run that was killed
+    places = folder / "_state" / "reading"
+    remove_tree(places)  # left by runs that were killed
+    place = places / uuid4().hex
     try:
         yield place
     finally:
         remove_tree(place)
+        if isinstance(places, Path):
+            with suppress(OSError):  # another run, which took this one for dead, is reading
+                places.rmdir()
 
 
 def read_versions(
