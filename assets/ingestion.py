@@ -45,7 +45,7 @@ from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import roughly
-from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.errors import InputError, MachineError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.rules import waiters_to_json
@@ -136,7 +136,9 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
         with _naming_bad_files(workspace, waiting), reading as place:
             read = _read_sources(workspace, plan, waiting, payload, place)
             records, before_start = _from_start(read.records, workspace.spec.time.read_from_us)
-            rows, clocks, placed = _write_log(workspace, plan, waiting, replace(read, records=records), payload)
+            count = None if read.count is None else read.count - before_start
+            read = replace(read, records=records, count=count)
+            rows, clocks, placed = _write_log(workspace, plan, waiting, read, payload)
         write_states(workspace, plan, read.states)
         items = [
             item_of(workspace, correction, placed.taken, plan.first_seq + rows) for correction in read.corrections
@@ -222,6 +224,7 @@ class _Read:
         corrections: The corrections that versions of tables make.
         corrects: Whether a version may make one: then some records take the places of others.
         files: The files of each source, as they are read.
+        count: Number of records, where each source knows it before Spark reads them.
     """
 
     records: DataFrame
@@ -229,13 +232,14 @@ class _Read:
     corrections: Sequence[Correction]
     corrects: bool
     files: Mapping[str, Sequence[FileRange]]
+    count: int | None
 
 
 def _read_sources(workspace: Workspace, plan: Plan, waiting: Waiting, payload: StructType, place: Place) -> _Read:
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
-    corrects, files = False, dict[str, Sequence[FileRange]]()
+    corrects, files, counts = False, dict[str, Sequence[FileRange]](), list[int | None]()
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         look = waiting.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
@@ -250,7 +254,9 @@ def _read_sources(workspace: Workspace, plan: Plan, waiting: Waiting, payload: S
         if look.is_ready or not frames:
             timed = _with_arrival(read, source, time.time_zone, us_of(plan.planned_at))
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
-    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects, files)
+            counts.append(read.count)
+    count = None if None in counts else sum(count for count in counts if count is not None)
+    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, corrects, files, count)
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -315,6 +321,7 @@ def _write_log(
         highest = [us for us in (before_us, *log.highest.values()) if us is not None]
         clock_us = max(highest, default=None)
         _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+        _ensure_whole(read, log.rows)
         if log.rows:
             clock = F.timestamp_micros(_clock(log, before_us, clock_us, by_arrival=by_arrival))
             columns = {c.ARRIVAL: c.to_instant(_A), c.CLOCK: clock, c.BATCH: BatchWriter(workspace, plan).stamp}
@@ -372,6 +379,22 @@ def _ensure_unchanged(waiting: Waiting) -> None:
     """Check that the input is still as it was found; it may have been changed or removed since."""
     for look in waiting.by_source.values():
         look.ensure_unchanged()
+
+
+def _ensure_whole(read: _Read, rows: int) -> None:
+    """Check that Spark has returned each record that was fetched for it, and no other.
+
+    Raises:
+        MachineError: It has not; nothing was ingested.
+    """
+    if read.count not in (None, rows):
+        raise MachineError(
+            f"{read.count:,} records were fetched and copied to files, and Spark read {rows:,} from them; nothing "
+            "was ingested",
+            expected="a Spark that reads files as they are, without `spark.sql.files.ignoreMissingFiles` or "
+            "`spark.sql.files.ignoreCorruptFiles`",
+            remedy="run again: the run reads the same records",
+        )
 
 
 def order_of(spec: Spec) -> str:

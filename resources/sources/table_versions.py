@@ -328,22 +328,24 @@ _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR
 
 @contextmanager
 def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a temporary folder for files that we write; it is deleted once the rows have been read.
+    """Make a temporary folder for files that we write; it is deleted once they have been read.
 
-    Each call has its own: a run that was taken for dead and resumes writes nothing where another one reads.
+    No other attempt ever has a folder of this name. Spark takes two reads for the same if they name the same path: it
+    would return rows that a killed run has persisted of an earlier file there. And a run that was taken for dead and
+    resumes writes nothing where another one reads.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
     """
     places = folder / "_state" / "reading"
-    remove_tree(places)  # left by a run that was killed
+    remove_tree(places)  # left by runs that were killed
     place = places / uuid4().hex
     try:
         yield place
     finally:
         remove_tree(place)
         if isinstance(places, Path):
-            with suppress(OSError):  # another run has made it again
+            with suppress(OSError):  # another run, which took this one for dead, is reading
                 places.rmdir()
 
 

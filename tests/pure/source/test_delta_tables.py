@@ -310,8 +310,10 @@ def test_what_a_look_goes_by_changes_with_the_newest_version(tmp_path: Path) -> 
 
 def test_a_run_that_was_taken_for_dead_leaves_alone_what_another_run_reads(tmp_path: Path) -> None:
     with reading_place(tmp_path) as stopped:
+        assert isinstance(stopped, Path)
         stopped.mkdir(parents=True)
         with reading_place(tmp_path) as place:
+            assert isinstance(place, Path)
             place.mkdir(parents=True)
             assert not stopped.exists()
             stopped.mkdir(parents=True)
