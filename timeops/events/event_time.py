@@ -133,7 +133,7 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     )
     if problem is not None:
         raise error_at(problem, where)
-    if not read.can_fail:  # others are checked where they are compiled
+    if read.column is None and not read.can_fail:  # what can fail is checked where it is compiled
         check_built_texts(columns.session, expression, columns.types)
     if read.column is None:
         tried, value, more = with_attempt(frame, read, _VALUE, FAILED), _VALUE, {}
