@@ -199,21 +199,17 @@ def _between(low: int, high: int, grid: LocalGrid) -> Numbers:
 def shown_sql(instant_us: str, grid: LocalGrid) -> str:
     """Return the latest time that the clocks have shown up to an instant, as far as `grid` makes a difference."""
     zone = literal(grid.zone)
-
-    def shown(us: str) -> str:
-        return f"unix_micros(from_utc_timestamp(timestamp_micros({us}), {zone}))"
-
     moved = _listed(grid.zone)
     ends = moved[:, 1] - 1  # the last time of the first pass
     is_back = moved[:, 2] <= ends
     repeats = moved[is_back & (floored(moved[:, 2], grid) != floored(ends, grid))]
+    shown = _shown(instant_us, zone)
     if not len(repeats):
-        return shown(instant_us)
+        return shown
     at = f"size(filter({_array(repeats[:, 0])}, __tm_at -> __tm_at <= __tm_u)) - 1"
     peak = f"get({_array(np.maximum.accumulate(repeats[:, 1]) - 1)}, {at})"
-    comes_again = f"{_first_sql(shown('__tm_u'), zone)} < __tm_u"
-    wall = f"IF({comes_again}, greatest({shown('__tm_u')}, {peak}), {shown('__tm_u')})"
-    return _let(instant_us, "__tm_u", wall)
+    wall = _let(instant_us, "__tm_u", f"greatest({_shown('__tm_u', zone)}, {peak})")
+    return f"IF({_first_sql(shown, zone)} < {instant_us}, {wall}, {shown})"
 
 
 def first_sql(wall_us: str, grid: LocalGrid) -> str:
@@ -226,7 +222,7 @@ def first_sql(wall_us: str, grid: LocalGrid) -> str:
     after = f"size(filter({_array(skips[:, 1])}, __tm_from -> __tm_from <= __tm_wall)) - 1"
     at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {after}), get({_array(skips[:, 0])}, {after}), NULL)"
     instant = _first_sql("__tm_wall", zone)
-    is_shown = f"unix_micros(from_utc_timestamp(timestamp_micros({instant}), {zone})) = __tm_wall"
+    is_shown = f"{_shown(instant, zone)} = __tm_wall"
     return _let(wall_us, "__tm_wall", f"IF({is_shown}, {instant}, coalesce({at}, {instant}))")
 
 
@@ -246,30 +242,41 @@ def following_sql(start_us: str, grid: LocalGrid) -> str:
 
 def begin_sql(limit_us: str, grid: LocalGrid) -> str:
     """Return the last instant at or before a limit at which a window begins: windows one after the other."""
-    start = floor_sql(shown_sql(limit_us, grid), grid)
-    begin = first_sql(start, grid)
+    begin = first_sql("__tm_s", grid)
     repeats = _listed_again(grid)
-    if not len(repeats):
-        return begin
-    again = _at_repeat("begin", "size(filter({at}, __tm_at -> __tm_at <= __tm_u)) - 1", repeats, grid)
-    split = (
-        f"IF({_is_long('__tm_s', grid)}, greatest({first_sql('__tm_s', grid)}, {again}), {first_sql('__tm_s', grid)})"
-    )
-    return _let(limit_us, "__tm_u", _let(floor_sql(shown_sql("__tm_u", grid), grid), "__tm_s", split))
+    if len(repeats):
+        again = _at_repeat("begin", "size(filter({at}, __tm_at -> __tm_at <= __tm_u)) - 1", repeats, grid)
+        begin = f"IF({_is_long('__tm_s', grid)}, greatest({begin}, {again}), {begin})"
+    return _placed(limit_us, begin, grid)
 
 
 def after_sql(limit_us: str, grid: LocalGrid) -> str:
     """Return the first instant after a limit at which a window begins: windows one after the other."""
-    start = floor_sql(shown_sql(limit_us, grid), grid)
-    end = first_sql(following_sql(start, grid), grid)
+    end = first_sql(following_sql("__tm_s", grid), grid)
     repeats = _listed_again(grid)
-    if not len(repeats):
-        return end
-    past = "size(filter({at}, __tm_at -> __tm_at <= __tm_u))"
-    within, coming = (_at_repeat("end", f"{past}{less}", repeats, grid) for less in (" - 1", ""))
-    end_together = first_sql(following_sql("__tm_s", grid), grid)
-    split = f"IF({_is_long('__tm_s', grid)}, least({end_together}, {within}, {coming}), {end_together})"
-    return _let(limit_us, "__tm_u", _let(floor_sql(shown_sql("__tm_u", grid), grid), "__tm_s", split))
+    if len(repeats):
+        past = "size(filter({at}, __tm_at -> __tm_at <= __tm_u))"
+        within, coming = (_at_repeat("end", f"{past}{less}", repeats, grid) for less in (" - 1", ""))
+        end = f"IF({_is_long('__tm_s', grid)}, least({end}, {within}, {coming}), {end})"
+    return _placed(limit_us, end, grid, is_end=True)
+
+
+def _placed(limit_us: str, edge: str, grid: LocalGrid, *, is_end: bool = False) -> str:
+    """Return an edge of the window around `__tm_u`, whose start on the wall clock is `__tm_s`.
+
+    Away from moved clocks Spark's functions of zones say it: the lists, which take long, are for the other instants.
+    """
+    zone = literal(grid.zone)
+    start = floor_sql(_shown(limit_us, zone), grid)
+    edges = [start, following_sql(start, grid)]
+    plain = _first_sql(edges[is_end], zone)
+    if "split(" not in edge + shown_sql("__tm_u", grid):  # no clocks were moved over a start
+        return plain
+    both = [_first_sql(wall, zone) for wall in edges]
+    once = [f"{_first_sql(_shown(limit_us, zone), zone)} = {limit_us}", f"{_shown(plain, zone)} = {edges[is_end]}"]
+    once += [f"{both[1]} - {both[0]} = {grid.step_us}L"] if grid.splits else []
+    shown = floor_sql(shown_sql("__tm_u", grid), grid)
+    return f"IF({' AND '.join(once)}, {plain}, {_let(limit_us, '__tm_u', _let(shown, '__tm_s', edge))})"
 
 
 def _is_long(start: str, grid: LocalGrid) -> str:
@@ -300,6 +307,11 @@ def _listed_again(grid: LocalGrid) -> Numbers:
     moved = _listed(grid.zone) if grid.splits else np.zeros((0, 3), np.int64)
     ends = moved[:, 1] - 1
     return moved[(moved[:, 2] <= ends) & (floored(ends, grid) >= moved[:, 2])]
+
+
+def _shown(instant_us: str, zone: str) -> str:
+    """Return the time that the clocks show at an instant."""
+    return f"unix_micros(from_utc_timestamp(timestamp_micros({instant_us}), {zone}))"
 
 
 def _first_sql(wall_us: str, zone: str) -> str:
