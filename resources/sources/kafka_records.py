@@ -26,6 +26,7 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import check_names, names_there
 from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
 from tidemark.resources.sources.kafka_connection import Broker, Connection
+from tidemark.resources.sources.lines import new_file
 from tidemark.resources.sources.local_files import spark_path
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import (
@@ -37,7 +38,6 @@ from tidemark.resources.sources.records import (
     SPARK_FAILURES,
     Reading,
     as_text,
-    new_file,
     no_records,
     not_utf8,
     schema_in_input,
