@@ -42,7 +42,7 @@ from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import roughly
-from tidemark.timeops.errors import InputError, UnfitFilesError
+from tidemark.timeops.errors import InputError, MachineError, UnfitFilesError
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.rules import waiters_to_json
@@ -209,19 +209,21 @@ class _Read:
         states: What to remember of files, with the name of the source of each.
         corrections: The corrections that versions of tables make.
         files: The files of each source, as they are read.
+        count: Number of records, where each source knows it before Spark reads them.
     """
 
     records: DataFrame
     states: Sequence[tuple[str, FileState]]
     corrections: Sequence[Correction]
     files: Mapping[str, Sequence[FileRange]]
+    count: int | None
 
 
 def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, place: Place) -> _Read:
     frames: list[DataFrame] = []
     states: list[tuple[str, FileState]] = []
     corrections: list[Correction] = []
-    files: dict[str, Sequence[FileRange]] = {}
+    files, counts = dict[str, Sequence[FileRange]](), list[int | None]()
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         look = waiting.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
@@ -236,7 +238,9 @@ def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, p
         if look.is_ready or not frames:
             timed = _with_arrival(read, source, time.time_zone)
             frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
-    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, files)
+            counts.append(read.count)
+    count = None if None in counts else sum(count for count in counts if count is not None)
+    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, files, count)
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -269,19 +273,20 @@ def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read, 
     files = _plain_files(workspace, read, payload)
     if files:
         with suppress(pa.ArrowException, OSError):  # Spark says what is wrong with a value or a file, or reads it
-            return _write_records(workspace, plan, waiting, Records.of_files(files))
+            return _write_records(workspace, plan, waiting, read, Records.of_files(files))
     keys = [*KEYS, *([CAME_US, PLACE] if workspace.spec.reads_tables else [])]
     with set_aside(read.records, workspace.folder, few=waiting.size <= _FEW_BYTES) as aside:
-        return _write_records(workspace, plan, waiting, Records.of(aside.parts, aside.narrow(keys)))
+        return _write_records(workspace, plan, waiting, read, Records.of(aside.parts, aside.narrow(keys)))
 
 
-def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, records: Records) -> NumberedLog:
+def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read, records: Records) -> NumberedLog:
     spec = workspace.spec
     most_us = {source.name: source.future_arrival_us for source in spec.sources}
     arrived = records.arrived_by(us_of(plan.planned_at), most_us)
     order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
     log = NumberedLog(arrived, order, plan.first_seq, workspace.progress.log_clock_us())
     _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+    _ensure_whole(read, len(records))
     BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
     _ensure_unchanged(waiting)  # they may have been read once more
     return log
@@ -313,6 +318,22 @@ def _ensure_unchanged(waiting: Waiting) -> None:
     """Check that the input is still as it was found; it may have been changed or removed since."""
     for look in waiting.by_source.values():
         look.ensure_unchanged()
+
+
+def _ensure_whole(read: _Read, rows: int) -> None:
+    """Check that Spark has returned each record that was fetched for it, and no other.
+
+    Raises:
+        MachineError: It has not; nothing was ingested.
+    """
+    if read.count not in (None, rows):
+        raise MachineError(
+            f"{read.count:,} records were fetched and copied to files, and Spark read {rows:,} from them; nothing "
+            "was ingested",
+            expected="a Spark that reads files as they are, without `spark.sql.files.ignoreMissingFiles` or "
+            "`spark.sql.files.ignoreCorruptFiles`",
+            remedy="run again: the run reads the same records",
+        )
 
 
 def order_of(spec: Spec) -> str:

@@ -28,7 +28,7 @@ from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.grid import open_to
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
@@ -250,6 +250,6 @@ def _opened(workspace: Workspace, window: WindowSpec, rows: DataFrame, last: Out
     over = timeline_columns(window, workspace.spec.windows, workspace.spec.time.over)
     if last.flushed or not {*window.key_columns, "_is_final"} <= {*rows.columns}:
         return rows.withColumns({_IS_OPEN: F.lit(False), "_is_final": F.lit(True)})
-    dated = with_end(rows.withColumn(c.TIMELINE, timeline(rows, over)), last.judged)
-    is_open = open_to("unix_micros(window_end)", c.W_END, window)
+    dated = with_end(rows.withColumn(c.TIMELINE, F.expr(timeline(Columns.of(rows), over))), last.judged)
+    is_open = f"coalesce({c.shifted('unix_micros(window_end)', window.closes_after_us)} > {c.W_END}, true)"
     return dated.withColumn(_IS_OPEN, F.expr(is_open)).drop(c.TIMELINE, c.W_END)

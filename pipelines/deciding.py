@@ -4,6 +4,7 @@ Here: what `tm.replay`, `tm.rejudge` and the commands of these names share. Not 
 which results they change (assets/differences.py), the jobs (rebuilding.py), the commands (commands/deciding.py).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -27,7 +28,7 @@ _MOST_DAYS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Decided:
+class Decided(ABC):
     """The result of a decision on records, or of a look at what it would change.
 
     Attributes:
@@ -71,8 +72,9 @@ class Decided:
         if self.dry_run:
             yield "Nothing was written: this was a dry run."
 
+    @abstractmethod
     def _done(self) -> str:
-        raise NotImplementedError
+        """Say what was done with the records, or would be."""
 
     def _notes(self) -> Iterator[str]:
         yield from ()

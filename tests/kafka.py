@@ -3,6 +3,7 @@
 Here: the broker that the tests of a process share, who may log in to it, and writing records. Not here: pipelines.
 """
 
+import ctypes
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Producer, TopicPartition, cimpl
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -56,6 +57,25 @@ class Topic:
         for record in records:
             producer.produce(self.name, **record)
         assert producer.flush(60) == 0
+
+    def write_named(self, header: bytes, value: bytes) -> None:
+        """Write a record to partition 0 with a header of any name, which Python's client has no way to write."""
+        client = ctypes.CDLL(cimpl.__file__)
+        for function in ("rd_kafka_conf_new", "rd_kafka_new", "rd_kafka_headers_new"):
+            getattr(client, function).restype = ctypes.c_void_p
+        pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+        said = ctypes.create_string_buffer(512)
+        settings = pointer(client.rd_kafka_conf_new())
+        client.rd_kafka_conf_set(settings, b"bootstrap.servers", self.broker.address.encode(), said, size(512))
+        producer = pointer(client.rd_kafka_new(0, settings, said, size(512)))
+        headers = pointer(client.rd_kafka_headers_new(size(1)))
+        client.rd_kafka_header_add(headers, header, ctypes.c_ssize_t(len(header)), b"", ctypes.c_ssize_t(0))
+        tags = {"topic": 1, "partition": 3, "value": 4, "flags": 7, "headers": 10, "end": 0}
+        words = [number(tags["topic"]), ctypes.c_char_p(self.name.encode()), number(tags["partition"]), number(0)]
+        words += [number(tags["value"]), ctypes.c_char_p(value), size(len(value)), number(tags["flags"]), number(2)]
+        assert client.rd_kafka_producev(producer, *words, number(tags["headers"]), headers, number(tags["end"])) == 0
+        assert client.rd_kafka_flush(producer, 60_000) == 0
+        client.rd_kafka_destroy(producer)
 
     def add_partitions(self, count: int) -> None:
         """Add partitions, so that there are `count`."""

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
@@ -258,7 +259,7 @@ def _with_places(
     some_are_kept = may_miss and outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
-        kind, fails = kind_of(window), unfit(accepted, window)
+        kind, fails = kind_of(window), unfit(Columns.of(accepted), window)
         of_window = None  # of windows that merge the loop says it
         if may_miss and not kind.merges:
             of_window = outcome.before.flushed_windows.get(window.name)

@@ -15,7 +15,8 @@ from tidemark.timeops.events.duplicates import FIRST
 from tidemark.timeops.events.event_time import is_of
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal, literals, mentions, quoted
-from tidemark.timeops.expressions.try_expression import any_fails, as_json, text_of
+from tidemark.timeops.expressions.try_expression import Columns, as_json
+from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import WindowSpec, is_reserved
@@ -64,7 +65,8 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
     """Return the dead letters `window_closed` of one window, of rows of `results.late_for_windows`."""
     kind, columns = kind_of(window), late.columns
     start = MISSED_FROM if MISSED_FROM in columns else kind.start_of("__tm_e")
-    span = f"struct(timestamp_micros({start}) AS start, timestamp_micros(__tm_e) AS `end`)"
+    end = instant_of_end("__tm_e", window)
+    span = f"struct(timestamp_micros({start}) AS start, timestamp_micros({end}) AS `end`)"
     which = "the session" if kind.merges else "the last window"
     closed = f"{which} of {window.name} for this event had closed"
     more = f" more than {format_duration(window.allowed_lateness)} would have let it in"
@@ -90,13 +92,14 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
 
 def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
     """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None if none can."""
-    fails = unfit(events, window)
+    columns = Columns.of(events)
+    fails = unfit(columns, window)
     if fails is None:
         return None
     place = _PLACE if window.input is None else literal(f"a result of {window.input}")
     details = []
     for name, text in window.aggregates.items():
-        condition = any_fails(events, on_rows([text]))
+        condition = columns.any_fails(on_rows([text]))
         if condition is not None:
             named = [column for column in payload if mentions(text, column)]
             value = ["' on '", as_json(*map(quoted, named))] if named else []
@@ -202,11 +205,11 @@ def _repeats_header(text: str, rules: TimeRules) -> str:
 
 def _event_text(rules: TimeRules, refused: DataFrame) -> str:
     """Return the text of the value of `timestamp_by`."""
-    text = "''"
+    columns, text = Columns.of(refused), "''"
     for expression in rules.event_times:
         if expression.timestamp_by is not None:
             is_own = is_of(expression.sources) if expression.sources else "true"
-            text = f"IF({is_own}, {text_of(refused, expression.timestamp_by)}, {text})"
+            text = f"IF({is_own}, {columns.read(expression.timestamp_by).value_text}, {text})"
     return f"coalesce({text}, '')"
 
 

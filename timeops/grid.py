@@ -2,35 +2,73 @@
 
 Here: tumbling and hopping windows (M, F), cumulative ones (F), snapshots (A2), local days and months; as SQL for
 rows, in BIGINT microseconds, and as numbers of Python for plans. Of sliding windows and sessions the close time, and
-the end of the last one that an event alone makes. Not here: what windows hold (windows/).
+the end of the last one that an event alone makes. Not here: what windows hold (windows/), wall clocks.
 
 A window is named by its end, which no other window of its definition shares. Where the end belongs to the window
 (`closed: right`, snapshots) an instant is in the window in which one microsecond earlier would be, were the end
 outside. What is said for plans may say that too little closes, goes or stays, never too much.
+
+Hopping and cumulative windows with a time zone are windows of the wall clock: an instant counts by `on_clock`, and
+the name of a window is its end on the wall clock, as several may end at the instant at which an hour is skipped. Of
+tumbling windows no two do, so their ends are instants.
 """
 
-from datetime import date, timedelta
+from math import gcd
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
-from tidemark.timeops.expressions.tokens import literal
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.utc import begin_of, instant_of, us_of
+from tidemark.timeops.spec.window import LocalGrid
+from tidemark.timeops.wall_clock import (
+    WallClock,
+    after_sql,
+    begin_sql,
+    begins_between,
+    first_sql,
+    floor_sql,
+    shown_sql,
+    spans_around,
+)
 
 Numbers = NDArray[Any]
-LONGEST_MONTH_US = 32 * 86_400_000_000
+_NONE = np.iinfo(np.int64).min
+
+
+def on_clock(instant_us: str, window: WindowSpec) -> str:
+    """Return an instant as the grid of a window counts it: on the wall clock, where that names its windows."""
+    return shown_sql(instant_us, _edges(window)) if window.is_on_wall_clock else instant_us
+
+
+def instant_of_end(end_us: str, window: WindowSpec) -> str:
+    """Return the instant at which the window with this end ends."""
+    return first_sql(end_us, _edges(window)) if window.is_on_wall_clock else end_us
+
+
+def instants_of_ends(ends: Numbers, window: WindowSpec) -> Numbers:
+    """Return the numbers of `instant_of_end`."""
+    if not window.is_on_wall_clock:
+        return ends
+    return WallClock.around(_edges(window).zone, ends).first(ends)
 
 
 def ends_of(timestamp_us: str, window: WindowSpec) -> str:
     """Return ARRAY<BIGINT>: ends of the windows of a grid that hold an instant, earliest first; empty in a gap."""
-    within = shifted(timestamp_us, -window.ends_inside_us)
-    first = end_after(within, window)
+    return ends_around(on_clock(shifted(timestamp_us, -window.ends_inside_us), window), window)
+
+
+def ends_around(within: str, window: WindowSpec) -> str:
+    """Return the same for an instant as `on_clock` returns it, were the ends outside."""
+    first = _end_after(within, window)
     if window.kind == "cumulative":
-        return f"sequence({first}, {_full_end(within, window)}, {window.end_step_us}L)"
+        ends = f"sequence({first}, {_full_end(within, window)}, {window.end_step_us}L)"
+        if not window.is_on_wall_clock:
+            return ends
+        # Of ends that the clocks skip the first counts: the others would be the same window.
+        end, before = (instant_of_end(us, window) for us in ("__tm_e", f"__tm_e - {window.end_step_us}L"))
+        return f"filter({ends}, __tm_e -> {end} > {before})"
     if window.kind != "hopping":
         return f"array({first})"
     most = -(-window.size_us // window.end_step_us)
@@ -40,8 +78,14 @@ def ends_of(timestamp_us: str, window: WindowSpec) -> str:
 
 def start_of(end_us: str, window: WindowSpec) -> str:
     """Return the start of the window of a grid with this end."""
-    if window.calendar is not None:
-        return _local_first(shifted(end_us, -1), window)
+    if window.is_on_wall_clock:
+        return first_sql(_start_of(end_us, window), _edges(window))
+    if window.local_grid is not None:
+        return begin_sql(shifted(end_us, -1), window.local_grid)
+    return _start_of(end_us, window)
+
+
+def _start_of(end_us: str, window: WindowSpec) -> str:
     if window.kind == "cumulative":
         return floor_to(shifted(end_us, -1), window.size_us, window.offset_us)
     return end_us if window.kind == "snapshot" else shifted(end_us, -window.size_us)
@@ -55,18 +99,18 @@ def last_end_of(timestamp_us: str, window: WindowSpec) -> str:
     """
     if window.is_linked:
         return shifted(timestamp_us, window.reach_us)
-    within = shifted(timestamp_us, -window.ends_inside_us)
+    within = on_clock(shifted(timestamp_us, -window.ends_inside_us), window)
     if window.kind == "cumulative":
         return _full_end(within, window)
     if window.kind != "hopping":
-        return end_after(within, window)
+        return _end_after(within, window)
     end = shifted(floor_to(within, window.end_step_us, window.offset_us), window.size_us)
     return f"IF({within} < {end}, {end}, NULL)"
 
 
 def close_time(end_us: str, window: WindowSpec) -> str:
     """Return the lowest watermark at which a window is closed: its end and allowed lateness (M), or just after."""
-    return shifted(end_us, window.closes_after_us)
+    return shifted(instant_of_end(end_us, window), window.closes_after_us)
 
 
 def open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
@@ -80,7 +124,8 @@ def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
     Where the end is inside, a window closes only after its end and lateness: the next watermark of the clock, which
     is a whole number of units, is one unit later.
     """
-    return shifted(last_end_of(timestamp_us, window), window.allowed_lateness_us + window.ends_inside_us * unit_us)
+    end = instant_of_end(last_end_of(timestamp_us, window), window)
+    return shifted(end, window.allowed_lateness_us + window.ends_inside_us * unit_us)
 
 
 def last_closed(watermark_us: str, window: WindowSpec) -> str:
@@ -90,8 +135,12 @@ def last_closed(watermark_us: str, window: WindowSpec) -> str:
 
 def last_end(limit_us: str, window: WindowSpec) -> str:
     """Return the latest end on the grid that is at most a limit."""
-    if window.calendar is not None:
-        return _local_first(limit_us, window)
+    if window.local_grid is not None and not window.is_on_wall_clock:
+        return begin_sql(limit_us, window.local_grid)
+    return _last_end(on_clock(limit_us, window), window)
+
+
+def _last_end(limit_us: str, window: WindowSpec) -> str:
     if window.end_step_us == 1:  # every instant is an end
         return limit_us
     return floor_to(limit_us, window.end_step_us, window.offset_us + window.size_us)
@@ -99,34 +148,48 @@ def last_end(limit_us: str, window: WindowSpec) -> str:
 
 def end_after(limit_us: str, window: WindowSpec) -> str:
     """Return the first end on the grid after a limit."""
-    if window.calendar is not None:
-        following = _local_midnight(limit_us, window, 1)
-        return f"IF({following} > {limit_us}, {following}, {_local_midnight(limit_us, window, 2)})"
-    return shifted(last_end(limit_us, window), window.end_step_us)
+    return _end_after(on_clock(limit_us, window), window)
+
+
+def _end_after(limit_us: str, window: WindowSpec) -> str:
+    if window.local_grid is not None and not window.is_on_wall_clock:
+        return after_sql(limit_us, window.local_grid)
+    return shifted(_last_end(limit_us, window), window.end_step_us)
 
 
 def ends_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
     """Return ARRAY<BIGINT>: the ends on the grid after one limit and at most another, earliest first; null for none.
 
-    There may be very many: see `count_between`.
+    There may be very many: see `count_between`. Of windows that are named on the wall clock it is not known.
     """
-    if window.calendar is not None:
-        return _local_firsts(after_us, limit_us, window)
-    first, last = end_after(after_us, window), last_end(limit_us, window)
-    return f"IF({first} <= {last}, sequence({first}, {last}, {window.end_step_us}L), NULL)"
+    grid = window.local_grid
+    if grid is None:
+        first, last = end_after(after_us, window), last_end(limit_us, window)
+        return f"IF({first} <= {last}, sequence({first}, {last}, {window.end_step_us}L), NULL)"
+    first, last = (floor_sql(shown_sql(us, grid), grid) for us in (after_us, limit_us))
+    if grid.step_us is None:
+        days = f"sequence(timestamp_micros({first}), timestamp_micros({last}), INTERVAL 1 MONTH)"
+        starts = f"transform({days}, __tm_day -> unix_micros(__tm_day))"
+    else:
+        starts = f"sequence({first}, {last}, {grid.step_us}L)"
+    begins = f"transform(IF({first} <= {last}, {starts}, NULL), __tm_b -> {first_sql('__tm_b', grid)})"
+    instants = f"array_distinct({begins})"
+    return f"filter({instants}, __tm_e -> __tm_e > {after_us} AND __tm_e <= {limit_us})"
 
 
 def count_between(after_us: str, limit_us: str, window: WindowSpec) -> str:
     """Return BIGINT: how many ends on the grid are after one limit and are at most another; below zero for none.
 
-    Days that a zone left out, in the whole of history a few, count as well.
+    Days and hours that a zone left out, in a year a few, count as well.
     """
-    first, last = last_end(after_us, window), last_end(limit_us, window)
-    if window.calendar is None:
+    grid = window.local_grid
+    if grid is None:
+        first, last = last_end(after_us, window), last_end(limit_us, window)
         return f"CAST(({last} - {first}) / {window.end_step_us}L AS BIGINT)"
-    days = [f"to_date({_local(limit, window)})" for limit in (first, last)]
-    if window.calendar[0] == "day":
-        return f"CAST(datediff({days[1]}, {days[0]}) AS BIGINT)"
+    starts = [floor_sql(shown_sql(limit, grid), grid) for limit in (after_us, limit_us)]
+    if grid.step_us is not None:
+        return f"CAST(({starts[1]} - {starts[0]}) / {grid.step_us}L AS BIGINT)"
+    days = [f"to_date(timestamp_micros({start}))" for start in starts]
     months = [f"year({day}) * 12 + month({day})" for day in days]
     return f"CAST({months[1]} - ({months[0]}) AS BIGINT)"
 
@@ -137,9 +200,11 @@ def may_close_between(before_us: int | None, after_us: int | None, window: Windo
         return False
     if before_us is None or not window.closes_on_grid:
         return True
-    if window.calendar is not None:
-        days = [_local_day(value - window.closes_after_us, window.calendar[1]) for value in (before_us, after_us)]
-        return None in days or days[0] != days[1]
+    if window.local_grid is not None:
+        watermarks = np.array([before_us, after_us]) - window.closes_after_us
+        grid = _edges(window) if window.is_on_wall_clock else window.local_grid
+        first, last = spans_around(watermarks, grid)[0].tolist()
+        return bool(first != last)
     anchor = window.offset_us + window.size_us + window.closes_after_us
     return (before_us - anchor) // window.end_step_us < (after_us - anchor) // window.end_step_us
 
@@ -150,8 +215,8 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
     Events in a gap of hopping windows may be before or after it.
     """
     reached = watermark_us - window.closes_after_us
-    if window.calendar is not None:
-        return reached - LONGEST_MONTH_US
+    if window.local_grid is not None:
+        return reached - window.longest_us
     if window.kind == "snapshot":
         return reached
     first_open_end = window.offset_us + window.size_us
@@ -162,24 +227,23 @@ def needed_from(watermark_us: int, window: WindowSpec) -> int:
 def spans_at(us: int, window: WindowSpec) -> list[tuple[int, int]]:
     """Return start and end of the windows of a grid that hold an instant, earliest first; none in a gap.
 
-    The numbers of `ends_of` and `start_of`.
-
-    Raises:
-        OverflowError: A window of the calendar is at the ends of the years 0001 to 9999.
+    The numbers of `ends_of` and `start_of`, as instants.
     """
     within = us - window.ends_inside_us
     if window.kind == "snapshot":
         return [(us, us)]
-    if window.calendar is not None:
-        end = _local_begin_from(within + 1, window)
-        start = end
-        for reach in (LONGEST_MONTH_US, 2 * LONGEST_MONTH_US):  # a midnight that comes twice may hide the one before
-            begin = within - reach
-            while (following := _local_begin_from(begin + 1, window)) <= within:
-                start = begin = following
-            if start < end:
-                break
-        return [(start, end)]
+    grid = window.local_grid
+    if grid is None:
+        return _spans_at(within, window)
+    if not window.is_on_wall_clock:
+        begin, end = spans_around(np.array([within]), grid)
+        return [(int(begin[0]), int(end[0]))]
+    clock = WallClock.around(grid.zone, np.array([within, within - window.longest_us, within + window.longest_us]))
+    of_clock = np.array(_spans_at(int(clock.reached(np.array([within]))[0]), window)).reshape(-1, 2)
+    return list(dict.fromkeys((int(start), int(end)) for start, end in clock.first(of_clock)))
+
+
+def _spans_at(within: int, window: WindowSpec) -> list[tuple[int, int]]:
     size, step, offset = window.size_us, window.end_step_us, window.offset_us
     first = (within - offset - size) // step * step + offset + size + step
     if window.kind == "cumulative":
@@ -188,22 +252,38 @@ def spans_at(us: int, window: WindowSpec) -> list[tuple[int, int]]:
     return [(end - size, end) for end in range(first, within + size + 1, step)]
 
 
-def last_ends(us: Numbers, window: WindowSpec, around: Numbers) -> Numbers:
-    """Return the end of the last window that each event needs, as `last_end_of` does; the lowest BIGINT in a gap.
+def last_ends(us: Numbers, window: WindowSpec) -> Numbers:
+    """Return when the last window that each event needs ends, as `last_end_of` says; the lowest BIGINT in a gap.
 
     Args:
         us: Times of events, microseconds.
         window: The window.
-        around: Of a window of the calendar the local midnights around them, in order.
     """
     if window.is_linked or window.kind == "snapshot":
         return us + window.reach_us
     within = us - window.ends_inside_us
-    if window.calendar is not None:
-        return np.asarray(around[np.searchsorted(around, within, "right")], np.int64)
+    if window.local_grid is None:
+        return _last_ends(within, window)
+    if not window.is_on_wall_clock:
+        return spans_around(within, window.local_grid)[1]
+    clock = WallClock.around(window.local_grid.zone, np.concatenate([within, within + window.longest_us]))
+    ends = _last_ends(clock.reached(within), window)
+    return np.where(ends == _NONE, _NONE, clock.first(ends))
+
+
+def _last_ends(within: Numbers, window: WindowSpec) -> Numbers:
     period = window.end_step_us if window.kind == "hopping" else window.size_us
     end = (within - window.offset_us) // period * period + window.offset_us + window.size_us
-    return np.where(within < end, end, np.iinfo(np.int64).min)
+    return np.where(within < end, end, _NONE)
+
+
+def ends_from(first_us: int, last_us: int, window: WindowSpec) -> Numbers:
+    """Return the instants from one to another at which windows of a local grid end, in order."""
+    grid = window.local_grid
+    assert grid is not None  # others end at even distances
+    if window.is_on_wall_clock:
+        grid = LocalGrid(grid.zone, window.end_step_us, (window.offset_us + window.size_us) % window.end_step_us)
+    return begins_between(first_us, last_us, grid)
 
 
 def closed_from(before_us: int, window: WindowSpec) -> int:
@@ -216,24 +296,22 @@ def closed_from(before_us: int, window: WindowSpec) -> int:
 
 def last_end_before(before_us: int, window: WindowSpec) -> int:
     """Return the end of the last window that starts before an instant, microseconds."""
-    if window.calendar is not None:
-        return _local_begin_from(before_us, window)
     if not window.closes_on_grid:
         return before_us - 1 + window.reach_us
-    starts = (before_us - 1 - window.offset_us) // window.start_step_us
+    grid = window.local_grid
+    if grid is None:
+        return _end_of_last(before_us - 1, window)
+    last = np.array([before_us - 1])
+    if not window.is_on_wall_clock:
+        return int(spans_around(last, grid)[1][0])
+    clock = WallClock.around(grid.zone, np.concatenate([last, last + window.longest_us]))
+    end = _end_of_last(int(clock.reached(last)[0]), window)
+    return int(clock.first(np.array([end]))[0])
+
+
+def _end_of_last(within: int, window: WindowSpec) -> int:
+    starts = (within - window.offset_us) // window.start_step_us
     return starts * window.start_step_us + window.offset_us + window.size_us
-
-
-def _local_begin_from(instant_us: int, window: WindowSpec) -> int:
-    """Return the first local midnight, of any day or only of a month's first, at or after an instant."""
-    unit, zone = window.calendar or ("day", "UTC")
-    day = instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
-    if unit == "month":
-        months = [day.year * 12 + day.month - 1 + n for n in (0, 1, 2)]
-        days = [date(month // 12, month % 12 + 1, 1) for month in months]
-    else:  # a zone may have left a day out, and gone back over a midnight
-        days = [day + timedelta(days=n) for n in (-1, 0, 1, 2)]
-    return min(begin for begin in (us_of(begin_of(day, zone)) for day in days) if begin >= instant_us)
 
 
 def _full_end(within: str, window: WindowSpec) -> str:
@@ -241,46 +319,8 @@ def _full_end(within: str, window: WindowSpec) -> str:
     return shifted(floor_to(within, window.size_us, window.offset_us), window.size_us)
 
 
-def _local_first(limit_us: str, window: WindowSpec) -> str:
-    """Return the latest local midnight, of any day or only of a month's first, that is at most a limit.
-
-    A midnight that the clocks skip is when they are moved. Of one that comes twice the first counts: where the clocks
-    go back over it, the local date may be that of the day before.
-    """
-    following = _local_midnight(limit_us, window, 1)
-    return f"IF({following} <= {limit_us}, {following}, {_local_midnight(limit_us, window, 0)})"
-
-
-def _local_firsts(after_us: str, limit_us: str, window: WindowSpec) -> str:
-    """Return the midnights after one limit and at most another; a day that a zone left out has that of the next."""
-    unit, zone = _calendar(window)
-    first, last = (f"date_trunc('{unit}', {_local(limit, window)})" for limit in (after_us, limit_us))
-    # One more than asked for, as the clocks may go back over midnight.
-    days = f"IF({first} <= {last}, sequence({first}, {last} + INTERVAL 1 {unit}, INTERVAL 1 {unit}), NULL)"
-    midnights = f"array_distinct(transform({days}, __tm_day -> unix_micros(to_utc_timestamp(__tm_day, {zone}))))"
-    return f"filter({midnights}, __tm_e -> __tm_e > {after_us} AND __tm_e <= {limit_us})"
-
-
-def _local(instant_us: str, window: WindowSpec) -> str:
-    """Return an instant as the clocks of the window's zone show it."""
-    return f"from_utc_timestamp(timestamp_micros({instant_us}), {_calendar(window)[1]})"
-
-
-def _local_midnight(limit_us: str, window: WindowSpec, later: int) -> str:
-    """Return the midnight with which the local day or month of a limit begins, or a later one."""
-    unit, zone = _calendar(window)
-    first = f"date_trunc('{unit}', {_local(limit_us, window)})"
-    return f"unix_micros(to_utc_timestamp({first} + INTERVAL {later} {unit}, {zone}))"
-
-
-def _calendar(window: WindowSpec) -> tuple[str, str]:
-    """Return the unit of a window's calendar, and its zone as a literal."""
-    unit, zone = window.calendar or ("day", "UTC")
-    return unit, literal(zone)
-
-
-def _local_day(instant_us: int, zone: str) -> date | None:
-    try:
-        return instant_of(instant_us).astimezone(ZoneInfo(zone)).date()
-    except OverflowError:  # at the ends of time
-        return None
+def _edges(window: WindowSpec) -> LocalGrid:
+    """Return the grid of the wall clock on which all starts and ends of a window lie."""
+    assert window.time_zone is not None  # it is on the wall clock
+    step_us = gcd(window.size_us, window.end_step_us)
+    return LocalGrid(window.time_zone, step_us, window.offset_us % step_us)

@@ -23,7 +23,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import types_of, utf8_sql
+from tidemark.timeops.expressions.try_expression import Columns, utf8_sql
 from tidemark.timeops.materialize import Execution, computed, from_driver
 from tidemark.timeops.problems import Problem, error_at, problems_of, spec_error
 from tidemark.timeops.rules import TimeRules
@@ -335,7 +335,7 @@ def _refuse(time: TimeSpec, session: SparkSession) -> None:
 
 def _refuse_hidden_time(events: DataFrame, expression: str, where: str) -> None:
     """Refuse an expression in which a text of an event is taken for a time, and completed from the clock."""
-    problem = hidden_time_problem(events.sparkSession, expression, types_of(events))
+    problem = hidden_time_problem(events.sparkSession, expression, Columns.of(events).sql_types)
     if problem is not None:
         raise error_at(problem, where)
 

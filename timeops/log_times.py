@@ -9,7 +9,6 @@ Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,6 @@ from tidemark.timeops.grid import last_ends
 from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.utc import begin_of, us_of
 from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NEVER, NONE, OUTSIDE, Array
 from tidemark.timeops.watermark.timelines import (
     CLOCK_US,
@@ -40,8 +38,6 @@ Alone = tuple[Array, Array, Array]
 """The verdict of rules 1 and 2 on each record, see `judged_alone`."""
 CODES = {reason: number for number, reason in enumerate(REASONS, start=1)}
 """By reason its number in `LogTimes.why`; 0 is none."""
-_EPOCH, _DAY_US = date(1970, 1, 1), 86_400_000_000
-_FIRST, _LAST = ((day - _EPOCH).days for day in (date(1, 4, 1), date(9999, 9, 1)))
 _OUTSIDE = [CODES[reason] for reason in AT_INGESTION]
 
 
@@ -266,24 +262,10 @@ def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
     found = np.full(len(t), NONE)
     if is_timed.any():
         own = t[is_timed]
-        ends = last_ends(own, window, _midnights_near(own, window))
+        ends = last_ends(own, window)
         later = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
         found[is_timed] = np.where(ends == NONE, NONE, ends + later)
     return found
-
-
-def _midnights_near(us: Array, window: WindowSpec) -> Array:
-    """Return the local midnights around some instants, which may be thousands of years apart, in order."""
-    if window.calendar is None:
-        return np.zeros(0, np.int64)
-    unit, zone = window.calendar
-    found = set()
-    for number in np.unique(us // _DAY_US).tolist():
-        day = _EPOCH + timedelta(days=min(max(number, _FIRST), _LAST))
-        months = [day.year * 12 + day.month - 1 + n for n in (-1, 0, 1, 2)]
-        of_months = [date(month // 12, month % 12 + 1, 1) for month in months]
-        found |= {*([day + timedelta(days=n) for n in (-2, -1, 0, 1, 2)] if unit == "day" else of_months)}
-    return np.unique(np.array([us_of(begin_of(day, zone)) for day in found], np.int64))
 
 
 def _after(place: LogPlace, clocks: Array, tick_us: int | None, rules: TimeRules) -> LogPlace:

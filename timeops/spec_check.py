@@ -22,7 +22,7 @@ from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.expressions.try_expression import parts, text_problem, type_of, types_of
+from tidemark.timeops.expressions.try_expression import Columns, parts, text_problem
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
 
@@ -146,7 +146,7 @@ class _Check:
 
     def _try_out(self, frame: DataFrame, places: Mapping[str, Place]) -> None:
         """Note the expressions that fail on every made-up record."""
-        for text, sentence in faults_of(frame, places).items():
+        for text, sentence in faults_of(Columns.of(frame), places).items():
             fault = f"`{places[text].text}` fails on every record: {sentence}"
             remedy = "correct the pattern, the format or the name in it"
             self._note(
@@ -207,11 +207,12 @@ class _Check:
 
     def _text_time_problem(self, frame: DataFrame, place: Place) -> Problem | None:
         """Return what is wrong with the way in which an expression takes texts for times."""
-        session, types = frame.sparkSession, types_of(frame)
+        columns = Columns.of(frame)
+        session, types = columns.session, columns.sql_types
         problem = constant_time_problem(session, place.text, types) or hidden_time_problem(session, place.text, types)
         if problem is not None or place.judge is instant_problem:  # its local times are in `time_zone`
             return problem
-        return local_time_problem(place.text, self._time_zone, lambda part: _is_text(frame, part))
+        return local_time_problem(place.text, self._time_zone, lambda part: _is_text(columns, part))
 
     def _one_by_one(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, T.DataType]:
         kinds: dict[Path, T.DataType] = {}
@@ -231,9 +232,9 @@ class _Check:
         self.problems.append(replace(problem, at=place.at))
 
 
-def _is_text(frame: DataFrame, part: str) -> bool:
+def _is_text(columns: Columns, part: str) -> bool:
     try:
-        return isinstance(type_of(frame, part), T.StringType)
+        return isinstance(columns.ask(part), T.StringType)
     except REFUSALS:  # it names a parameter of a lambda function
         return True
 

@@ -26,7 +26,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import FUTURE_ARRIVAL, KEPT
 from tidemark.timeops.expressions.tokens import plain_column, quoted
-from tidemark.timeops.expressions.try_expression import text_of
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.log_times import JudgedTimes
 from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.reasons import Reason
@@ -132,7 +132,8 @@ class Contents:
         let_in = np.intersect1d(np.array(asked_for, np.int64), self.let_in)
         frames = [events_of(self.workspace, first, end, known), events_let_in(self.workspace, let_in)]
         for frame in (frame for frame in frames if frame is not None):  # what was let in has the values of then
-            conditions = [f"{left_out(frame, window)} AS {quoted(window.name)}" for window in asked]
+            columns = Columns.of(frame)
+            conditions = [f"{left_out(columns, window)} AS {quoted(window.name)}" for window in asked]
             for row in frame.selectExpr(c.SEQ, *conditions).collect():
                 self._left_out[row[c.SEQ]] = frozenset(window.name for window in asked if row[window.name])
 
@@ -217,9 +218,10 @@ class Contents:
 
 def _in_groups(events: DataFrame, window: WindowSpec) -> pa.Table:
     """Return the events that a window takes, with the texts of the columns of their groups."""
-    passing = events.where(f"NOT {left_out(events, window)}")
+    columns = Columns.of(events)
+    passing = events.where(f"NOT {left_out(columns, window)}")
     groups = [
-        f"{text_of(passing, expression)} AS g{number}"
+        f"{columns.read(expression).value_text} AS g{number}"
         for number, (_, expression) in enumerate(window.group_expressions)
     ]
     return passing.selectExpr(c.SEQ, _T, *groups).toArrow()

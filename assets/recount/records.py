@@ -23,14 +23,15 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount import EndsOfWindow, RecountRules, SourceRules, recount
+from tidemark.resources.recount import EndsOfWindow, LocalWindows, RecountRules, SourceRules, recount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.expressions.try_expression import guarded_sql
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.window import LocalGrid
 
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 
@@ -74,13 +75,13 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
 def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
     """Return the rules of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
     spec, rules, before = workspace.spec, workspace.rules, workspace.progress.position()
-    time, waits = spec.time, waits_of(workspace, plan)
+    time, waits, columns = spec.time, waits_of(workspace, plan), Columns.of(items)
     idle = time.idle.advance if time.idle else None
     return RecountRules(
-        sources=tuple(_source_rules(source, waits, items) for source in rules.sources),
+        sources=tuple(_source_rules(source, waits, columns) for source in rules.sources),
         uses_splits=rules.uses_splits,
-        over=tuple(guarded_sql(items, text) for text in time.over),
-        deduplicate_by=tuple(guarded_sql(items, text) for text in time.deduplicate_by),
+        over=tuple(columns.read(text).sql for text in time.over),
+        deduplicate_by=tuple(columns.read(text).sql for text in time.deduplicate_by),
         within_us=time.within_us,
         emit_every_us=time.emit_every_us,
         unit_us=time.unit_us,
@@ -101,8 +102,8 @@ def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRule
     )
 
 
-def _source_rules(source: SourceTime, waits: Waits, items: DataFrame) -> SourceRules:
-    by = None if source.timestamp_by is None else guarded_sql(items, source.timestamp_by, source.time_zone)
+def _source_rules(source: SourceTime, waits: Waits, columns: Columns) -> SourceRules:
+    by = None if source.timestamp_by is None else columns.read(source.timestamp_by, source.time_zone).sql
     since_us = dict.fromkeys(waits.sources, waits.since_us)
     alone = {
         waiter
@@ -123,10 +124,18 @@ def ends_of(window: WindowSpec, unit_us: int) -> EndsOfWindow:
     delay_us = unit_us * inside_us
     if not window.closes_on_grid:
         return EndsOfWindow(lateness_us, delay_us=delay_us, after_event_us=window.reach_us)
-    if window.calendar is not None:
-        return EndsOfWindow(lateness_us, inside_us, delay_us, calendar=window.calendar)
+    if window.local_grid is not None:
+        return EndsOfWindow(lateness_us, inside_us, delay_us, local=_local_windows(window, window.local_grid))
     grid = (window.offset_us, window.size_us, window.start_step_us, window.end_step_us)
     return EndsOfWindow(lateness_us, inside_us, delay_us, grid=grid)
+
+
+def _local_windows(window: WindowSpec, grid: LocalGrid) -> LocalWindows:
+    if window.kind == "tumbling":
+        return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, (), grid.splits)
+    first_us = window.end_step_us if window.kind == "cumulative" else window.size_us
+    lengths_us = tuple(range(first_us, window.size_us + 1, window.end_step_us))
+    return LocalWindows(grid.zone, grid.step_us, grid.anchor_us, lengths_us, grid.splits)
 
 
 RELEASE_COLUMNS = (c.RELEASE_SEQ, c.TIMESTAMP, c.SEQ)

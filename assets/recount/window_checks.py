@@ -25,11 +25,10 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of, overflow_in
 from tidemark.timeops.expressions.tokens import calls, literal, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import as_json
+from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.utc import Instant
-from tidemark.timeops.windows.aggregates import having_fails
 from tidemark.timeops.windows.revisions import CHANGE, DELETE, PREIMAGE
 
 _MOST_SHOWN = 100  # differing windows are counted up to here
@@ -188,7 +187,8 @@ def _too_large(workspace: Workspace, window: WindowSpec, look: Look) -> DataFram
     lacking = pa.table({name: [span[n] for span in look.lacking] for n, name in enumerate((START, END))})
     spans = from_driver(workspace.spark, lacking).withColumns({name: c.to_instant(name) for name in (START, END)})
     events = events_in(workspace, spans, window)
-    overflows = {name: overflow_in(text, events) for name, text in window.aggregates.items()}
+    columns = Columns.of(events)
+    overflows = {name: overflow_in(text, columns) for name, text in window.aggregates.items()}
     which = [f"IF({text}\n, {literal(name)}, NULL)" for name, text in overflows.items() if text is not None]
     if not which:
         return None
@@ -220,7 +220,7 @@ def some_rows(frames: Sequence[DataFrame]) -> Rows:
 def _undecided(batch: Batch, window: WindowSpec) -> DataFrame | None:
     """Return the results of a batch on which `having` fails; None if it cannot fail."""
     rows = batch.written(tables.window_table(window.name))
-    fails = having_fails(rows, window)
+    fails = Columns.of(rows).any_fails(filter(None, [window.having]))
     return None if fails is None else rows.where(fails).selectExpr(*_named(window, "window_start", "window_end"))
 
 

@@ -23,7 +23,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of, on_rows, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 
@@ -107,10 +107,11 @@ def events_in(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> Dat
         window: The window.
     """
     events = _events(workspace, window)
-    passing = events if window.where is None else events.where(guarded_sql(events, window.where))
-    if (fails := any_fails(events, on_rows(window.aggregates.values()))) is not None:
+    columns = Columns.of(events)
+    passing = events if window.where is None else events.where(columns.read(window.where).sql)
+    if (fails := columns.any_fails(on_rows(window.aggregates.values()))) is not None:
         passing = passing.where(f"NOT {fails}")
-    groups = {f"__tm_of_{name}": guarded_sql(events, text) for name, text in window.group_expressions}
+    groups = {f"__tm_of_{name}": columns.read(text).sql for name, text in window.group_expressions}
     grouped = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()])
     bounds = spans.selectExpr(f"{START} AS __tm_from", f"{END} AS __tm_to")
     return grouped.join(F.broadcast(bounds), F.expr(_is_in(window)))
@@ -125,12 +126,13 @@ def by_window(events: DataFrame, window: WindowSpec) -> GroupedData:
 
 def _recomputed(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> DataFrame:
     events = events_in(workspace, spans, window)
+    columns = Columns.of(events)
     # Another way to the same sums.
-    texts = {name: without_overflow(text, events, in_decimals=True) for name, text in window.aggregates.items()}
+    texts = {name: without_overflow(text, columns, in_decimals=True) for name, text in window.aggregates.items()}
     results = with_aggregates(
         by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}")
     )
-    return results.where(passes_having(results, window.having) | F.col(_UNSURE))
+    return results.where(passes_having(Columns.of(results), window.having) | F.col(_UNSURE))
 
 
 def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:

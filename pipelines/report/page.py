@@ -54,7 +54,7 @@ from tidemark.timeops.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.pipeline import has_event_time
-from tidemark.timeops.spec.window import Early
+from tidemark.timeops.spec.window import MONTH, Early
 
 _OUT_OF_ORDER = {
     "drop": "An event behind the watermark is refused, with a dead letter.",
@@ -421,8 +421,10 @@ def _step_us(window: WindowSpec) -> int | None:
     """Return the distance between a group's windows if none is missing; None if the events decide it."""
     if not window.closes_on_grid:
         return None
-    longest = {"day": timedelta(hours=25), "month": timedelta(days=31, hours=1)}
-    return micros(longest[window.calendar[0]]) if window.calendar else window.end_step_us
+    if window.local_grid is None:
+        return window.end_step_us
+    step_us = micros(timedelta(days=31)) if window.size == MONTH else window.end_step_us
+    return step_us + micros(timedelta(hours=1))  # an hour may come twice
 
 
 _TEMPLATES = Path(__file__).parent / "templates"

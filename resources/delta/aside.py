@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from tidemark.resources.delta.files import COMMITTER
 from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.delta.versions import files_of
-from tidemark.resources.places.place import Place, files_below, relative, remove_tree, spark_url
+from tidemark.resources.places.place import Place, files_below, relative, spark_url, temporary_place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,9 +55,7 @@ def set_aside(frame: "DataFrame", folder: Place, *, few: bool) -> Iterator[Aside
     if rows is not None:
         yield Aside([rows_in_memory(rows)], rows.select)
         return
-    place = folder / "_state" / "aside"
-    remove_tree(place)  # left by a run that was killed
-    try:
+    with temporary_place(folder / "_state" / "aside") as place:
         frame.write.options(**COMMITTER).parquet(spark_url(place))
         files = files_of(place)
         names = sorted(relative(path, place) for path, _ in files_below(place, "*.parquet"))
@@ -68,8 +66,6 @@ def set_aside(frame: "DataFrame", folder: Place, *, few: bool) -> Iterator[Aside
             return pa.concat_tables(file(read_dictionary=[*wanted]).read(columns=[*wanted]) for file in opened)
 
         yield Aside([*map(rows_of, opened)], narrow)
-    finally:
-        remove_tree(place)
 
 
 def few_rows(frame: "DataFrame") -> pa.Table | None:

@@ -60,7 +60,6 @@ from tidemark.resources.delta.versions import (
     RETENTION,
     Filters,
     Version,
-    arrow_condition,
 )
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
@@ -456,7 +455,7 @@ class Lake(LakeReader):
             replaced = list(version.sizes)  # otherwise small files would pile up
         schema: pa.Schema = version.dataset.schema
         files = replaced if where else []
-        staying = [batch for file in files for batch in _staying(version, file, where)(schema)]
+        staying = [batch for file in files for batch in version.rows_without(file, where)]
         earlier = pa.Table.from_batches(staying, schema)
         made = write_pieces([_after(earlier, pieces)], version, attempt)
         actions: list[Action] = [*made.added, *_removals(version, replaced)]
@@ -601,9 +600,7 @@ def _removals(version: Version, files: Sequence[str]) -> list[RemoveAction]:
 
 
 def _staying(version: Version, file: str, where: Filters) -> Piece:
-    """Return the rows of a file that do not match filters, piece by piece; rows for which these are null stay."""
-    stay = pc.coalesce(~arrow_condition(where), pc.scalar(True))
-    return lambda _schema: version.dataset_of([file]).to_batches(filter=stay)
+    return lambda _schema: version.rows_without(file, where)
 
 
 def _after(earlier: pa.Table, pieces: Sequence[Piece]) -> Piece:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources.delta.reading import LakeReader
-from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, unreadable_file
+from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, reading_files, unreadable_file
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 
@@ -48,7 +48,7 @@ def pieces(
     Raises:
         LakeError: A file of the table cannot be read.
     """
-    try:
+    with reading_files(lake.path(table)):
         yield from lake.dataset(table, version).to_batches(
             columns=list(columns),
             filter=arrow_condition(filters) if filters else None,
@@ -56,8 +56,6 @@ def pieces(
             batch_readahead=2,
             fragment_readahead=1,
         )
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(lake.path(table), error) from error
 
 
 def newest_rows(

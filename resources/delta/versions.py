@@ -221,7 +221,7 @@ class Version:
         """
         whole = self.files_within(filters)
         unclear = sorted({*self.files_with(filters)} - {*whole})
-        with _reading(self.folder):
+        with reading_files(self.folder):
             counted = self.dataset_of(unclear).count_rows(filter=arrow_condition(filters)) if unclear else 0
         return self.row_count(whole) + int(counted)
 
@@ -271,12 +271,12 @@ class Version:
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
         """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
         condition = arrow_condition(filters) if filters else None
-        with _reading(self.folder):
+        with reading_files(self.folder):
             return self.dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
 
     def rows_of(self, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of some of its files, on the driver; by default with all columns."""
-        with _reading(self.folder):
+        with reading_files(self.folder):
             return self.dataset_of(files).to_table(columns=None if columns is None else list(columns))
 
     def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
@@ -284,6 +284,16 @@ class Version:
         known = self.dataset
         fragments = [known.format.make_fragment(path, filesystem=known.filesystem) for path in files]
         return pyarrow.dataset.FileSystemDataset(fragments, known.schema, known.format, known.filesystem)
+
+    def rows_without(self, file: str, filters: Filters) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a file that do not match filters, some at a time; rows for which these are null too.
+
+        Raises:
+            LakeError: The file cannot be read.
+        """
+        stay = pc.coalesce(~arrow_condition(filters), pc.scalar(True))
+        with reading_files(self.folder):
+            yield from self.dataset_of([file]).to_batches(filter=stay)
 
     def frame(self, spark: "SparkSession", filters: Filters) -> "DataFrame":
         """Return its rows as a DataFrame. Files that cannot hold such rows, by their statistics, are not opened."""
@@ -302,7 +312,7 @@ class Version:
 
 
 @contextmanager
-def _reading(folder: Place) -> Iterator[None]:
+def reading_files(folder: Place) -> Iterator[None]:
     """Turn a failure to read a file of a table during the block into an error that names it."""
     try:
         yield

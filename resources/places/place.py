@@ -10,13 +10,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote
+from uuid import uuid4
 
 from tidemark.resources.places.credentials import address_of, arrow_files, delta_options, store_at
 from tidemark.timeops.errors import SpecError
@@ -290,6 +291,25 @@ def remove_tree(folder: Place) -> None:
         return
     with suppress(OSError):
         folder.store.delete([file.key for file in folder.store.under(folder.key)])
+
+
+@contextmanager
+def temporary_place(places: Place) -> Iterator[Place]:
+    """Make a folder below `places` for files of one attempt; it is deleted at the end.
+
+    No other attempt ever has a folder of this name. Spark takes two reads for the same if they name the same path: it
+    would return rows that a killed run has persisted of an earlier file there. And a run that was taken for dead and
+    resumes writes nothing where another one reads.
+    """
+    remove_tree(places)  # left by runs that were killed
+    place = places / uuid4().hex
+    try:
+        yield place
+    finally:
+        remove_tree(place)
+        if isinstance(places, Path):
+            with suppress(OSError):  # another run, which took this one for dead, is at work
+                places.rmdir()
 
 
 def copy_file(file: Place, target: Place) -> None:

@@ -33,11 +33,13 @@ from tidemark.resources.sources.known_files import (
     begins_as,
     candidate,
     counted,
+    has_lines,
     judge,
     look_into,
     state_of,
     unchanged,
 )
+from tidemark.resources.sources.lines import LINES, copied_lines
 from tidemark.resources.sources.local_files import (
     check_key,
     check_unchanged,
@@ -47,7 +49,7 @@ from tidemark.resources.sources.local_files import (
     name_of,
 )
 from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
-from tidemark.resources.sources.plain_lines import with_plain_copies
+from tidemark.resources.sources.plain_lines import parser_of
 from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
 from tidemark.resources.sources.records import (
     SPARK_FAILURES,
@@ -56,12 +58,10 @@ from tidemark.resources.sources.records import (
     is_of_a_file,
     no_records,
     schema_in_input,
-    with_short_lines,
 )
 from tidemark.resources.sources.text_files import read_csv, read_json
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import InputError, UnfitFilesError
-from tidemark.timeops.session import computes_here
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.utc import Instant, us_of
 
@@ -75,7 +75,7 @@ class FilesFound(Found):
         touched: Known files with a new modification time and the same bytes: states to remember.
         copies: States to remember of files with the same bytes as another one that was read or is ready; they are not
             read.
-        may_be_plain: Whether the lines of the files may be plain ones, see plain_lines.py.
+        needs_copies: Whether the files have lines, which are read from copies, see lines.py.
     """
 
     PART: ClassVar[str] = "file"
@@ -83,7 +83,7 @@ class FilesFound(Found):
     ready: tuple[FileRange, ...] = ()
     touched: tuple[FileState, ...] = ()
     copies: tuple[FileState, ...] = ()
-    may_be_plain: bool = False
+    needs_copies: bool = False
 
     @property
     def parts(self) -> tuple[FileRange, ...]:
@@ -107,8 +107,8 @@ class FilesFound(Found):
 
     @property
     def needs_place(self) -> bool:
-        """Return whether files may be copied: their lines are plain, or too long for a record."""
-        return self.may_be_plain or any(file.long_lines for file in self.ready)
+        """Return whether files are copied."""
+        return self.needs_copies
 
     @property
     def columns(self) -> Columns:
@@ -208,7 +208,7 @@ class _Examination:
             touched=tuple(self.touched),
             copies=tuple(self.copies),
             notes=tuple(self.notes),
-            may_be_plain=bool(self.ready) and self.source.format == "json",
+            needs_copies=bool(self.ready) and has_lines(self.source),
         )
 
     def _judged(self, looked: Looked | InputError) -> Outcome | InputError:
@@ -374,45 +374,42 @@ class FilesReader(SourceReader[FilesFound]):
         return {"files": [[file.path, file.skip_lines, file.size] for file in findings.ready]}
 
     def read(self, spark: SparkSession, findings: FilesFound, place: Place, time_zone: str) -> SourceRead:
-        """Read the files; lines that are plain, or too long, are read from copies."""
-        read = read_files(spark, self.source, with_short_lines(findings.ready, place), time_zone, place)
+        """Read the files; the ones of text are read from copies."""
+        read = read_files(spark, self.source, findings.ready, place, time_zone)
         return replace(read, states=(*read.states, *findings.touched, *counted(findings.copies, read.states)))
 
     def to_blame(self, spark: SparkSession, findings: FilesFound) -> Mapping[str, InputError]:
-        """Find the files that cannot be read to their end."""
-        return unreadable(spark, self.source, [file for file in findings.ready if not file.long_lines])
+        """Find the files that cannot be read to their end; lines were read before Spark got them."""
+        return {} if has_lines(self.source) else unreadable(spark, self.source, findings.ready)
 
 
 def read_files(
-    spark: SparkSession,
-    source: FilesSource,
-    ranges: Sequence[FileRange],
-    time_zone: str = "UTC",
-    place: Place | None = None,
+    spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], place: Place, time_zone: str = "UTC"
 ) -> SourceRead:
-    """Read the records of an ingestion; one small job counts lines, the records themselves are lazy.
+    """Read the records of an ingestion. Lines are copied to a place; the records themselves are lazy.
 
-    Files whose lines are plain are copied to a place, if there is one, unless a cluster computes: this process may be
-    far from the files, and has fewer cores. A file may change after this has returned and before its records are
-    stored: call `ensure_unchanged` then.
+    A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
 
     Raises:
         SpecError: `schema`, `rename` or an option of the source is wrong.
         InputError: A file lacks a column, has one of another type, or changed since its discovery.
+        OSError: A copy cannot be written.
     """
     schema, zone = schema_in_input(spark, source), source.time_zone or time_zone
-    filled = tuple(file for file in ranges if file.size)
-    if place is not None and computes_here(spark):
-        filled = with_plain_copies(filled, source, schema, zone, place)
+    filled: Sequence[FileRange] = [file for file in ranges if file.size]
+    counts: dict[str, int] = {}
+    if has_lines(source):
+        copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
+        filled, counts = copies.files, dict(copies.counts)
     by_format: dict[str, list[FileRange]] = defaultdict(list)
     for file in filled:
-        by_format[file.read_as or source.format].append(file)
+        by_format[source.format if file.read_as in {"", LINES} else file.read_as].append(file)
     read = [FORMATS[kind].read(spark, source, schema, files, zone) for kind, files in by_format.items()]
     records = reduce(DataFrame.unionByName, [part.records for part in read] or [no_records(spark, source)])
     ensure_unchanged(ranges)
-    counts = {path: count for part in read for path, count in part.counts.items()}
+    counts = {path: count for part in read for path, count in part.counts.items()} | counts
     states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
-    return SourceRead(records, states, files=filled)
+    return SourceRead(records, states, files=tuple(filled))
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:
@@ -428,7 +425,7 @@ def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRan
     if not files:
         return {}
     try:
-        read_files(spark, source, files).records.write.format("noop").mode("overwrite").save()
+        _let_spark_read(spark, source, files)
     except UnfitFilesError as error:
         rest = [file for file in files if file.path not in error.errors]
         return {**error.errors, **unreadable(spark, source, rest)}
@@ -440,6 +437,13 @@ def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRan
         middle = len(files) // 2
         return {**unreadable(spark, source, files[:middle]), **unreadable(spark, source, files[middle:])}
     return {}
+
+
+def _let_spark_read(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> None:
+    """Read files that Spark itself opens, and keep nothing."""
+    read = FORMATS[source.format].read(spark, source, schema_in_input(spark, source), files, "UTC")
+    read.records.write.format("noop").mode("overwrite").save()
+    ensure_unchanged(files)
 
 
 def _error(path: str, source: FilesSource, error: Exception) -> InputError:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.kafka_connection import Broker, Connection, Partition, Topic, refused_variables
-from tidemark.resources.sources.kafka_records import avro_package, kafka_package, read_offsets
+from tidemark.resources.sources.kafka_records import avro_package, read_offsets
 from tidemark.resources.sources.reader import Found, Known, Needs, SourceRead, SourceReader
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
@@ -219,6 +219,11 @@ class OffsetsFound(Found):
         return tuple(extent.split for extent in self.offsets)
 
     @property
+    def needs_place(self) -> bool:
+        """Return whether there are records to copy."""
+        return bool(self.offsets)
+
+    @property
     def is_moved(self) -> bool:
         """Return whether the position is another one than was remembered."""
         return self.at != self.before
@@ -256,8 +261,8 @@ class KafkaReader(SourceReader[OffsetsFound]):
     base: Path
 
     def needs(self) -> Needs:
-        """Return the packages that read Kafka and Avro, and the variables that may not be sent to brokers."""
-        packages = (kafka_package(), *([avro_package()] if self.source.format == "avro" else []))
+        """Return the package that reads Avro, and the variables that may not be sent to brokers."""
+        packages = (avro_package(),) if self.source.format == "avro" else ()
         return Needs(packages, tuple(refused_variables(self.source)))
 
     def _broker(self) -> Broker:
@@ -314,9 +319,10 @@ class KafkaReader(SourceReader[OffsetsFound]):
         }
         return {name: value for name, value in notes.items() if value}
 
-    def read(self, spark: SparkSession, findings: OffsetsFound, place: Place, time_zone: str) -> SourceRead:  # noqa: ARG002
-        """Fetch the records."""
-        return read_offsets(spark, self.source, findings.offsets, self.base, time_zone)
+    def read(self, spark: SparkSession, findings: OffsetsFound, place: Place, time_zone: str) -> SourceRead:
+        """Fetch the records, and copy them to a file in `place`."""
+        copy = place / f"{self.source.name}.parquet"
+        return read_offsets(spark, self.source, findings.offsets, self.base, copy=copy, time_zone=time_zone)
 
 
 def _names(source: KafkaSource, broker: Broker) -> list[str]:

@@ -1,8 +1,9 @@
-"""A connection to Kafka: the options of a source by their names in its two clients, and questions to brokers.
+"""A connection to Kafka: the options of a source as settings of its client, questions to brokers, and their records.
 
-Here: values of variables and of files with keys, each option's name in librdkafka and in Spark's reader (Java);
-questions about topics and offsets, asked without a JVM and with limited patience, and a sentence for each failure to
-answer. Not here: which options there are (timeops/spec/kafka_source.py), the meaning of the answers (kafka.py).
+Here: values of variables and of files with keys; questions about topics and offsets, and the records of ranges, asked
+of librdkafka, without a JVM and with limited patience, and a sentence for each failure to answer. Not here: which
+options there are (timeops/spec/kafka_source.py), the meaning of the answers (kafka.py), records as columns
+(kafka_records.py).
 
 Connections hold secrets: pass them to a client, and store them nowhere.
 """
@@ -10,7 +11,7 @@ Connections hold secrets: pass them to a client, and store them nowhere.
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,11 +33,6 @@ _PEM = {
     "ssl.key.location": "ssl.key.pem",
 }
 """Options that name a file, each with the name of its content in librdkafka."""
-_PEM_IN_JAVA = {
-    "ssl.ca.location": ("truststore", "ssl.truststore.certificates"),
-    "ssl.certificate.location": ("keystore", "ssl.keystore.certificate.chain"),
-    "ssl.key.location": ("keystore", "ssl.keystore.key"),
-}
 
 
 def refused_variables(source: KafkaSource) -> Iterator[Problem]:
@@ -86,39 +82,11 @@ class Connection:
         """The isolation level: by default records of open and aborted transactions are left out."""
         return self.options.get("isolation.level", "read_committed")
 
-    def for_librdkafka(self) -> dict[str, str]:
-        """Return the settings for a client of confluent-kafka."""
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of a client of confluent-kafka."""
         settings = {_PEM.get(name, name): value for name, value in self.options.items() if name != "isolation.level"}
         return {"client.id": "tidemark", **settings, "bootstrap.servers": self.servers}
-
-    def for_spark(self) -> dict[str, str]:
-        """Return the options for Spark's reader: options of Java's consumer begin with `kafka.`."""
-        options = self.options
-        settings = {
-            "bootstrap.servers": self.servers,
-            "client.id": options.get("client.id", "tidemark"),
-            "isolation.level": self.isolation,
-        }
-        for name in ("security.protocol", "sasl.mechanism", "ssl.key.password"):
-            if name in options:
-                settings[name] = options[name]
-        if "sasl.mechanism" in options:
-            is_plain = options["sasl.mechanism"] == "PLAIN"
-            module = "plain.PlainLoginModule" if is_plain else "scram.ScramLoginModule"
-            user, password = _quoted(options["sasl.username"]), _quoted(options["sasl.password"])
-            login = f"org.apache.kafka.common.security.{module} required username={user} password={password};"
-            settings["sasl.jaas.config"] = login
-        if options.get("ssl.endpoint.identification.algorithm") == "none":
-            settings["ssl.endpoint.identification.algorithm"] = ""
-        for name, (store, java) in _PEM_IN_JAVA.items():
-            if name in options:
-                settings |= {f"ssl.{store}.type": "PEM", java: options[name]}
-        return {f"kafka.{name}": value for name, value in settings.items()}
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _value(source: KafkaSource, option: str, match: re.Match[str]) -> str:
@@ -149,6 +117,13 @@ def _file(source: KafkaSource, option: str, path: Path) -> str:
 PATIENCE_S = 10.0
 """How long all questions of one look may take together."""
 _STEP_S, _MOMENT_S = 1.0, 0.3
+_AT_ONCE = 50  # records that are taken from the client together: of the largest usual size they take 50 MB
+_WAITS = {
+    "socket.connection.setup.timeout.ms": "5000",
+    "reconnect.backoff.ms": "300",
+    "reconnect.backoff.max.ms": "1000",
+    "allow.auto.create.topics": "false",
+}
 _SILENT = logging.getLogger("tidemark.kafka")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False  # hides librdkafka's own log; failures are reported as errors
@@ -197,16 +172,8 @@ class Broker:
         self._patience_s = patience_s
         self._until = time.monotonic() + patience_s
         self._said: list[KafkaError] = []
-        waits = {
-            "socket.timeout.ms": "10000",
-            "socket.connection.setup.timeout.ms": "5000",
-            "reconnect.backoff.ms": "300",
-            "reconnect.backoff.max.ms": "1000",
-            "allow.auto.create.topics": "false",
-        }
-        heard: dict[str, Any] = {"error_cb": self._said.append, "logger": _SILENT}
         try:
-            self._admin = AdminClient({**waits, **connection.for_librdkafka(), **heard})
+            self._admin = AdminClient({"socket.timeout.ms": "10000", **self._settings})
         except KafkaException as error:
             raise InputError(
                 f"Kafka's client does not take the options for {connection.servers}: {error.args[0].str()}",
@@ -277,7 +244,7 @@ class Broker:
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
         times: dict[Partition, int | None] = {}
-        consumer = self._consumer({"fetch.message.max.bytes": "65536"})
+        consumer = self._consumer({"auto.offset.reset": "earliest", "fetch.message.max.bytes": "65536"})
         try:
             consumer.assign([TopicPartition(*partition, offset) for partition, offset in places.items()])
             while len(times) < len(places) and time.monotonic() < self._until:
@@ -301,40 +268,60 @@ class Broker:
         return {partition: times.get(partition) for partition in places}
 
     def records(self, ranges: Mapping[Partition, tuple[int, int]]) -> Iterator["Message"]:
-        """Return the records from the first offset of each range up to its end, in any order of partitions.
+        """Yield the records from the first offset of each range up to its end, in any order of partitions.
+
+        An offset need not have a record: topics are compacted, and transactions aborted.
 
         Raises:
-            InputError: No record arrived within the patience for questions.
+            InputError: Records are gone, this user may not read them, or for as long as the patience for questions
+                none came.
         """
         from confluent_kafka import KafkaException, TopicPartition  # noqa: PLC0415
 
-        left = {partition: end for partition, (_, end) in ranges.items()}
-        consumer = self._consumer({})
+        ends = {partition: end for partition, (_, end) in ranges.items()}
+        # Where offsets are gone, the client would otherwise continue after them.
+        consumer = self._consumer({"auto.offset.reset": "error", "check.crcs": "true", **_ANY_SIZE})
+        early: list[Partition] = []
         try:
             consumer.assign([TopicPartition(*partition, first) for partition, (first, _) in ranges.items()])
-            self._until = time.monotonic() + self._patience_s
-            while left:
-                record = consumer.poll(_STEP_S)
-                if record is None:
-                    if time.monotonic() > self._until:
-                        raise self._silent()
-                    continue
-                self._until = time.monotonic() + self._patience_s
-                error, partition = record.error(), (str(record.topic()), int(record.partition() or 0))
-                if error is not None and error.name() == _OF_GROUP:
-                    continue
-                if error is not None and error.name() != "_PARTITION_EOF":
-                    raise self._failed(error, f"topic {record.topic()}")
-                end, at = left.get(partition, 0), int(record.offset() or 0)
-                if error is None and at < end:
-                    yield record
-                if partition in left and (error is not None or at >= end - 1):
-                    del left[partition]
-                    consumer.incremental_unassign([TopicPartition(*partition)])
+            while ends:
+                for record in self._next(consumer, early):
+                    partition, offset = (str(record.topic()), int(record.partition() or 0)), int(record.offset() or 0)
+                    end, error = ends.get(partition, 0), record.error()
+                    if error is not None and error.name() == _OF_GROUP:
+                        continue
+                    if error is not None and error.name() != "_PARTITION_EOF":
+                        is_gone = error.name() in _GONE
+                        raise self._gone(partition) if is_gone else self._failed(error, f"topic {record.topic()}")
+                    if error is None and offset < end:
+                        yield record
+                    # The end of a partition has the offset after its last one, which need not have a record.
+                    is_read = offset >= (end - 1 if error is None else end)
+                    if partition in ends and is_read:
+                        del ends[partition]
+                        consumer.incremental_unassign([TopicPartition(*partition)])
+                    elif error is not None and not is_read:
+                        early.append(partition)  # for a moment a new leader may not know of the last records
         except KafkaException as error:
             raise self._failed(error.args[0], "") from error
         finally:
             consumer.close()
+
+    def _next(self, consumer: "Consumer", early: Sequence[Partition]) -> list["Message"]:
+        """Return some of the records that have arrived.
+
+        Args:
+            consumer: Where they arrive.
+            early: Partitions that ended before the last record that is wanted of them.
+
+        Raises:
+            InputError: For as long as the patience none came.
+        """
+        self._until = time.monotonic() + self._patience_s
+        while (first := consumer.poll(_STEP_S)) is None:
+            if self._refusal() is not None or time.monotonic() >= self._until:
+                raise self._gone(early[0]) if early else self._silent()
+        return [first, *consumer.consume(_AT_ONCE, 0)]
 
     def _consumer(self, more: Mapping[str, str]) -> "Consumer":
         """Return a consumer that joins no group and commits nothing."""
@@ -344,10 +331,14 @@ class Broker:
             "group.id": "tidemark",  # a consumer must have one
             "enable.auto.commit": "false",
             "enable.partition.eof": "true",
-            "auto.offset.reset": "earliest",
             "isolation.level": self._connection.isolation,
         }
-        return Consumer({**self._connection.for_librdkafka(), **reading, **more}, logger=_SILENT)
+        return Consumer({**self._settings, **reading, **more})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The settings of all clients; what they say meanwhile is kept in `_said`."""
+        return {**_WAITS, **self._connection.settings, "error_cb": self._said.append, "logger": _SILENT}
 
     def _offsets(self, specs: Mapping[Partition, Any]) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, KafkaException, TopicPartition  # noqa: PLC0415
@@ -393,6 +384,19 @@ class Broker:
 
     def _failed(self, error: "KafkaError", what: str) -> InputError:
         """Return the error in words, from the error reported meanwhile if that says more."""
+        if self._refusal() is not None or error.name() in _SILENCES:
+            return self._silent()
+        if "AUTHORIZATION" in error.name():
+            return _not_allowed(what, self._connection.servers)
+        of = f" of {what}" if what else ""
+        return InputError(
+            f"Kafka at {self._connection.servers} gave an error{of}: {error.str()}",
+            expected="an answer",
+            remedy="see the log of the broker, and run again",
+        )
+
+    def _silent(self) -> InputError:
+        """Return the error for brokers that do not answer, or not to this user."""
         servers, refusal = self._connection.servers, self._refusal()
         if refusal is not None:
             return InputError(
@@ -400,26 +404,21 @@ class Broker:
                 expected=_REFUSALS[refusal.name()],
                 remedy="correct `options` of the source, or the variables that they name",
             )
-        if "AUTHORIZATION" in error.name():
-            return _not_allowed(what, servers)
-        if error.name() in _SILENCES:
-            return self._silent()
-        of = f" of {what}" if what else ""
-        return InputError(
-            f"Kafka at {servers} gave an error{of}: {error.str()}",
-            expected="an answer",
-            remedy="see the log of the broker, and run again",
-        )
-
-    def _silent(self) -> InputError:
-        """Return the error for brokers that do not answer."""
         reason = next((_why(error) for error in self._said if error.name() != "_ALL_BROKERS_DOWN"), "")
         return InputError(
-            f"Kafka at {self._connection.servers} does not answer"
-            + (f": {reason}" if reason else f" within {self._patience_s:g} s"),
+            f"Kafka at {servers} does not answer" + (f": {reason}" if reason else f" within {self._patience_s:g} s"),
             expected="a broker that can be reached from here",
             remedy="correct `bootstrap_servers`, or see whether the broker runs and its listeners name an "
             "address that this machine reaches",
+        )
+
+    def _gone(self, partition: Partition) -> InputError:
+        topic, number = partition
+        return InputError(
+            f"Kafka at {self._connection.servers}: records of partition {topic}-{number} were deleted while they "
+            "were read",
+            expected="records that Kafka keeps until they were read",
+            remedy="run again: the run finds the missing records, and reports their offsets",
         )
 
 
@@ -435,6 +434,9 @@ _IN_MOTION = {
 """Errors for a moment after a broker has started, or has ceased to lead a partition."""
 _OF_GROUP = "GROUP_AUTHORIZATION_FAILED"
 """A consumer must name a group, and looks for its coordinator; none is joined, so a user needs no right for it."""
+_GONE = {"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"}
+_ANY_SIZE = {"receive.message.max.bytes": str(2**31 - 1)}
+"""The client otherwise stops at a record of 100 MB."""
 _SILENCES = {"_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE", "_ALL_BROKERS_DOWN", "REQUEST_TIMED_OUT"}
 
 

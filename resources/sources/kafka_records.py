@@ -1,32 +1,33 @@
 """Records of Kafka, in the ranges that discovery chose, each with its place in the log.
 
-Here: Spark's reader of Kafka, its jars, and values as JSON, Avro or raw bytes. Not here: the choice of offsets
-(kafka.py), how to connect (kafka_connection.py), the shape of a record (records.py).
+Here: a copy of the records that Spark reads, and their values as JSON, Avro or raw bytes. Not here: the choice of
+offsets (kafka.py), asking the brokers (kafka_connection.py), the shape of a record (records.py).
 
-Kafka is read once, and the records are kept until they are written: a second reading may find fewer, as brokers
+Kafka is read once, and the copy stays until the records are written: a second reading may find fewer, as brokers
 compact and delete.
 """
 
 import json
-import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from itertools import islice
+from operator import methodcaller
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession, is_remote
+import pyarrow.parquet as pq
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.avro.functions import from_avro
 from pyspark.sql.types import BinaryType, StringType, StructType
 
+from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import check_names, names_there
 from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
 from tidemark.resources.sources.kafka_connection import Broker, Connection
+from tidemark.resources.sources.lines import new_file
+from tidemark.resources.sources.local_files import spark_path
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import (
     FILE,
@@ -37,7 +38,6 @@ from tidemark.resources.sources.records import (
     SPARK_FAILURES,
     Reading,
     as_text,
-    cause_of,
     no_records,
     not_utf8,
     schema_in_input,
@@ -49,7 +49,6 @@ from tidemark.timeops.errors import InputError, MachineError, first_line
 from tidemark.timeops.expressions.column_types import ColumnType, converted
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.materialize import computed, from_driver
 from tidemark.timeops.spec import KafkaSource
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
@@ -59,23 +58,11 @@ if TYPE_CHECKING:
     from tidemark.resources.sources.kafka import OffsetRange
 
 
-_KEY, _VALUE, _HEADERS, _KIND = "__tm_key", "__tm_value", "__tm_headers", "__tm_kind"
+_KEY, _VALUE, _HEADERS, _STAMPED = "__tm_key", "__tm_value", "__tm_headers", "__tm_stamped"
 _LARGE = "__tm_large"
 _TOPIC, _PARTITION, _INNER = "__tm_topic", "__tm_partition", "__tm_inner"
 _EXCLUDED = "org.apache.hadoop:hadoop-client-api,org.apache.hadoop:hadoop-client-runtime,org.slf4j:slf4j-api"
 """Packages that Spark has by itself."""
-_WAITS: Mapping[str, str] = {
-    "kafka.request.timeout.ms": "5000",
-    "kafka.default.api.timeout.ms": "5000",
-    "kafkaConsumer.pollTimeoutMs": "5000",
-    "fetchOffset.numRetries": "1",
-}
-"""How long Spark waits for brokers that do not answer: for records, and then once more to ask for the offsets."""
-
-
-def kafka_package() -> str:
-    """Return the Maven coordinate of Spark's reader of Kafka for the installed PySpark."""
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version('pyspark')}"
 
 
 def avro_package() -> str:
@@ -84,59 +71,72 @@ def avro_package() -> str:
 
 
 def read_offsets(
-    spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", base: Path, time_zone: str = "UTC"
+    spark: SparkSession,
+    source: KafkaSource,
+    ranges: "Sequence[OffsetRange]",
+    base: Path,
+    *,
+    copy: Place,
+    time_zone: str = "UTC",
 ) -> SourceRead:
-    """Read the records of ranges, as records like the ones of files; they are fetched now.
+    """Read the records of ranges, as records like the ones of files; they are fetched and copied now.
 
     `_file` is the topic-partition, such as `orders-3`, `_position` the offset, `_modified` the timestamp. A record
     without a value, a tombstone, has only the payload columns of `metadata`.
 
+    Args:
+        spark: The session.
+        source: The source.
+        ranges: The offsets.
+        base: The folder of the spec file.
+        copy: A file that is not there yet; every Spark that reads the records can read it.
+        time_zone: Zone for times without one, unless the source has its own.
+
     Raises:
         SpecError: `schema` or `rename` of the source is wrong.
         InputError: The records cannot be fetched, or the Avro schema does not fit.
-        MachineError: Spark has no reader of Kafka, and cannot fetch it.
+        MachineError: Spark has no reader of Avro, and cannot fetch it, or there is no room for the records.
     """
     schema = schema_in_input(spark, source)
     if not ranges:
-        return SourceRead(no_records(spark, source))
-    _ensure_reader(spark, kafka_package())
+        return SourceRead(no_records(spark, source), count=0)
     if source.format == "avro":
-        _ensure_reader(spark, avro_package())
-    fetched = _fetched(spark, source, ranges, Connection.of(source, base))
+        _ensure_avro(spark)
     wanted = StructType([field for field in schema if field.name not in source.added_columns])
-    return SourceRead(_records(fetched, source, wanted, base, source.time_zone or time_zone))
+    unwanted = [column for name, column in _ON_DEMAND.items() if name not in source.metadata]
+    fields = {name: field for name, field in _FIELDS.items() if name not in unwanted}
+    count = _copied(source, ranges, fields, base, copy)
+    types = ", ".join(f"{name} {ddl}" for name, (_, ddl, _) in fields.items())
+    rows = _with_place(spark.read.schema(types).parquet(spark_path(str(copy))), source)
+    return SourceRead(_records(rows, source, wanted, base, source.time_zone or time_zone), count=count)
 
 
-def _ensure_reader(spark: SparkSession, package: str) -> None:
-    """Add a reader that Spark lacks to a session: it is fetched from Maven Central the first time.
+def _ensure_avro(spark: SparkSession) -> None:
+    """Add the reader of Avro to a session that lacks it: it is fetched from Maven Central the first time.
 
     Raises:
-        MachineError: The reader cannot be fetched.
+        MachineError: It cannot be fetched.
     """
-    name = "kafka" if "kafka" in package else "avro"
-    if _has_reader(spark, name):
+    if _has_avro(spark):
         return
     try:
-        spark.sql(f"ADD JAR ivy://{package}?exclude={_EXCLUDED}").collect()
+        spark.sql(f"ADD JAR ivy://{avro_package()}?exclude={_EXCLUDED}").collect()
     except SPARK_FAILURES as error:
-        raise _no_reader(package, first_line(error)) from error
-    if not _has_reader(spark, name):
-        raise _no_reader(package, "its jars were added, and it is not found")
+        raise _no_avro(first_line(error)) from error
+    if not _has_avro(spark):
+        raise _no_avro("its jars were added, and it is not found")
 
 
-def _has_reader(spark: SparkSession, name: str) -> bool:
+def _has_avro(spark: SparkSession) -> bool:
     try:
-        if name == "avro":
-            _ = spark.range(0).select(from_avro(F.lit(b""), '"string"')).schema
-        else:
-            enough = {"kafka.bootstrap.servers": "127.0.0.1:1", "assign": '{"probe":[0]}'}  # without a connection
-            _ = spark.read.format("kafka").options(**enough).load().schema
+        _ = spark.range(0).select(from_avro(F.lit(b""), '"string"')).schema
     except AnalysisException:
         return False
     return True
 
 
-def _no_reader(package: str, why: str) -> MachineError:
+def _no_avro(why: str) -> MachineError:
+    package = avro_package()
     return MachineError(
         f"Spark has no reader {package}, and could not get it: {why}",
         expected="a network in which Maven Central, or the mirror named in spark.jars.repositories, can be reached",
@@ -145,182 +145,128 @@ def _no_reader(package: str, why: str) -> MachineError:
     )
 
 
-def _fetched(
-    spark: SparkSession, source: KafkaSource, ranges: "Sequence[OffsetRange]", connection: Connection
-) -> DataFrame:
-    """Return the records as Kafka has them, with their place; they are fetched once, now."""
-    assigned: dict[str, list[int]] = defaultdict(list)
-    firsts: dict[str, dict[str, int]] = defaultdict(dict)
-    ends: dict[str, dict[str, int]] = defaultdict(dict)
-    for extent in ranges:
-        assigned[extent.topic].append(extent.partition)
-        firsts[extent.topic][str(extent.partition)] = extent.first
-        ends[extent.topic][str(extent.partition)] = extent.end
-    options = {
-        **_WAITS,
-        **connection.for_spark(),
-        "assign": json.dumps(assigned),
-        "startingOffsets": json.dumps(firsts),
-        "endingOffsets": json.dumps(ends),
-        "failOnDataLoss": "true",
-        "includeHeaders": "true" if "headers" in source.metadata else "false",
-    }
-    _hide_secrets(spark)
+_FIRST_MS, _LAST_MS = -(FIRST_US // -1_000), LAST_US // 1_000
+_PIECE_BYTES, _PIECE_RECORDS = 16 << 20, 50_000
+"""How much of the records this process and a task of Spark hold at a time."""
+_WRITTEN_AS: Mapping[str, Any] = {
+    "compression": "snappy",
+    "use_dictionary": [_TOPIC, _PARTITION, _STAMPED],
+    "write_statistics": False,
+}
+
+
+def _headers(record: "Message") -> Sequence[tuple[str, bytes | None] | None] | None:
+    """Return the headers of a record; with a null one if the client cannot decode them: a name is not UTF-8.
+
+    To be called once for a record: the client fails at such a name, and the next time returns a list with null
+    pointers, which end the process. In a plain call, Python would not always see that it failed.
+    """
     try:
-        rows = spark.read.format("kafka").options(**options).load()
-        return computed(_with_place(rows.withColumn("us", F.unix_micros("timestamp")), source))
-    except SPARK_FAILURES as error:
-        if not _may_overflow(connection, ranges):
-            raise _not_fetched(source, error) from error
-        read = Broker(connection).records(
-            {(extent.topic, extent.partition): (extent.first, extent.end) for extent in ranges}
-        )
-        frames = [
-            computed(_with_place(_frame(spark, part), source)) for part in iter(lambda: [*islice(read, _AT_ONCE)], [])
-        ]
-        return reduce(DataFrame.unionByName, frames or [_with_place(_frame(spark, ()), source)])
+        return cast("list[tuple[str, bytes | None] | None]", _HEADERS_CHECKED(record)) or None
+    except (UnicodeDecodeError, SystemError):
+        return [None]
+
+
+_HEADERS_CHECKED = methodcaller("headers")
+
+
+def _instant_us(record: "Message") -> int | None:
+    """Return the timestamp in microseconds; None if a record has none in the years 0001 to 9999."""
+    kind, ms = record.timestamp()
+    return ms * 1_000 if kind and _FIRST_MS <= ms <= _LAST_MS else None
+
+
+def _stamped_by(record: "Message") -> str | None:
+    return (None, "CreateTime", "LogAppendTime")[record.timestamp()[0]]
+
+
+_Field = tuple[pa.DataType, str, Callable[["Message"], object]]
+_HEADERS_TYPE = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}.items()))
+_FIELDS: Mapping[str, _Field] = {
+    _VALUE: (pa.binary(), "BINARY", methodcaller("value")),
+    _KEY: (pa.binary(), "BINARY", methodcaller("key")),
+    _HEADERS: (_HEADERS_TYPE, "ARRAY<STRUCT<key: STRING, value: BINARY>>", _headers),
+    _TOPIC: (pa.string(), "STRING", methodcaller("topic")),
+    _PARTITION: (pa.int32(), "INT", methodcaller("partition")),
+    POSITION: (pa.int64(), "BIGINT", methodcaller("offset")),
+    MODIFIED: (pa.timestamp("us", "UTC"), "TIMESTAMP", _instant_us),
+    _STAMPED: (pa.string(), "STRING", _stamped_by),
+}
+"""Columns of the copy: the type in Arrow and in Spark, and the value of a record."""
+_ON_DEMAND: Mapping[str, str] = {"key": _KEY, "headers": _HEADERS, "timestamp_type": _STAMPED}
+
+
+def _copied(
+    source: KafkaSource, ranges: "Sequence[OffsetRange]", fields: Mapping[str, _Field], base: Path, copy: Place
+) -> int:
+    """Fetch the records and copy them to a file, once, now; return their number.
+
+    Raises:
+        InputError: They cannot be fetched.
+    """
+    try:
+        broker = Broker(Connection.of(source, base))
+        records = broker.records({(extent.topic, extent.partition): (extent.first, extent.end) for extent in ranges})
+        return _write(records, fields, copy)
+    except InputError as error:
+        sentence = f"Source {source.name!r}: {error.found}; nothing was ingested"
+        raise InputError(sentence, expected=error.expected, remedy=error.remedy) from error
+
+
+def _write(records: Iterable["Message"], fields: Mapping[str, _Field], copy: Place) -> int:
+    """Write records to a parquet file, some at a time: each piece is a row group, which a task of Spark holds."""
+    schema, count = pa.schema([(name, kind) for name, (kind, _, _) in fields.items()]), 0
+    with new_file(copy) as target, pq.ParquetWriter(target, schema, **_WRITTEN_AS) as writer:
+        for rows in _pieces(records, [value for _, _, value in fields.values()]):
+            columns = [
+                pa.array(values, kind) for values, kind in zip(zip(*rows, strict=True), schema.types, strict=True)
+            ]
+            writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+            count += len(rows)
+    return count
+
+
+def _pieces(
+    records: Iterable["Message"], values: Sequence[Callable[["Message"], object]]
+) -> Iterator[list[tuple[object, ...]]]:
+    """Yield the values of records, in pieces of some megabytes, or of one record that is larger."""
+    rows: list[tuple[object, ...]] = []
+    size = 0
+    for record in records:
+        row = tuple([value(record) for value in values])
+        rows.append(row)
+        size += sum(map(_size, row))
+        if size >= _PIECE_BYTES or len(rows) == _PIECE_RECORDS:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _size(value: object) -> int:
+    """Return the bytes of a key, a value or headers."""
+    if isinstance(value, bytes):
+        return len(value)
+    return sum(len(part or "") for header in value for part in header or ()) if isinstance(value, list) else 0
 
 
 def _with_place(rows: DataFrame, source: KafkaSource) -> DataFrame:
-    """Return records from Kafka, with `us` as their timestamp, with the columns for further work."""
-    value = F.col("value")
-    if source.skip_bytes is not None:
-        value = F.substring(value, source.skip_bytes + 1, _LONGEST)
-    metadata = {name: column for name, column in (("key", _KEY), ("headers", _HEADERS)) if name in source.metadata}
-    sizes = {name: (F.col(name), rows.schema[name].dataType) for name in metadata}
-    large = too_large({"value": (F.col("value").cast("string"), StringType()), **sizes})
-    is_told = (F.col("timestampType") != -1) & F.col("us").between(FIRST_US, LAST_US)
-    return rows.select(
-        F.when(large.isNull(), value).alias(_VALUE),
-        large.alias(_LARGE),
-        *[F.when(large.isNull(), F.col(name)).alias(column) for name, column in metadata.items()],
-        F.col("topic").alias(_TOPIC),
-        F.col("partition").alias(_PARTITION),
-        F.concat_ws("-", "topic", F.col("partition").cast("string")).alias(FILE),
-        F.col("offset").alias(POSITION),
-        F.when(is_told, F.timestamp_micros("us")).alias(MODIFIED),
-        F.col("timestampType").alias(_KIND),
+    """Add the split of a record, and how it begins if it is larger than a record may be; then it has no value."""
+    on_demand = [column for column in (_KEY, _HEADERS) if column in rows.columns]
+    sizes = {name: (F.col(name), rows.schema[name].dataType) for name in on_demand}
+    marked = rows.withColumn(_LARGE, too_large({"value": (F.col(_VALUE).cast("string"), StringType()), **sizes}))
+    fits = F.col(_LARGE).isNull()
+    value = F.col(_VALUE) if source.skip_bytes is None else F.substring(_VALUE, source.skip_bytes + 1, _LONGEST)
+    return marked.withColumns(
+        {
+            _VALUE: F.when(fits, value),
+            **{column: F.when(fits, F.col(column)) for column in on_demand},
+            FILE: F.concat_ws("-", _TOPIC, F.col(_PARTITION).cast("string")),
+        }
     )
-
-
-_AT_ONCE = 50_000  # records that this process holds
-_OVERFLOWS_MS = (1 << 63) // 1_000
-_SHORT_S = 2.0
-
-
-def _may_overflow(connection: Connection, ranges: "Sequence[OffsetRange]") -> bool:
-    """Return whether a timestamp makes Spark's reader fail: its microseconds do not fit a long.
-
-    Brokers that were silent to Spark are not asked again.
-    """
-    ends = {(extent.topic, extent.partition): extent.end for extent in ranges}
-    try:
-        since = Broker(connection, _SHORT_S).since(dict.fromkeys(ends, _OVERFLOWS_MS))
-    except InputError:
-        return False
-    return any(offset is not None and offset < ends[partition] for partition, offset in since.items())
-
-
-def _frame(spark: SparkSession, records: Iterable["Message"]) -> DataFrame:
-    """Return records that this process has read like Spark's reader; `us` is null if it does not fit a long."""
-    rows = []
-    for record in records:
-        kind, ms = record.timestamp()
-        pairs = cast("list[tuple[str, bytes]]", record.headers() or [])
-        headers = [{"key": key, "value": value} for key, value in pairs]
-        us = ms * 1_000 if abs(ms) < _OVERFLOWS_MS else None
-        row = {"key": record.key(), "value": record.value(), "headers": headers or None, "timestampType": kind - 1}
-        rows.append(
-            {**row, "us": us, "topic": record.topic(), "partition": record.partition(), "offset": record.offset()}
-        )
-    return from_driver(spark, pa.Table.from_pylist(rows, schema=_READ))
-
-
-_READ = pa.schema(
-    {
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}.items())),
-        "timestampType": pa.int32(),
-        "us": pa.int64(),
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-    }.items()
-)
 
 
 _LONGEST = 2**31 - 1
-_REDACTION = "spark.sql.redaction.string.regex"
-_SECRETS = (
-    r'kafka\.(?:sasl\.jaas\.config|ssl\.keystore\.key|ssl\.key\.password)"\s+value: '
-    r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-)
-"""The options that hold secrets, in the text of a request to a Connect server."""
-
-
-def _hide_secrets(spark: SparkSession) -> None:
-    """Let the pages of a Connect server, which show each request as text, leave out options with secrets."""
-    if is_remote():
-        pattern = spark.conf.get(_REDACTION, "") or ""
-        if _SECRETS not in pattern:
-            spark.conf.set(_REDACTION, f"{pattern}|{_SECRETS}" if pattern else _SECRETS)
-
-
-_FAILURES: Sequence[tuple[str, str, str, str]] = (
-    (
-        r"Authorization\w*Exception|Not authorized",
-        "this user may not read the topics",
-        "a user with the permissions READ and DESCRIBE",
-        "ask an administrator of the brokers for them, or correct `options` of the source",
-    ),
-    (
-        r"AuthenticationException|SslHandshake|SSLHandshake",
-        "Spark is not let in",
-        "a user, a password and certificates that also Java takes; keys as PKCS#8",
-        "correct `options` of the source, or the variables that they name",
-    ),
-    (
-        r"Failed to create new \w*Client|Invalid PEM|InvalidConfigurationException",
-        "Spark's client does not take the keys or certificates",
-        "PEM, the key as PKCS#8 (`BEGIN PRIVATE KEY`), or encrypted in a way that Java's client knows",
-        "convert the key, such as with `openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES`, or correct `options` of the source",
-    ),
-    (
-        r"KAFKA_DATA_LOSS|ome data may have been lost|Cannot fetch offset|OffsetOutOfRange|have been aged out",
-        "records were deleted while they were read",
-        "records that Kafka keeps until they were read",
-        "run again: the run finds the missing records, and reports their offsets",
-    ),
-    (
-        r"TimeoutException|DisconnectException|NetworkException|No resolvable bootstrap|Failed to construct kafka",
-        "the brokers do not answer Spark while their records are read",
-        "brokers that all machines of Spark reach",
-        "see whether they run, and run again",
-    ),
-    (
-        # The driver does not know the classes of a reader that was added to a running session.
-        r"UnknownReason",
-        "the brokers do not answer Spark while their records are read, or refuse them: Spark does not say why",
-        "brokers that all machines of Spark reach, and that let it read",
-        "see whether they run, and run again: the run reports the fault before Spark reads",
-    ),
-)
-
-
-def _not_fetched(source: KafkaSource, error: Exception) -> InputError:
-    """Return the error for records that could not be fetched, in words."""
-    text = str(error)
-    for pattern, fault, expected, remedy in _FAILURES:
-        if re.search(pattern, text):
-            sentence = f"Source {source.name!r}: {source.place}: {fault}; nothing was ingested"
-            return InputError(sentence, expected=expected, remedy=remedy)
-    why = first_sentence(error) if isinstance(error, PySparkException) else cause_of(error)
-    return InputError(
-        f"Source {source.name!r}: {source.place}: the records cannot be read: {why}",
-        expected="brokers that answer; nothing was ingested",
-        remedy="see the log of the broker, and run again",
-    )
 
 
 def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Path, time_zone: str) -> DataFrame:
@@ -358,11 +304,14 @@ def _records(rows: DataFrame, source: KafkaSource, wanted: StructType, base: Pat
         malformed = nothing if is_binary else F.when(~F.is_valid_utf8(text), as_text(value))
     columns = {**columns, **{column: _metadata(name) for name, column in source.metadata.items()}}
     malformed = F.coalesce(_LARGE, F.when(value.isNotNull(), malformed))
+    if "headers" in source.metadata:
+        sentence = F.concat(F.coalesce(as_text(value), F.lit("")), F.lit(" (the name of a header is not UTF-8)"))
+        is_unnamed = F.col(_HEADERS).isNotNull() & F.get(_HEADERS, F.lit(0)).isNull()
+        malformed = F.when(is_unnamed, sentence).otherwise(malformed)
     return to_records(frame, source, columns, rescued, malformed)
 
 
 def _metadata(name: str) -> Column:
-    kinds = F.when(F.col(_KIND) == 0, "CreateTime").when(F.col(_KIND) == 1, "LogAppendTime")
     columns = {
         "key": lambda: as_text(F.col(_KEY)),
         "headers": lambda: F.transform(
@@ -372,7 +321,7 @@ def _metadata(name: str) -> Column:
         "partition": lambda: F.col(_PARTITION),
         "offset": lambda: F.col(POSITION),
         "timestamp": lambda: F.col(MODIFIED),
-        "timestamp_type": lambda: kinds,
+        "timestamp_type": lambda: F.col(_STAMPED),
     }
     return columns[name]()
 

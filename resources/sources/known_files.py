@@ -349,7 +349,7 @@ class Looked:
 def look_into(source: FilesSource, borders: Sequence[int], check: Check, file: Candidate) -> Looked | InputError:
     """Open a file and read it once; `borders` are the numbers of bytes whose digest is wanted, in order."""
     try:
-        if not _has_lines(source):  # only plain lines begin as another file
+        if not has_lines(source):  # only plain lines begin as another file
             borders = ()
         elif not is_compressed(file.path):
             borders = borders[: bisect_left(borders, file.size)]
@@ -453,7 +453,7 @@ def judge(
         raise looked.unfit
     if memory is not None and (same := memory.same_bytes(content, file)):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
-    if state is not None and looked.begins_as_known and _has_lines(source) and not is_compressed(file.path):
+    if state is not None and looked.begins_as_known and has_lines(source) and not is_compressed(file.path):
         return _lines_after(source, looked, state, age)
     if memory is not None and (same := memory.same_text(content, file)) and not landed.is_in_place(same):
         return state_of(_range(source, looked, 0), same.records, copy_of=same.name)
@@ -494,7 +494,7 @@ def _lines_after(
                 raise _continued(file, read)
             skip -= 1  # half of it became a dead letter
     whole = replace(_range(source, looked, skip), note=note, begins_as=begins_as)
-    if content.ends_with_newline or not _has_lines(source) or is_compressed(file.path) or age is None:
+    if content.ends_with_newline or not has_lines(source) or is_compressed(file.path) or age is None:
         return whole
     patience = patience_with(file.path, source, content.last_line)
     if age >= patience:
@@ -520,14 +520,14 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
         digest=content.digest,
         skip_lines=skip_lines,
         ends_with_newline=content.ends_with_newline,
-        long_lines=content.long_lines if _has_lines(source) else (),
+        long_lines=content.long_lines if has_lines(source) else (),
         text_digest=content.text_digest if is_packed else None,
         text_size=content.text_size if is_packed else None,
         unknown=looked.unknown,
     )
 
 
-def _has_lines(source: FilesSource) -> bool:
+def has_lines(source: FilesSource) -> bool:
     """Return whether a record is a line, so that the lines after the read ones are the new records."""
     return source.is_text and not source.options.get("multiLine", False)
 
@@ -564,7 +564,7 @@ def _kind_that_cannot_grow(source: FilesSource, path: str) -> str:
         return source.format
     if is_compressed(path):
         return "compressed"
-    return "" if _has_lines(source) else "multiLine"
+    return "" if has_lines(source) else "multiLine"
 
 
 def _unreadable(path: str, what: str, remedy: str) -> InputError:

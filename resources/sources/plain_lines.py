@@ -1,30 +1,23 @@
-"""JSON lines that Arrow reads as Spark does: their values are copied to parquet, in a seventh of Spark's time.
+"""JSON lines that Arrow reads as Spark does, in a seventh of Spark's time.
 
-Here: which lines are plain, and the copies. Not here: the rule of values, which this never widens (text_files.py,
-timeops/expressions/text_values.py), reading the copies (parquet_files.py).
+Here: which lines are plain, and their values. Not here: the copies of rows and of lines (lines.py), the rule of
+values, which this never widens (text_files.py, timeops/expressions/text_values.py).
 
 A plain line is one JSON object with nothing around it, in UTF-8, with no key twice, in which each column has a value
-of its type as nearly everyone writes it. A file with any other line is not copied: Spark reads it, and says what is
-wrong with the line.
+of its type as nearly everyone writes it. Spark reads a block with any other line, and says what is wrong with it.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from itertools import islice
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
-import pyarrow.parquet as pq
 from pyspark.sql import types as T
 
-from tidemark.resources.places.place import Place
-from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.local_files import is_compressed, text_in
+from tidemark.resources.sources.lines import AsRows
 from tidemark.resources.sources.parquet_files import FIRST_US
-from tidemark.resources.sources.records import new_file
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.spec.fields import all_names
 from tidemark.timeops.utc import LAST_US
@@ -45,7 +38,6 @@ _WRITTEN = (
     r"(Z|[+-](0\d|1[0-7])(:?[0-5]\d)?)?$"
 )
 """A time that Arrow and Spark both read, and in the same way."""
-_BLOCK_CHUNKS = 16
 _SAMPLE_BYTES = 1 << 20
 _MOST_UNKNOWN = 500  # columns that the source does not name: more may be keys that never end
 _LONGEST_NAME = 1_000
@@ -57,30 +49,16 @@ class _NotPlainError(Exception):
     """A line may be read in another way by Spark."""
 
 
-def with_plain_copies(
-    files: Sequence[FileRange], source: FilesSource, schema: T.StructType, time_zone: str, place: Place
-) -> tuple[FileRange, ...]:
-    """Return the files of a source, with a copy in `place` instead of each that has only plain lines.
+def parser_of(source: FilesSource, schema: T.StructType, time_zone: str) -> Callable[[], AsRows]:
+    """Return what makes a parser of the lines of a file, which returns rows for blocks of plain lines.
 
     Args:
-        files: The files, none of them empty.
         source: The source.
         schema: The columns by their names in the files.
         time_zone: IANA name of the zone of times without an offset.
-        place: A folder that every Spark that reads the copies can read.
-
-    Raises:
-        OSError: A copy cannot be written.
-        InputError: A file is shorter than at discovery, or a damaged archive.
     """
-    if not _is_plain(source, schema):
-        return tuple(files)
-    return tuple(
-        replace(file, read_at=str(copy), read_as="parquet")
-        if _copy(file, schema, time_zone, copy := place / source.name / f"{number}.parquet")
-        else file
-        for number, file in enumerate(files)
-    )
+    is_plain = _is_plain(source, schema)
+    return lambda: _Parser(schema, time_zone) if is_plain else lambda _: None
 
 
 def _is_plain(source: FilesSource, schema: T.StructType) -> bool:
@@ -96,52 +74,39 @@ def _is_plain(source: FilesSource, schema: T.StructType) -> bool:
     )
 
 
-def _copy(file: FileRange, schema: T.StructType, time_zone: str, copy: Place) -> bool:
-    """Write the values of the lines, in their order, unless one is not plain; return whether all are."""
-    if file.read_at or (file.left_bytes and is_compressed(file.path)):
-        return False
-    wanted = pa.schema([(field.name, _TYPES[type(field.dataType)]) for field in schema])
-    options: pj.ParseOptions | None = None
-    writer: pq.ParquetWriter | None = None
-    with new_file(copy) as target:
-        try:
-            for block in _blocks(file):
-                options = options or _options(block, wanted)
-                rows = _typed(_objects(block, options).select(wanted.names), schema, time_zone)
-                writer = writer or pq.ParquetWriter(target, rows.schema, compression="none", use_dictionary=False)
-                writer.write_table(rows)
-        except (_NotPlainError, pa.ArrowException, UnicodeDecodeError):
-            return False
-        finally:
-            if writer is not None:
-                writer.close()
-    return writer is not None
+class _Parser:
+    """Parses the blocks of one file: the keys of its objects are found in the first block, and in any with others."""
+
+    def __init__(self, schema: T.StructType, time_zone: str) -> None:
+        self._schema, self._time_zone = schema, time_zone
+        self._wanted = pa.schema([(field.name, _TYPES[type(field.dataType)]) for field in schema])
+        self._options: pj.ParseOptions | None = None
+
+    def __call__(self, text: bytes) -> pa.Table | None:
+        """Return the rows of lines; None if one of them is not plain."""
+        beginning = text[: text.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or text
+        for sample in (None, beginning, text if len(text) > len(beginning) else None):
+            try:
+                options = self._options if sample is None else _options(sample, self._wanted)
+                rows = None if options is None else self._rows(text, options)
+            except pa.ArrowInvalid:  # perhaps a key that no line of the sample has
+                continue
+            except (_NotPlainError, pa.ArrowException, UnicodeDecodeError):
+                return None
+            if rows is not None:
+                self._options = options
+                return rows
+        return None
+
+    def _rows(self, text: bytes, options: pj.ParseOptions) -> pa.Table:
+        return _typed(_objects(text, options).select(self._wanted.names), self._schema, self._time_zone)
 
 
-def _blocks(file: FileRange) -> Iterator[bytes]:
-    """Yield the lines that were not read before, each with its end."""
-    skip, rest = file.skip_lines, b""
-    chunks = text_in(file.path, file.size)
-    for text in iter(lambda: b"".join(islice(chunks, _BLOCK_CHUNKS)), b""):
-        if b"\r" in text:  # which ends a line for Spark
-            raise _NotPlainError
-        whole = rest + text
-        end = whole.rfind(b"\n") + 1
-        lines, rest = whole[:end], whole[end:]
-        skipped = min(skip, lines.count(b"\n"))
-        skip -= skipped
-        if left := lines.split(b"\n", skipped)[-1]:
-            yield left
-    if rest and not skip:
-        yield rest + b"\n"
-
-
-def _options(block: bytes, wanted: pa.Schema) -> pj.ParseOptions:
-    """Return options that read the wanted keys, and refuse a line with a key that no line of the sample has.
+def _options(sample: bytes, wanted: pa.Schema) -> pj.ParseOptions:
+    """Return options that read the wanted keys, and refuse a line with a key that no line of a sample has.
 
     Keys that the source does not name are read too, as only so a key that a line has twice is found.
     """
-    sample = block[: block.rfind(b"\n", 0, _SAMPLE_BYTES) + 1] or block
     schema = _read(sample, pj.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="infer")).schema
     unknown = [pa.field(field.name, _as_unknown(field.type)) for field in schema if field.name not in wanted.names]
     if len(unknown) > _MOST_UNKNOWN or any(len(field.name) > _LONGEST_NAME for field in unknown):

@@ -267,6 +267,7 @@ class SourceRead:
         untimed: The first parts of `_file` whose `_modified` only orders them: they have no time of their own.
         corrects: The version of a table whose rows correct the log, with its rows as they were before it.
         files: The files that have bytes, as they are read: some from copies.
+        count: Number of records, where it is known before Spark reads them.
     """
 
     records: DataFrame
@@ -274,6 +275,7 @@ class SourceRead:
     untimed: tuple[str, ...] = ()
     corrects: "tuple[TableVersion, DataFrame] | None" = None
     files: "tuple[FileRange, ...]" = ()
+    count: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,33 +1,27 @@
-"""Records of a source, whatever its kind: their columns, their lines and numbers, and what is too large for one.
+"""Records of a source, whatever its kind: their columns, and what is too large for one.
 
-Here: the columns that `schema` names, the step from a parsed line to a record or a malformed one, exact numbers of
-lines also if Spark cuts a file into several tasks, and text values that are read by the product's own rule. Not here:
-parsing a format (text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_values.py).
+Here: the columns that `schema` names, the step from a parsed line to a record or a malformed one, and text values
+that are read by the product's own rule. Not here: lines and their numbers (lines.py), parsing a format
+(text_files.py, parquet_files.py), the rule of values (timeops/expressions/text_values.py).
 
-A line that is too long for a record is cut short in a copy of its file, as it could end the Spark of all pipelines.
-The copy stays as long as rows are read: see `reading_place`. A value that is too large makes its record a dead letter
-that shows the beginning of the largest.
+A line that is too long for a record is cut short before Spark gets it, as it could end the Spark of all pipelines. A
+value that is too large makes its record a dead letter that shows the beginning of the largest.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache, reduce
-from pathlib import Path
-from typing import IO
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
-    BooleanType,
     DataType,
     DateType,
-    IntegerType,
     LongType,
     MapType,
     NullType,
@@ -38,99 +32,25 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from tidemark.resources.places.credentials import arrow_files
-from tidemark.resources.places.place import Place, path_in_store
 from tidemark.resources.sources.conversion import has_names_twice, types_in
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path, text_in
-from tidemark.resources.spark.frames import Value, frame_of, small_frame
+from tidemark.resources.sources.local_files import LONGEST_LINE
+from tidemark.resources.spark.frames import small_frame
 from tidemark.timeops.errors import SpecError
-from tidemark.timeops.expressions.refusals import Asked, first_sentence, problem_of
+from tidemark.timeops.events.event_time import text_at
+from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, inside_sql, value_sql
 from tidemark.timeops.expressions.tokens import literal, literal_map, quoted
-from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, holds, text_of
-from tidemark.timeops.problems import error_at
+from tidemark.timeops.expressions.try_expression import EVERY_MICROSECOND, Columns, holds
 from tidemark.timeops.spec import Source
 from tidemark.timeops.spec.fields import ILLEGAL_IN_STRUCTS, name_in_tables, names_in_files
 from tidemark.timeops.spec_check import is_storable
 
-_KEPT_BYTES = 1_000
-_MARK = "\x01\x02too long\x03"
-"""Begins a cut line of a copy. No record begins so: JSON cannot, and a csv line is checked for it first."""
-
-
-def with_short_lines(files: Sequence[FileRange], place: Place) -> tuple[FileRange, ...]:
-    """Return the files, with a copy in `place` instead of each that has lines that are too long.
-
-    Every Spark that writes the pipeline's tables can read the place.
-
-    Raises:
-        OSError: A copy cannot be written.
-        InputError: A file is shorter than at discovery.
-    """
-    return tuple(_copied(file, place) if file.long_lines else file for file in files)
-
-
-def _copied(file: FileRange, place: Place) -> FileRange:
-    copy = place / f"{file.digest[:32]}.txt"
-    with new_file(copy) as target:
-        for part in _shortened(text_in(file.path, file.size + file.left_bytes), file.long_lines):
-            target.write(part)
-    return replace(file, read_at=str(copy))
-
-
-def new_file(copy: Place) -> IO[bytes]:
-    """Open a new file, in folders that need not exist."""
-    if isinstance(copy, Path):
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        return copy.open("wb")
-    opened: IO[bytes] = arrow_files(copy.root).open_output_stream(path_in_store(copy))
-    return opened
-
-
-def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield a text in which some lines are cut to their beginnings and marked, with their lengths."""
-    ahead = iter(long_lines)
-    line = next(ahead, None)
-    at, beginning = 0, b""
-    for chunk in text:
-        done = 0
-        while done < len(chunk):
-            if line is None or at + done < line[0]:
-                stop = len(chunk) if line is None else min(len(chunk), line[0] - at)
-                yield chunk[done:stop]
-            else:
-                stop = min(len(chunk), line[1] - at)
-                beginning += chunk[done:stop][: _KEPT_BYTES - len(beginning)]
-                if at + stop == line[1]:
-                    yield _marked(beginning, line[1] - line[0])
-                    line, beginning = next(ahead, None), b""
-            done = stop
-        at += len(chunk)
-
-
-def _marked(beginning: bytes, size_bytes: int) -> bytes:
-    text = beginning.decode("utf-8", errors="ignore")
-    return f"{_MARK}{text}… (the line has {size_bytes:,} bytes)".encode()
-
+CUT_MARK = "\x01\x02too long\x03"
+"""Begins a line that was cut short. No record begins so: JSON cannot, and a csv line is checked for it first."""
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
 GROUP = "__tm_group"
-_URL, _BLOCK, _ID = "__tm_url", "__tm_block", "__tm_id"
-_BLOCKS = StructType(
-    [
-        StructField(_URL, StringType()),
-        StructField(_BLOCK, LongType()),
-        StructField("__tm_lowest", LongType()),
-        StructField("__tm_before", LongType()),
-        StructField("__tm_lines", LongType()),
-        StructField("__tm_is_last", BooleanType()),
-        StructField("__tm_skip", LongType()),
-        StructField("__tm_modified_us", LongType()),
-        StructField(FILE, StringType()),
-        StructField(GROUP, IntegerType()),
-    ]
-)
 MALFORMED, RESCUED = "_malformed", "_rescued"
 LINE = "__tm_line"
 RAW = "__tm_raw"  # the column in which Spark's parsers report a record that they could not parse
@@ -164,73 +84,6 @@ class Numbered:
     counts: Mapping[str, int]
 
 
-def number(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbered:
-    """Number the records of a scan of text or CSV files as they lie in their files.
-
-    Spark's ids rise within a task, and a task reads a block of a file in its order. So one job counts the records of
-    each block and finds its lowest id; the plan that reads them adds the records of the blocks before. Both see the
-    same splits, as a scan lists its files once. Records beyond the counted ones, of a file that has grown since, are
-    left out: they belong to the next ingestion. `scan` is a reader's frame, untouched.
-    """
-    tagged = scan.selectExpr(
-        "*",
-        f"_metadata.file_path AS {_URL}",
-        f"_metadata.file_block_start AS {_BLOCK}",
-        f"monotonically_increasing_id() AS {_ID}",
-    )
-    counted = (
-        tagged.groupBy(_URL, _BLOCK)
-        .agg(F.expr("count(1) AS lines"), F.expr(f"min({_ID}) AS lowest"))
-        .orderBy(_URL, _BLOCK)
-        .collect()
-    )
-    table, counts = _block_table(counted, {part.file.readable: part for part in parts})
-    blocks = F.broadcast(frame_of(spark, table, _BLOCKS))
-    records = (
-        tagged.join(blocks, [_URL, _BLOCK], "left")
-        .withColumn(POSITION, F.expr(_position()))
-        # Rows of blocks that were not counted stay, otherwise the optimizer would drop them before they raise.
-        .where(f"__tm_lines IS NULL OR ({_BELONGS})")
-        .withColumn(MODIFIED, F.expr("timestamp_micros(__tm_modified_us)"))
-        .selectExpr(*map(quoted, scan.columns), FILE, POSITION, MODIFIED, GROUP)
-    )
-    return Numbered(records, counts)
-
-
-def _block_table(counted: Sequence[Row], parts: Mapping[str, Part]) -> tuple[list[tuple[Value, ...]], dict[str, int]]:
-    before: dict[str, int] = defaultdict(int)
-    table: list[tuple[Value, ...]] = []
-    last = {row[_URL]: row[_BLOCK] for row in counted}
-    for row in counted:
-        path = path_of_url(row[_URL])
-        part = parts[path]
-        is_last = row[_BLOCK] == last[row[_URL]]
-        lines = row["lines"] - (1 if is_last and part.file.left_bytes else 0)
-        place = (row[_URL], row[_BLOCK], row["lowest"], before[path], lines, is_last)
-        table.append((*place, part.skip, part.file.modified_us, part.file.name, part.group))
-        before[path] += lines
-    return table, {part.file.path: before.get(path, 0) for path, part in parts.items()}
-
-
-def _position() -> str:
-    """Return lines of earlier blocks plus the place in the block; fail if the splits are not the counted ones."""
-    offset = f"({_ID} - __tm_lowest)"
-    is_unknown = f"__tm_lowest IS NULL OR {offset} < 0 OR (NOT __tm_is_last AND {offset} >= __tm_lines)"
-    error = f"concat('The splits changed between counting and reading ', {_URL})"
-    return f"IF({is_unknown}, CAST(raise_error({error}) AS BIGINT), __tm_before + {offset} + 1)"
-
-
-_BELONGS = f"{POSITION} > __tm_skip AND {POSITION} <= __tm_before + __tm_lines"
-"""A line belongs to this ingestion: it was neither read before nor added since the count."""
-
-
-def read_lines(spark: SparkSession, parts: Sequence[Part]) -> Numbered:
-    """Return the lines of text files with their numbers, in `__tm_line`; bytes that are not UTF-8 are replaced."""
-    numbered = number(spark, spark.read.text([spark_path(part.file.readable) for part in parts]), parts)
-    lines = numbered.records.withColumn(LINE, F.make_valid_utf8("value")).drop("value")
-    return Numbered(lines, numbered.counts)
-
-
 def parser_options(source: Source) -> dict[str, str]:
     """Return the options of a source for Spark's parsers; no record is dropped and none fails a job."""
     options = {
@@ -255,8 +108,8 @@ def to_records(
     """
     if LINE in lines.columns:
         line = F.col(LINE)
-        beginning = F.substring(line, F.lit(len(_MARK) + 1), F.length(line))
-        malformed = F.when(F.startswith(line, F.lit(_MARK)), beginning).otherwise(malformed)
+        beginning = F.substring(line, F.lit(len(CUT_MARK) + 1), F.length(line))
+        malformed = F.when(F.startswith(line, F.lit(CUT_MARK)), beginning).otherwise(malformed)
     marked = lines.withColumn(MALFORMED, malformed)
     sound = F.col(MALFORMED).isNull()
     payload = [F.when(sound, column).alias(source.rename.get(name, name)) for name, column in columns.items()]
@@ -393,11 +246,7 @@ def split_of(records: DataFrame, source: Source) -> Column:
     """
     if source.split is None:
         return F.col(FILE) if source.is_read_by_split else F.lit(None).cast("string")
-    try:
-        return F.expr(text_of(records, source.split))
-    except AnalysisException as error:
-        where = f"sources[{source.name}].split"
-        raise error_at(problem_of(error, Asked(source.split, records.columns)), where) from None
+    return F.expr(text_at(Columns.of(records), source.split, f"sources[{source.name}].split"))
 
 
 def payload_schema(spark: SparkSession, source: Source) -> StructType:

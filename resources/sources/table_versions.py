@@ -10,8 +10,8 @@ pipeline's tables. Delta then applies all features of the table: partitions, col
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
 from tidemark.resources.delta.log import LOG, Commit, DataFile, Layout, entry_path, place_of
-from tidemark.resources.places.place import Place, in_delta, remove_tree, spark_url, write_whole
+from tidemark.resources.places.place import Place, in_delta, spark_url, temporary_place, write_whole
 from tidemark.resources.sources.columns import check_names, names_there, wanted_columns
 from tidemark.resources.sources.conversion import fit_error, holds, types_in, values_to_keep
 from tidemark.resources.sources.known_files import FileState
@@ -326,19 +326,13 @@ _ID, _PHYSICAL, _MOST = (
 _KEPT_OF_COLUMNS = ("delta.columnMapping.", "delta.typeChanges", "__CHAR_VARCHAR")
 
 
-@contextmanager
-def reading_place(folder: Place) -> Iterator[Place]:
-    """Make a temporary folder for logs that we write; it is deleted once the rows have been read.
+def reading_place(folder: Place) -> AbstractContextManager[Place]:
+    """Make a temporary folder for files that we write; it is deleted once they have been read.
 
     Args:
         folder: Folder of the pipeline: every Spark that writes its tables can read it.
     """
-    place = folder / "_state" / "reading"
-    remove_tree(place)  # left by a run that was killed
-    try:
-        yield place
-    finally:
-        remove_tree(place)
+    return temporary_place(folder / "_state" / "reading")
 
 
 def read_versions(

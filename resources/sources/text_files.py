@@ -1,8 +1,8 @@
 """CSV and JSON lines, parsed so that no record is lost or guessed; and columns that `_rescued` kept in these forms.
 
 Here: which records fit the declared columns, fields of csv by position or by the header of each file, objects one a
-line, and texts of JSON that Spark's parser changes silently. Not here: line numbers (records.py), names after
-`rename`, the choice of records that are filled (assets/rebuild/log_columns.py).
+line, and texts of JSON that Spark's parser changes silently. Not here: lines and their numbers (lines.py), names
+after `rename`, the choice of records that are filled (assets/rebuild/log_columns.py).
 
 To keep the digits of JSON a line is marked: `"a"` becomes `"=a"` and `1.50` becomes `"#1.50"`, except keys. Values
 that are parsed from a marked line are distinct by their marks, and are written again as they were.
@@ -23,6 +23,8 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     MapType,
     StringType,
     StructField,
@@ -33,22 +35,25 @@ from pyspark.sql.types import (
 from tidemark.resources.sources.columns import Dialect, Header, dialect, found_columns, read_header
 from tidemark.resources.sources.conversion import types_in
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.local_files import LONGEST_LINE, spark_path
+from tidemark.resources.sources.lines import read_lines
+from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path
 from tidemark.resources.sources.records import (
+    FILE,
     GROUP,
     LINE,
+    MODIFIED,
+    POSITION,
     RAW,
     RESCUED,
     Numbered,
     Part,
     Reading,
-    number,
     parser_options,
-    read_lines,
     to_records,
     with_texts,
     with_values,
 )
+from tidemark.resources.spark.frames import frame_of
 from tidemark.timeops.expressions.column_types import variant_has_unknown_fields
 from tidemark.timeops.expressions.text_values import EXACT
 from tidemark.timeops.expressions.tokens import literal, literals, quoted
@@ -57,6 +62,11 @@ from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 _SIGNS = ("sep", "delimiter", "quote", "escape")
+_URL, _ID, _SKIP, _MODIFIED_US = "__tm_url", "__tm_id", "__tm_skip", "__tm_modified_us"
+_OF_FILE = StructType().add(FILE, StringType()).add(_SKIP, LongType()).add(GROUP, IntegerType())
+_PLACES = (
+    StructType().add(_URL, StringType()).add(_SKIP, LongType()).add(_MODIFIED_US, LongType()).add(FILE, StringType())
+)
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
 
 
@@ -159,8 +169,9 @@ def _read_lines(
     parts: Sequence[Part],
 ) -> Numbered:
     cut = dialect(source)
-    numbered = read_lines(spark, parts)
-    lines = numbered.records.where(F.trim(LINE) != "")
+    of_file = frame_of(spark, [(part.file.name, part.skip, part.group) for part in parts], _OF_FILE)
+    lines = read_lines(spark, [part.file for part in parts]).join(F.broadcast(of_file), FILE)
+    lines = lines.where(f"{POSITION} > {_SKIP} AND trim({LINE}) <> ''")
     if cut.comment:
         lines = lines.where(~F.startswith(LINE, F.lit(cut.comment)))
     most = max(_MOST_COLUMNS, *(len(layout.names) for layout in layouts))
@@ -175,7 +186,7 @@ def _read_lines(
         ),
     )
     sound = reduce(Column.__or__, (layout.is_sound() for layout in layouts)) & ~_has_open_quote(cut)
-    return Numbered(_records(parsed, source, reading, layouts, ~sound), numbered.counts)
+    return Numbered(_records(parsed, source, reading, layouts, ~sound), {})
 
 
 def _read_multiline(
@@ -188,14 +199,35 @@ def _read_multiline(
     reader = spark.read.options(**reading.options, **longest, multiLine="true", header="false")
     for layout in layouts:
         mine = [part for part in parts if part.group == layout.number]
-        scan = reader.schema(layout.shape).csv([spark_path(part.file.path) for part in mine])
-        numbered = number(spark, scan, mine)
+        scan = reader.schema(layout.shape).csv([spark_path(part.file.readable) for part in mine])
+        numbered = _numbered(spark, scan, mine)
         parsed = numbered.records.withColumn(layout.parsed, F.struct(*layout.shape.names))
         # Spark's reader does not return the text of a record that it could parse.
         texts = parsed.withColumn(LINE, F.coalesce(RAW, _as_csv(F.col(layout.parsed).dropFields(RAW), source)))
         records.append(_records(texts, source, reading, [layout], F.col(RAW).isNotNull()))
         counts.update(numbered.counts)
     return Numbered(reduce(DataFrame.union, records), counts)
+
+
+def _numbered(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Numbered:
+    """Number the records of whole files, without the ones that are left out; one job counts them.
+
+    One task reads such a file from its start to its end, so that the ids of its rows rise, whatever else it reads.
+    """
+    url, by_path = "_metadata.file_path", {part.file.readable: part for part in parts}
+    counts = {row[_URL]: row["count"] for row in scan.groupBy(F.col(url).alias(_URL)).count().collect()}
+    of_url = {url: by_path[path_of_url(url)] for url in counts}
+    places = [(url, part.skip, part.file.modified_us, part.file.name) for url, part in of_url.items()]
+    number = f"row_number() OVER (PARTITION BY {_URL} ORDER BY {_ID})"
+    tagged = scan.selectExpr("*", f"{url} AS {_URL}", f"monotonically_increasing_id() AS {_ID}")
+    records = (
+        tagged.withColumn(POSITION, F.expr(number).cast("bigint"))
+        .join(F.broadcast(frame_of(spark, places, _PLACES)), _URL)
+        .where(f"{POSITION} > {_SKIP}")
+        .withColumn(MODIFIED, F.expr(f"timestamp_micros({_MODIFIED_US})"))
+        .selectExpr(*map(quoted, scan.columns), FILE, POSITION, MODIFIED)
+    )
+    return Numbered(records, {part.file.path: counts[url] for url, part in of_url.items()})
 
 
 def _records(
@@ -298,11 +330,10 @@ def read_json(
     A missing key is null. A line is malformed if it is not one JSON object, or has a key twice or two names of one
     column. So it is if a value does not fit its column exactly, such as a number that is too large.
     """
-    numbered = read_lines(spark, [Part(file, skip=file.skip_lines) for file in ranges])
-    lines = numbered.records.where(F.btrim(LINE, F.lit(" \t")) != "")
+    lines = read_lines(spark, ranges).where(F.btrim(LINE, F.lit(" \t")) != "")
     reading = Reading(time_zone, parser_options(source))
     read = renamed_objects_of(lines, schema, source, reading, keep_unknown=source.keep_unknown)
-    return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), numbered.counts)
+    return Numbered(to_records(read.frame, source, read.columns, read.rescued, read.malformed), {})
 
 
 def renamed_objects_of(

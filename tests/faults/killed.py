@@ -8,11 +8,11 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from dagster import DagsterInstance
 from deltalake import DeltaTable
@@ -29,11 +29,14 @@ from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
+from tidemark.resources.sources import kafka_records
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES, REBUILD
 from tidemark.resources.workspace import SpecFile
 
 KILLED = -signal.SIGKILL
+FETCHED, COPIED = "records of Kafka", "copy of records of Kafka"
+"""Deaths when the last record has come and the copy lacks its end, and when it is whole and Spark has not read it."""
 OUT_OF_ORDER = "reason = 'out_of_order'"
 Victim = Literal["python", "jvm", "group"]
 Stop = Literal["SIGINT", "SIGTERM"]
@@ -64,7 +67,7 @@ class Death:
     """Who dies, and right after which commit, by its name (see `commit_name`).
 
     Attributes:
-        after: The commit, or a part of what the run says that it is doing.
+        after: The commit, `FETCHED` or `COPIED`, or a part of what the run says that it is doing.
         victim: Who dies; or the signal by which an operator stops the run.
         is_large: Every batch counts as large, and `after` names a table: the process dies when Spark has written its
             files, before their commit.
@@ -146,6 +149,22 @@ def on_every_commit(act: Callable[[str], None]) -> Callable[[Lake, str, int], No
     return committed
 
 
+def _on_every_copy(act: Callable[[str], None]) -> None:
+    """Let the copying of records of Kafka report that they have come, and that they are copied."""
+    write = kafka_records._write
+
+    def written(records: Iterable[Any], fields: Mapping[str, Any], copy: Place) -> int:
+        def reported() -> Iterator[Any]:
+            yield from records
+            act(FETCHED)
+
+        count = write(reported(), fields, copy)
+        act(COPIED)
+        return count
+
+    vars(kafka_records)["_write"] = written
+
+
 def _live(spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]) -> None:
     run_pipeline(read_spec(spec), settings, RunOptions(), instance=instance, tell=seen)
 
@@ -194,6 +213,7 @@ def _run(
         setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
     else:
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute
+        _on_every_copy(die)
     settings = Settings(warehouse, spec.parent, beside / "home")
     with DagsterInstance.ephemeral() as instance, in_words():
         work(spec, settings, instance, seen)

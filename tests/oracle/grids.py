@@ -4,6 +4,8 @@ Only functions of their arguments; no state and no watermark.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from tests.oracle.model import Interval, Window
@@ -47,27 +49,72 @@ def cumulative_windows(t_us: int, size: int, step: int, offset: int = 0, closed:
 
 
 def calendar_window(t_us: int, by: str, zone: str, closed: str = "left") -> Interval:
-    """Return the local day or month of the zone that contains t."""
+    """Return the local day or month of the zone that contains t, from when its midnight comes first."""
     if closed == "right":
         t_us -= 1
-    local = (EPOCH + timedelta(microseconds=t_us)).astimezone(ZoneInfo(zone))
-    if by == "day":
-        first = datetime(local.year, local.month, local.day)  # noqa: DTZ001  (local midnight, no zone yet)
-        following = first + timedelta(days=1)
+    today = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=floor(shows(zone, t_us), DAY_US))
+    days = [today + timedelta(days=n) for n in (range(-3, 4) if by == "day" else range(-62, 63))]
+    firsts = [(day - EPOCH) // timedelta(microseconds=1) for day in days if by == "day" or day.day == 1]
+    begins = sorted({comes_to(zone, first)[0] for first in firsts})
+    return max(begin for begin in begins if begin <= t_us), min(begin for begin in begins if begin > t_us)
+
+
+@lru_cache(maxsize=1_000_000)
+def shows(zone: str, t_us: int) -> int:
+    """Return the time that the clocks of a zone show at an instant, as if they were UTC."""
+    at = (EPOCH + timedelta(microseconds=t_us)).astimezone(ZoneInfo(zone))
+    return (at.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
+
+
+@lru_cache(maxsize=1_000_000)
+def comes_to(zone: str, wall_us: int) -> tuple[int, ...]:
+    """Return the instants at which the clocks of a zone come to a time: one, or two where they show it twice.
+
+    A time that they skip they come to when they are moved.
+    """
+    naive = datetime(1970, 1, 1) + timedelta(microseconds=wall_us)  # noqa: DTZ001  (a time of the wall clock)
+    both = [naive.replace(tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC) for fold in (0, 1)]
+    first, second = sorted((at - EPOCH) // timedelta(microseconds=1) for at in both)
+    if shows(zone, second) == wall_us:
+        return (first,) if first == second else (first, second)
+    while second - first > 1:  # from before to after the change
+        middle = (first + second) // 2
+        first, second = (middle, second) if shows(zone, middle) < wall_us else (first, middle)
+    return (second,)
+
+
+DAY_US = 86_400_000_000
+
+
+def starts_near(window: Window, first_us: int, last_us: int) -> list[int]:
+    """Return the starts on the wall clock that may be near to some instants."""
+    hop = window.hop_us if window.kind == "hopping" else window.size_us
+    low, high = (floor(t_us - window.offset_us, hop) + window.offset_us for t_us in (first_us, last_us))
+    reach = 2 * DAY_US + window.size_us
+    return list(range(low - floor(reach, hop) - hop, high + floor(reach, hop) + 2 * hop, hop))
+
+
+def local_windows(window: Window, t_us: int) -> list[Interval]:
+    """Return the windows on a wall clock that contain t: from when the clocks come to a start until the end."""
+    zone = window.zone or "UTC"
+    inside = t_us - 1 if window.closed == "right" else t_us
+    starts = starts_near(window, inside, inside)
+    if window.split:
+        begins = sorted({at for start in starts for at in comes_to(zone, start)})
+        spans = set(pairwise(begins))
     else:
-        first = datetime(local.year, local.month, 1)  # noqa: DTZ001
-        following = datetime(local.year + local.month // 12, local.month % 12 + 1, 1)  # noqa: DTZ001
-    return local_instant(first, zone), local_instant(following, zone)
-
-
-def local_instant(local: datetime, zone: str) -> int:
-    """Return a local time as an instant: in an overlap the earlier offset, in a gap moved forward by its length."""
-    instant = local.replace(tzinfo=ZoneInfo(zone), fold=0).astimezone(UTC)
-    return (instant - EPOCH) // timedelta(microseconds=1)
+        step = window.step_us if window.kind == "cumulative" else window.size_us
+        lengths = range(step, window.size_us + 1, step)
+        spans = {
+            (comes_to(zone, start)[0], comes_to(zone, start + length)[0]) for start in starts for length in lengths
+        }
+    return sorted((span for span in spans if span[0] <= inside < span[1]), key=lambda span: (span[1], span[0]))
 
 
 def windows_of(window: Window, t_us: int) -> list[Interval]:
     """Return the windows of a definition that contain t; for kinds whose windows do not depend on other events."""
+    if window.zone is not None:
+        return local_windows(window, t_us)
     if window.calendar is not None:
         return [calendar_window(t_us, *window.calendar, window.closed)]
     if window.kind == "tumbling":
@@ -85,6 +132,9 @@ def next_window(window: Window, after: Interval) -> Interval:
     """Return the window on the grid of a definition whose end follows that of another."""
     if window.calendar is not None:
         return calendar_window(after[1], *window.calendar)
+    if window.zone is not None:  # one after the other: others have no rows without an event
+        [following] = local_windows(window, after[1] + (1 if window.closed == "right" else 0))
+        return following
     if window.kind == "cumulative":
         start, end = after
         begins = end if end == start + window.size_us else start
@@ -115,6 +165,12 @@ def latest_close_on_grid(window: Window, limit_us: int, unit_us: int) -> int | N
     later = after_end(window, unit_us)
     if window.calendar is not None:
         return calendar_window(limit_us - later, *window.calendar)[0] + later
+    if window.zone is not None:
+        starts = starts_near(window, limit_us - later, limit_us - later)
+        step = window.step_us or window.size_us
+        ends = [start + length for start in starts for length in range(step, window.size_us + 1, step)]
+        instants = [at for end in ends for at in comes_to(window.zone, end)[: 2 if window.split else 1]]
+        return max(at for at in instants if at <= limit_us - later) + later
     if window.kind == "tumbling":
         period = window.size_us
     elif window.kind == "hopping":

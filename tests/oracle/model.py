@@ -91,7 +91,8 @@ def one_group(_record: Record) -> Group:
 class Window:
     """One window definition; lengths of 0 are not given.
 
-    `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights. `emit` is
+    `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights. `zone` is that of the wall
+    clock on which the grid of any other one is, and `split` begins a window each time its start comes. `emit` is
     "on_close", "on_time" or ("early", interval). `having` is asked about the records of a result.
     """
 
@@ -112,6 +113,8 @@ class Window:
     empty: bool = False
     having: Callable[[Sequence[Record]], bool] | None = None
     calendar: tuple[str, str] | None = None
+    zone: str | None = None
+    split: bool = False
 
     @property
     def end_is_inside(self) -> bool:
@@ -188,6 +191,8 @@ def check_window(window: Window, rules: TimeRules) -> None:
     if window.kind == "cumulative":
         refuse(window.size_us % window.step_us != 0, "step_us", "the size is a whole number of steps")
     on_grid = window.kind in ("tumbling", "hopping", "cumulative")
+    refuse(window.zone is not None and not on_grid, "zone", "is for windows on a grid")
+    refuse(window.split and (window.zone is None or window.kind != "tumbling"), "split", "tumbling, with a zone")
     refuse(window.closed not in ("left", "right"), "closed", "is left or right")
     refuse(window.closed == "right" and not on_grid, "closed", "is for windows on a grid")
     if window.max_duration_us is not None:

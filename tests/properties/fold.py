@@ -21,6 +21,7 @@ from tidemark.timeops.counts import counts_by_window
 from tidemark.timeops.engine import Outcome, State, replay
 from tidemark.timeops.events.adjustment import Released, Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
@@ -79,7 +80,7 @@ def run(
 
     def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()
-        rows = rows.withColumn("_timeline", timeline(rows, time.over))
+        rows = rows.withColumn("_timeline", F.expr(timeline(Columns.of(rows), time.over)))
         own = None if events is None else events.where(F.col("_arrival_seq").isin(*[e.seq for e in of_part(part)]))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))

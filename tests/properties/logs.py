@@ -18,7 +18,7 @@ from tests.seeds import Dice
 from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.spec.window import input_of, inputs_first
+from tidemark.timeops.spec.window import DAY, MONTH, input_of, inputs_first
 from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000
@@ -327,11 +327,12 @@ def shape_of(window: WindowSpec) -> oracle.Window:
     )
     if window.kind == "session":
         return replace(bare, gap_us=window.gap_us, max_duration_us=window.max_duration_us)
-    if window.calendar is not None:
-        return replace(bare, calendar=window.calendar, closed=window.closed)
+    if (local := window.local_grid) is not None and window.kind == "tumbling" and window.size in (DAY, MONTH):
+        return replace(bare, calendar=("day" if local.step_us else "month", local.zone), closed=window.closed)
     if window.kind == "snapshot":
         return bare
     grid = replace(bare, size_us=window.size_us, offset_us=window.offset_us, closed=window.closed)
+    grid = replace(grid, zone=window.time_zone, split=window.repeated == "split")
     if window.kind == "cumulative":
         return replace(grid, step_us=window.end_step_us)
     return replace(grid, hop_us=window.end_step_us if window.kind == "hopping" else 0)

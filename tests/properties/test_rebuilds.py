@@ -52,7 +52,7 @@ def spec_of(dice: Dice, source: str, turn: int) -> str:
     times, kinds = (KEPT, LATE) if keeps else (TIMES, WINDOWS)
     window = dice.turn(kinds, turn)
     chained = dice.choice((False, True)) and not keeps and "empty" not in window
-    counts = "group_by: [k], aggregates: {n: count(*), s: sum(v)}"
+    counts = "group_by: [k], aggregates: {n: count(*), s: sum(v), f: first(v), l: last(v)}"
     windows = f"  - {{name: w, {window}, {counts}}}\n" + (f"  - {OVER}\n" if chained else "")
     outputs = dice.choice(("", "", "outputs: {ordered_events: false}\n"))
     return f"name: drawn\n{source}time: {dice.choice(times)}\n{outputs}windows:\n{windows}"

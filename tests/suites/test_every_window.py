@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count, pairwise, product
+from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -282,6 +283,71 @@ def test_days_of_23_and_25_hours_and_months_give_the_oracles_windows(spark: Spar
     assert_equal_to_oracle(logs, out, time, windows)
     lengths = {(row[1] - row[0]) // 3_600_000_000 for log in logs for row in out.windows["day"][log.case]}
     assert lengths == {23, 24, 25}
+
+
+LOCAL: dict[str, dict[str, Any]] = {
+    "six_hours": {"size": "6 hours", "emit": "on_time", "revise_every": "0 s"},
+    "split": {"size": "15 minutes", "repeated": "split"},
+    "together": {"size": "30 minutes", "closed": "right"},
+    "emptied": {"size": "1 hour", "empty": True},
+    "weeks": {"size": "1 week", "week_start": "sunday"},
+    "hopping": {"kind": "hopping", "size": "1 hour", "hop": "20 minutes"},
+    "revised": {"kind": "hopping", "size": "90 minutes", "hop": "30 minutes", "emit": {"early": "20 minutes"}},
+    "gapped": {"kind": "hopping", "size": "20 minutes", "hop": "1 hour", "closed": "right"},
+    "cumulative": {"kind": "cumulative", "size": "12 hours", "step": "1 hour"},
+}
+
+
+def logs_around_changes() -> list[Log]:
+    """Return logs of New York and Lord Howe around changes of the clocks, out of order and cut at any place."""
+    dice, logs, seqs = Random(7), list[Log](), count()
+    for case, change in enumerate([(2026, 3, 8, 7), (2026, 11, 1, 6), (2026, 10, 3, 15), (2026, 4, 4, 15)] * 2):
+        first = (datetime(*change, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) - 4 * 3_600_000_000
+        times = [first + n * 600_000_000 - dice.choice([0, 0, 1, 3_000_000_000, 9_000_000_000]) for n in range(60)]
+        events = tuple(Event(next(seqs), at, t, 2) for at, t in zip(sorted(times), times, strict=True))
+        logs.append(Log(f"c{case}", events, tuple(sorted(dice.sample(range(1, 60), 2)))))
+    return logs
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("zone", ["America/New_York", "Australia/Lord_Howe"])
+def test_windows_on_the_wall_clock_are_the_oracles_wherever_a_log_is_cut(spark: SparkSession, zone: str) -> None:
+    windows = tuple(
+        window(name, "40 minutes", time_zone=zone, **({"kind": "tumbling"} | keys)) for name, keys in LOCAL.items()
+    )
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep", out_of_orderness="5 minutes")
+    logs = logs_around_changes()
+    out = run(spark, logs, time, windows, parts=(0, 1, 2))
+    assert_equal_to_oracle(logs, out, time, windows)
+    changed = 30 if zone == "Australia/Lord_Howe" else 60
+    lengths = {(row[1] - row[0]) // 60_000_000 for log in logs for row in out.windows["six_hours"][log.case]}
+    assert lengths == {360 - changed, 360, 360 + changed}
+
+
+@pytest.mark.long
+def test_windows_on_the_wall_clock_by_slices_hold_what_they_hold_by_assignment(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes: list[dict[str, str]] = [
+        {"kind": "hopping", "size": "2 hours", "hop": "15 minutes"},
+        {"kind": "hopping", "size": "100 minutes", "hop": "20 minutes", "closed": "right"},
+        {"kind": "hopping", "size": "70 minutes", "hop": "15 minutes"},
+        {"kind": "cumulative", "size": "8 hours", "step": "30 minutes", "offset": "6 hours"},
+    ]
+    windows = tuple(
+        window(f"w{i}", "30 minutes", time_zone="America/New_York", **shape).model_copy(
+            update={"group_by": ("case", "v"), "aggregates": dict(MERGED)}
+        )
+        for i, shape in enumerate(shapes)
+    )
+    time = TimeSpec(timestamp_by="e", over=("case",), out_of_order="keep")
+    results = []
+    for most in (aligned.MOST_ASSIGNED, 10**9):
+        monkeypatch.setattr(aligned, "MOST_ASSIGNED", most)
+        found = run(spark, logs_around_changes(), time, windows, flush=True, aggregates=tuple(MERGED)).windows
+        results.append({name: {case: sorted(rows) for case, rows in of.items()} for name, of in found.items()})
+    assert results[0] == results[1]
+    assert all(len(rows) > 3 for of in results[0].values() for rows in of.values())
 
 
 @pytest.mark.parametrize("kind", [window(name, "3 us", **keys) for name, keys in SHAPES.items() if name != "session"])

@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.timeops.columns import EVENT_TIME, REASON, SEQ, to_us
-from tidemark.timeops.events.event_time import check_text, extract
-from tidemark.timeops.expressions.try_expression import text_of
+from tidemark.timeops.events.event_time import extract, text_at
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
@@ -61,7 +61,7 @@ def with_duplicates(events: DataFrame, seen: DataFrame | None, time: TimeSpec) -
     Raises:
         SpecError: An expression of `deduplicate_by` does not fit the columns.
     """
-    key = F.expr(f"IF({REASON} IS NULL, {key_of(events, time.deduplicate_by)}, NULL)")
+    key = F.expr(f"IF({REASON} IS NULL, {key_of(Columns.of(events), time.deduplicate_by)}, NULL)")
     rows = events.withColumn(KEY, key).withColumns(
         {
             _EVENT_US: F.expr(f"IF({KEY} IS NULL, NULL, unix_micros({EVENT_TIME}))"),
@@ -81,15 +81,14 @@ def with_duplicates(events: DataFrame, seen: DataFrame | None, time: TimeSpec) -
     return judged.drop(_EVENT_US, _CHAIN, _IS_NEW_TIME, _ALONE, _IS_KNOWN, _LAST)
 
 
-def key_of(events: DataFrame, expressions: Sequence[str]) -> str:
+def key_of(columns: Columns, expressions: Sequence[str]) -> str:
     """Return SQL of the values of `deduplicate_by`, a JSON array of strings; null where one is null or fails.
 
     Raises:
         SpecError: An expression does not fit the columns, or is not a plain value.
     """
-    for position, expression in enumerate(expressions):
-        check_text(events, expression, f"time.deduplicate_by[{position}]")
-    values = f"array({', '.join(text_of(events, expression) for expression in expressions)})"
+    texts = [text_at(columns, text, f"time.deduplicate_by[{position}]") for position, text in enumerate(expressions)]
+    values = f"array({', '.join(texts)})"
     return f"IF(exists({values}, __tm_v -> __tm_v IS NULL), NULL, to_json({values}))"
 
 

@@ -5,29 +5,22 @@ here: tolerances and watermarks (adjustment.py). Sources of the rules: A1 (TIMES
 (TIMESTAMP against TIMESTAMP_LTZ).
 """
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, StringType, TimestampNTZType, TimestampType
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, problem_of
-from tidemark.timeops.expressions.text_times import hidden_time_problem
+from tidemark.timeops.expressions.text_times import check_built_texts, hidden_time_problem
 from tidemark.timeops.expressions.text_values import instant_sql
-from tidemark.timeops.expressions.tokens import literals
-from tidemark.timeops.expressions.try_expression import (
-    is_column,
-    text_of,
-    text_problem,
-    type_of,
-    types_of,
-    with_attempt,
-)
+from tidemark.timeops.expressions.tokens import literal, literals
+from tidemark.timeops.expressions.try_expression import Columns, text_problem, with_attempt
 from tidemark.timeops.problems import Problem, error_at
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import TimeRules
 
 US, FAILED, BAD = "__tm_instant_us", "__tm_instant_failed", "__tm_instant_bad"
-_TEXT, _LOCAL, _RAW = "__tm_instant_text", "__tm_instant_local", "__tm_instant_raw"
+_VALUE, _RAW = "__tm_instant_value", "__tm_instant_raw"
 
 
 def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
@@ -48,34 +41,35 @@ def extract(items: DataFrame, rules: TimeRules) -> DataFrame:
         f"WHEN {BAD} THEN '{Reason.BAD_TIMESTAMP}' "
         f"WHEN {US} IS NULL THEN '{Reason.NO_TIMESTAMP}' END"
     )
-    columns = {c.REASON: reason, c.TIMELINE: timeline(items, rules.time.over)}
+    columns = {c.REASON: reason, c.TIMELINE: F.expr(timeline(Columns.of(items), rules.time.over))}
     timed = _with_event_time(items, rules).withColumns(columns)
     usable = f"IF({c.REASON} IS NULL, {US}, NULL)"
     times = {c.EVENT_TIME: f"timestamp_micros({usable})", c.T: c.floor_to(usable, rules.time.unit_us)}
     return c.with_sql(timed, times).drop(US, FAILED, BAD)
 
 
-def timeline(items: DataFrame, over: tuple[str, ...]) -> Column:
-    """Return `_timeline`: the `over` values as a compact JSON array of strings or null; `[]` without it (A1)."""
+def timeline(columns: Columns, over: tuple[str, ...]) -> str:
+    """Return SQL of `_timeline`: the `over` values as a JSON array of strings or null; `[]` without it (A1)."""
     if not over:
-        return F.lit(c.ONE_TIMELINE)
-    for position, expression in enumerate(over):
-        check_text(items, expression, f"time.over[{position}]")
-    return F.expr(f"to_json(array({', '.join(text_of(items, e) for e in over)}))")
+        return literal(c.ONE_TIMELINE)
+    texts = [text_at(columns, text, f"time.over[{position}]") for position, text in enumerate(over)]
+    return f"to_json(array({', '.join(texts)}))"
 
 
-def check_text(items: DataFrame, expression: str, where: str) -> None:
-    """Check that the values of an expression have different texts: as timelines, or as parts of a key.
+def text_at(columns: Columns, text: str, where: str) -> str:
+    """Return SQL of the text of a value, which differs where values do: of a timeline, or of a part of a key.
 
     Raises:
         SpecError: The expression does not fit the columns, or its type has no such text.
     """
     try:
-        problem = text_problem(type_of(items, expression), expression)
+        expression = columns.read(text)
     except REFUSALS as error:
-        problem = problem_of(error, Asked(expression, items.columns))
+        raise error_at(problem_of(error, Asked(text, list(columns.types))), where) from None
+    problem = text_problem(expression.type, text)
     if problem is not None:
         raise error_at(problem, where)
+    return expression.value_text
 
 
 def _with_event_time(items: DataFrame, rules: TimeRules) -> DataFrame:
@@ -129,26 +123,35 @@ def with_instant(frame: DataFrame, expression: str, time_zone: str, *, where: st
     Raises:
         SpecError: The expression does not fit the columns, or is neither a time nor a string.
     """
+    columns = Columns.of(frame)
     try:
-        kind = type_of(frame, expression)
+        read = columns.read(expression, time_zone)
     except REFUSALS as error:
         raise error_at(problem_of(error, Asked(expression, frame.columns)), where) from None
-    problem = instant_problem(kind, expression) or hidden_time_problem(
-        frame.sparkSession, expression, types_of(frame)
+    problem = instant_problem(read.type, expression) or hidden_time_problem(
+        columns.session, expression, columns.sql_types
     )
     if problem is not None:
         raise error_at(problem, where)
-    if isinstance(kind, StringType):
-        return _from_text(frame, expression, time_zone)
-    if isinstance(kind, TimestampType):
-        if is_column(frame, expression):  # it cannot fail, and trying costs more than all the rest
-            return _bounded(frame.withColumns({_RAW: F.unix_micros(F.expr(expression)), FAILED: F.lit(False)}))
-        return _bounded(with_attempt(frame, f"unix_micros({expression}\n)", _RAW, FAILED, time_zone))
-    # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
-    tried = with_attempt(frame, expression, _LOCAL, FAILED, time_zone)
-    local = F.col(_LOCAL).cast("timestamp")
-    instant = local if time_zone == "UTC" else F.to_utc_timestamp(local, time_zone)
-    return _bounded(tried.withColumn(_RAW, F.unix_micros(instant)).drop(_LOCAL))
+    if read.column is None and not read.can_fail:  # what can fail is checked where it is compiled
+        check_built_texts(columns.session, expression, columns.types)
+    if read.column is None:
+        tried, value, more = with_attempt(frame, read, _VALUE, FAILED), _VALUE, {}
+    else:  # it cannot fail, and trying costs more than all the rest
+        tried, value, more = frame, read.sql, {FAILED: "false"}
+    if isinstance(read.type, StringType):
+        placed = c.with_sql(tried, {US: f"unix_micros({instant_sql(value, time_zone)})", **more})
+        return placed.withColumn(BAD, F.expr(f"{value} IS NOT NULL AND {US} IS NULL")).drop(_VALUE)
+    if not isinstance(read.type, TimestampType):
+        # The session zone is UTC, so the cast keeps the local clock reading and the zone is applied after it.
+        value = f"CAST({value} AS TIMESTAMP)"
+        value = value if time_zone == "UTC" else f"to_utc_timestamp({value}, {literal(time_zone)})"
+    placed, inside = (
+        c.with_sql(tried, {_RAW: f"unix_micros({value})", **more}),
+        f"BETWEEN {c.MIN_US}L AND {c.MAX_US}L",
+    )
+    bounded = {US: f"IF({_RAW} {inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {_RAW} {inside}"}
+    return c.with_sql(placed, bounded).drop(_VALUE, _RAW)
 
 
 def instant_problem(kind: DataType, expression: str) -> Problem | None:
@@ -161,18 +164,3 @@ def instant_problem(kind: DataType, expression: str) -> Problem | None:
         remedy=f"for a number, name its unit: timestamp_seconds({expression}), timestamp_millis({expression}) "
         f"or timestamp_micros({expression})",
     )
-
-
-def _from_text(frame: DataFrame, expression: str, time_zone: str) -> DataFrame:
-    if is_column(frame, expression):
-        read = frame.withColumns({_TEXT: F.expr(expression), FAILED: F.lit(False)})
-    else:
-        read = with_attempt(frame, expression, _TEXT, FAILED, time_zone)
-    placed = read.withColumn(US, F.expr(f"unix_micros({instant_sql(_TEXT, time_zone)})"))
-    return placed.withColumn(BAD, F.expr(f"{_TEXT} IS NOT NULL AND {US} IS NULL")).drop(_TEXT)
-
-
-def _bounded(frame: DataFrame) -> DataFrame:
-    inside = f"{_RAW} BETWEEN {c.MIN_US}L AND {c.MAX_US}L"
-    columns = {US: f"IF({inside}, {_RAW}, NULL)", BAD: f"{_RAW} IS NOT NULL AND NOT {inside}"}
-    return c.with_sql(frame, columns).drop(_RAW)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, TimestampType
 
 from tidemark.timeops.columns import ARRIVAL, CLOCK, MALFORMED, MAX_US, MIN_US, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.events.event_time import timeline
-from tidemark.timeops.expressions.try_expression import is_column
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.materialize import Stored, from_driver
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.watermark.fold import AHEAD, JUDGED
@@ -88,7 +88,8 @@ def column_of_time(items: DataFrame, rules: TimeRules) -> str | None:
 
 
 def _is_of(items: DataFrame, expression: str, kind: StringType | TimestampType) -> bool:
-    return is_column(items, expression) and items.schema[expression.strip("`")].dataType == kind
+    read = Columns.of(items).read(expression)
+    return read.column is not None and read.type == kind
 
 
 def _has_others(instants: pa.Array) -> bool:
@@ -139,5 +140,5 @@ def _timelines(texts: pa.ChunkedArray, items: DataFrame, rules: TimeRules) -> pa
     codes = texts.combine_chunks().dictionary_encode()
     [name] = [name.strip("`") for name in rules.time.over]
     values = from_driver(items.sparkSession, pa.table({name: codes.dictionary}))
-    names = values.select(timeline(values, rules.time.over).alias(TIMELINE)).toArrow()[TIMELINE]
+    names = values.selectExpr(f"{timeline(Columns.of(values), rules.time.over)} AS {TIMELINE}").toArrow()[TIMELINE]
     return pa.DictionaryArray.from_arrays(codes.indices, names.combine_chunks())

@@ -22,12 +22,12 @@ groups do.
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
-from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, part_of, plain_column, tokenize
-from tidemark.timeops.expressions.try_expression import holds_floats, type_of, without_minus_zero
+from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, part_of, tokenize
+from tidemark.timeops.expressions.try_expression import Columns, holds_floats, without_minus_zero
 
 _HALF = 20  # digits of the lower half
 _BASE = f"1{'0' * _HALF}BD"
@@ -197,6 +197,7 @@ def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
     return [call for call in matching if len(call.arguments) == 1 and call.argument]
 
 
+@lru_cache(maxsize=5_000)
 def cut(aggregate: str, name: str = "__tm_sum") -> Cut:
     """Cut an aggregate; the working names begin with `name`."""
     aggregates = aggregate_calls(aggregate)
@@ -273,26 +274,14 @@ def _with_clauses(
     return end, order, condition
 
 
-def argument_type(call: AggregateCall, frame: DataFrame) -> DataType:
-    """Return the type of what a call takes."""
-    return _type_of(call.argument, frame)
-
-
-def _type_of(text: str, frame: DataFrame) -> DataType:
-    """Return the type of an expression; for a column, Spark need not look at the whole query once more."""
-    name = plain_column(text)
-    columns = [field.dataType for field in frame.schema if name is not None and field.name.lower() == name.lower()]
-    return columns[0] if len(columns) == 1 else type_of(frame, text)
-
-
-def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = False) -> str:
+def without_overflow(aggregate: str, columns: Columns, *, in_decimals: bool = False) -> str:
     """Return an aggregate whose sums and averages are the same in any order of rows, and null where they do not fit.
 
     `in_decimals` adds up BIGINT as decimals, which is another way to the same sums, and slower.
     """
-    aggregate = without_minus_zeros(aggregate, frame)
+    aggregate = without_minus_zeros(aggregate, columns)
     text, copied = "", 0
-    for call, kind in _sums(aggregate, frame):
+    for call, kind in _sums(aggregate, columns):
         whole = _whole(call, kind, in_decimals=in_decimals)
         if whole is not None:
             text += f"{aggregate[copied : call.start]}{whole}"
@@ -300,7 +289,7 @@ def without_overflow(aggregate: str, frame: DataFrame, *, in_decimals: bool = Fa
     return text + aggregate[copied:]
 
 
-def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
+def without_minus_zeros(aggregate: str, columns: Columns) -> str:
     """Return an aggregate that keeps 0.0 for -0.0 where it keeps values of its rows."""
     text, copied = "", 0
     for call in calls(tokenize(aggregate)):
@@ -309,18 +298,18 @@ def without_minus_zeros(aggregate: str, frame: DataFrame) -> str:
         for argument in call.arguments:
             unnamed = _without_name(argument)
             value = part_of(aggregate, unnamed)
-            if not any(mentions(value, name) for name in frame.columns):
+            if not any(mentions(value, name) for name in columns.types):
                 continue
-            kind = _type_of(value, frame)
+            kind = columns.read(value).type
             if holds_floats(kind):
                 text += aggregate[copied : unnamed[0].start] + without_minus_zero(value, kind)
                 copied = unnamed[-1].end
     return text + aggregate[copied:]
 
 
-def overflow_in(aggregate: str, frame: DataFrame) -> str | None:
+def overflow_in(aggregate: str, columns: Columns) -> str | None:
     """Return SQL of a BOOLEAN aggregate, never null: a sum or average in it does not fit; None where all do."""
-    wholes = [(call, _whole(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, frame)]
+    wholes = [(call, _whole(call, kind, in_decimals=True)) for call, kind in _sums(aggregate, columns)]
     each = [f"(count({call.argument}){call.clauses} > 0 AND {whole} IS NULL)" for call, whole in wholes if whole]
     return " OR ".join(each) if each else None
 
@@ -385,9 +374,9 @@ def wrapped_away(total: str, approximate: str) -> str:
     return f"CASE WHEN abs({total} - {approximate}) < {_APART} THEN {total} END"
 
 
-def _sums(aggregate: str, frame: DataFrame) -> list[tuple[AggregateCall, DataType]]:
+def _sums(aggregate: str, columns: Columns) -> list[tuple[AggregateCall, DataType]]:
     """Return the sums and averages in an aggregate, and the types of what they add up."""
-    return [(call, argument_type(call, frame)) for call in calls_of(aggregate, (*SUMS, *MEANS))]
+    return [(call, columns.read(call.argument).type) for call in calls_of(aggregate, (*SUMS, *MEANS))]
 
 
 def _exact(call: AggregateCall) -> str:

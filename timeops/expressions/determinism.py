@@ -8,6 +8,7 @@ that passes.
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tidemark.timeops.expressions.text_times import (
     PRINCIPLE,
@@ -93,6 +94,10 @@ _INSTANT_LITERALS = frozenset({"timestamp", "timestamp_ltz"})
 _LIKE = frozenset({"like", "ilike", "rlike", "regexp"})
 _AFTER_NAME = frozenset({"is", "in", "like", "between", "and", "or", "not", "as", "ilike", "rlike", "div"})
 _EVENT_ORDER = "struct(_timestamp, _arrival_seq)"
+_OF_EVENT_ORDER = {
+    **dict.fromkeys(("first", "first_value", "any_value"), "min_by"),
+    **dict.fromkeys(("last", "last_value"), "max_by"),
+}
 _ORDER_FREE = frozenset({"array_sort", "sort_array", "size", "cardinality", "array_size", "array_min", "array_max"})
 _HOLDERS = frozenset({"struct", "named_struct", "array"})
 
@@ -183,6 +188,23 @@ def _opens_query(word: str, after: Token) -> bool:
     return word == "values" and (after.lower == "(" or after.kind in ("word", "string", "quoted"))
 
 
+def in_event_order(aggregate: str) -> str:
+    """Return an aggregate in which a first or last value is that of the first or last event.
+
+    Events are in the order of (`_timestamp`, `_arrival_seq`), so that the value is the same however Spark reads the
+    rows. The value may be null, unless nulls are left out by `IGNORE NULLS` or true as second argument.
+    """
+    tokens = tokenize(aggregate)
+    every = calls(tokens)
+    text, copied = "", 0
+    for call in every:
+        use = _Use(aggregate, tokens, call, every)
+        if call.name in _OF_EVENT_ORDER and call.start >= copied and use.takes_one_value():
+            text += aggregate[copied : call.start] + use.by_event_order(_OF_EVENT_ORDER[call.name])
+            copied = tokens[use.clauses_end() - 1].end
+    return text + aggregate[copied:]
+
+
 def order_problems(expression: str) -> list[Problem]:
     """Find aggregates whose value depends on the order in which Spark meets the rows.
 
@@ -232,11 +254,39 @@ class _Use:
         first = self.call.arguments[0] if self.call.arguments else ()
         return len(first) > 1 and first[0].lower == "distinct"
 
+    def takes_one_value(self) -> bool:
+        """Return whether the call has one argument, and perhaps true or false as a second one."""
+        return [*map(bool, self.call.arguments)] == [True] or (
+            len(self.call.arguments) == 2 and self.argument(1).lower() in ("true", "false")
+        )
+
     def skips_nulls(self) -> bool:
         """Return whether `IGNORE NULLS` is in or after the call, or true is its second argument."""
-        end = self.call.end
-        words = {token.lower for token in self.tokens[end - 3 : end + 2]}
-        return {"ignore", "nulls"} <= words or self.argument(1).lower() == "true"
+        words = [token.lower for token in (*self.call.arguments[0][-2:], *self.tokens[self.call.end :][:2])]
+        words += [token.lower for token in self.tokens[: self.clauses_end()][-2:]]
+        return ("ignore", "nulls") in pairwise(words) or self.argument(1).lower() == "true"
+
+    def clauses_end(self) -> int:
+        """Return the place of the token after the call, its FILTER, and IGNORE NULLS."""
+        end, by_place = self.call.end, {other.position: other for other in self.every}
+        while end < len(self.tokens):
+            if self.tokens[end].lower == "filter" and end in by_place:
+                end = by_place[end].end
+            elif [token.lower for token in self.tokens[end : end + 2]] in (["ignore", "nulls"], ["respect", "nulls"]):
+                end += 2
+            else:
+                break
+        return end
+
+    def by_event_order(self, name: str) -> str:
+        """Return the same of the first or last event, by `min_by` or `max_by`."""
+        value = self.argument(0)
+        filters = [other for other in self.every if self.call.end <= other.position < self.clauses_end()]
+        conditions = [part_of(self.expression, other.arguments[0][1:]) for other in filters if other.name == "filter"]
+        conditions = [f"({condition})" for condition in conditions[:1]]
+        conditions += [f"({value}) IS NOT NULL"] if self.skips_nulls() else []
+        only = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+        return f"{name}({value}, {_EVENT_ORDER}){only}"
 
     def is_taken_by(self, functions: Collection[str]) -> bool:
         """Return whether the call, with a FILTER or not, is just what one of some functions takes.
@@ -252,15 +302,6 @@ class _Use:
             has_comparator = outer.name == "array_sort" and len(outer.arguments) > 1
             return (not rest or is_filtered) and not has_comparator
         return False
-
-
-def _earliest_or_latest(name: str) -> Callable[[_Use], str]:
-    def rewrite(use: _Use) -> str:
-        column = use.argument(0)
-        only = f" FILTER (WHERE {column} IS NOT NULL)" if use.skips_nulls() else ""
-        return f"`{name}({column}, {_EVENT_ORDER}){only}`"
-
-    return rewrite
 
 
 def _in_event_order(column: str) -> str:
@@ -332,8 +373,9 @@ def _histogram(use: _Use) -> str:
 
 
 _REWRITES: dict[str, Callable[[_Use], str]] = {
-    **dict.fromkeys(("first", "first_value", "any_value"), _earliest_or_latest("min_by")),
-    **dict.fromkeys(("last", "last_value"), _earliest_or_latest("max_by")),
+    **dict.fromkeys(
+        _OF_EVENT_ORDER, lambda use: f"{use.call.name}(x) among `aggregates`, with `IGNORE NULLS` or not"
+    ),
     **dict.fromkeys(("collect_list", "array_agg"), _list),
     "collect_set": _set,
     **dict.fromkeys(("listagg", "string_agg"), _joined),

@@ -24,7 +24,7 @@ from pyspark.sql import types as T
 from tidemark.timeops.errors import SpecError, first_line
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import WORKING, literals, quoted
-from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail
+from tidemark.timeops.expressions.try_expression import Columns, Expression
 from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.problems import Problem, did_you_mean
 
@@ -225,39 +225,39 @@ _OF_WEEKS = frozenset("YwWuec")
 _JAVA = re.compile(r"java\.(?:\w+\.)+(\w+(?:Exception|Error): .*)")
 
 
-def faults_of(frame: DataFrame, expressions: Iterable[str]) -> dict[str, str]:
-    """Return the expressions over the columns of a frame that fail on every record, with what Spark says of them."""
-    may_fail = [text for text in dict.fromkeys(expressions) if not cannot_fail(frame, text)]
-    if not may_fail:
-        return {}
-    columns = [
-        f"{_value(field.dataType, number)} AS {quoted(field.name)}" for number, field in enumerate(frame.schema)
-    ]
-    session = frame.sparkSession
-    # Of rows that are known beforehand, Spark computes what follows as it plans, without a job.
-    records = from_driver(session, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *columns)
-    tried: dict[str, str] = {}
-    for text in may_fail:
-        with suppress(SpecError):  # a clock, which is refused with words of its own
-            tried[text] = attempt_sql(records, text)
+def faults_of(columns: Columns, texts: Iterable[str]) -> dict[str, str]:
+    """Return the expressions over some columns that fail on every record, with what Spark says of them."""
+    tried: list[Expression] = []
+    for text in dict.fromkeys(texts):
+        with suppress(SpecError, AnalysisException):  # a clock, or `a, b`, which are refused with words of their own
+            tried.append(columns.read(text))
+    tried = [expression for expression in tried if expression.can_fail]
     if not tried:
         return {}
-    attempts = dict(enumerate(tried.values()))
-    failed_on = [f"size({attempt}) = 0 AS failed{number}" for number, attempt in attempts.items()]
-    given_on = [f"get({attempt}, 0) IS NOT NULL AS given{number}" for number, attempt in attempts.items()]
+    named = {name for expression in tried for name in expression.columns}
+    values = [
+        f"{_value(kind, number)} AS {quoted(name)}"
+        for number, (name, kind) in enumerate(columns.types.items())
+        if name in named
+    ]
+    session = columns.session
+    # Of rows that are known beforehand, Spark computes what follows as it plans, without a job.
+    records = from_driver(session, pa.table({_ID: range(_RECORDS)})).selectExpr(_ID, *values)
+    failed_on = [f"size({each.attempt}) = 0 AS failed{number}" for number, each in enumerate(tried)]
+    given_on = [f"get({each.attempt}, 0) IS NOT NULL AS given{number}" for number, each in enumerate(tried)]
     try:
         rows = records.selectExpr(_ID, *failed_on, *given_on).collect()
     except REFUSALS:  # on made-up records alone, for all that is known
         return {}
     faults = {}
-    for number, text in enumerate(tried):
+    for number, expression in enumerate(tried):
         failed = [row[_ID] for row in rows if row[f"failed{number}"]]
         if not failed or any(row[f"given{number}"] for row in rows):
             continue
         # In a job, as only there Spark says which error of Java it met.
-        record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *columns)
-        if sentence := _said(record, text, always=len(failed) == _RECORDS):
-            faults[text] = sentence
+        record = session.range(failed[0], failed[0] + 1).selectExpr(f"id AS {_ID}", *values)
+        if sentence := _said(record, expression.text, always=len(failed) == _RECORDS):
+            faults[expression.text] = sentence
     return faults
 
 

@@ -7,6 +7,7 @@ Here: cutting text into words, strings and symbols; finding calls, names and ali
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 WORKING = "__tm_"
@@ -75,6 +76,7 @@ class Call:
     stop: int
 
 
+@lru_cache(maxsize=5_000)  # the expressions of a spec are read by each of its checks, and again for each batch
 def tokenize(expression: str) -> tuple[Token, ...]:
     """Cut an expression into tokens; comments and white space are left out."""
     tokens: list[Token] = []

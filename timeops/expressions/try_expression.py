@@ -1,9 +1,9 @@
-"""User expressions that cannot fail a batch: a row on which one fails gets null, and can be told from a null.
+"""Expressions of a spec as values, which cannot fail a batch: a row on which one fails gets null, told from a null.
 
-Here: the one way in which an expression of a spec is evaluated on rows, by the stages, the recounts and the checks,
-and the text of its value: JSON, names of timelines, keys and splits. Not here: what its value means
-(events/event_time.py, windows/results.py), which part of an aggregate is evaluated on rows (aggregates.py), values of
-test cases as Python has them (cases.py).
+Here: compiling an expression once for the types of the columns that it names, the one way in which it is evaluated on
+rows, by the stages, the recounts and the checks, and the text of its value: JSON, names of timelines, keys and
+splits. Not here: what its value means (events/event_time.py, windows/results.py), which part of an aggregate is
+evaluated on rows (aggregates.py), values of test cases as Python has them (cases.py).
 
 Spark has no "try" for every type. But `try_add` swallows an error of all that is below it, and a hash is there for
 every type. So an expression whose hash can be added to has a value, and is then evaluated for it. Both are in lambda
@@ -11,10 +11,13 @@ functions, and Spark takes no part out of these. Where two expressions have a pa
 compute that before both, outside of any "try".
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Self
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -45,25 +48,166 @@ EVERY_MICROSECOND = {
 """Options of Spark's `to_json`, which cuts instants to milliseconds otherwise."""
 
 
-def type_of(frame: DataFrame, expression: str) -> T.DataType:
-    """Return the type of `expression` over the columns of `frame`, or raise Spark's AnalysisException."""
-    return frame.select(F.expr(expression).alias("e")).schema["e"].dataType
+@dataclass(frozen=True)
+class Expression:
+    """An expression over columns of some types: read, typed and guarded.
 
-
-def is_column(frame: DataFrame, expression: str) -> bool:
-    """Return whether `expression` is no more than the name of a column of `frame`, which cannot fail."""
-    return expression.strip("`") in frame.columns
-
-
-def cannot_fail(frame: DataFrame, expression: str) -> bool:
-    """Return whether `expression` is a column, or does no more with numbers, texts and truth values than arithmetic.
-
-    With ANSI mode off what has no value there is null.
+    Attributes:
+        text: Spark SQL, as the user wrote it.
+        ruled: SQL of its value by the rules of times, sizes and keys of maps; it may fail on a row.
+        type: Its type.
+        can_fail: False for a column, and for what does no more with numbers, texts and truth values than arithmetic:
+            with ANSI mode off what has no value there is null.
+        columns: The columns whose names are among its words, each as the schema spells it.
     """
-    if is_column(frame, expression):
+
+    text: str
+    ruled: str
+    type: T.DataType
+    can_fail: bool
+    columns: tuple[str, ...]
+
+    @property
+    def column(self) -> str | None:
+        """The column that it is; None where it is more than a name."""
+        return _name_in(self.text, self.columns)
+
+    @property
+    def attempt(self) -> str:
+        """SQL of an ARRAY with its value on a row; empty where it fails."""
+        tried = f"filter(array(0), __tm_row -> {_has_value([self])})"
+        return f"transform({tried}, __tm_row -> {_on_row(f'({self.ruled}{_END})')})"
+
+    @property
+    def sql(self) -> str:
+        """SQL of its value on a row, null where it fails."""
+        if self.column is not None:
+            return f"`{self.column}`"
+        return f"get({self.attempt}, 0)" if self.can_fail else f"({self.text}{_END})"
+
+    @property
+    def value_text(self) -> str:
+        """SQL of a STRING: its value as text, equal for values that a group takes for one.
+
+        Null where it is null, or fails. Bytes that are not UTF-8 are written as in SQL, such as X'00FF'.
+        """
+        text = f"CAST({without_minus_zero(self.sql, self.type)} AS STRING)"
+        return utf8_sql(text) if isinstance(self.type, T.BinaryType) else text
+
+
+Named = tuple[tuple[str, T.DataType], ...]
+"""The columns that an expression names, with their types: all that its meaning depends on."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns that expressions may name, and the Spark that types these.
+
+    Attributes:
+        types: The columns, by name.
+        session: Computes what is the same for every row, and explains its plans.
+        ask: Returns the type of SQL over the columns, or raises what Spark raises.
+    """
+
+    types: Mapping[str, T.DataType]
+    session: SparkSession
+    ask: Callable[[str], T.DataType]
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Self:
+        """Return the columns of a frame, for expressions over its rows."""
+
+        def ask(text: str) -> T.DataType:
+            return frame.select(F.expr(text).alias("e")).schema["e"].dataType
+
+        return cls({field.name: field.dataType for field in frame.schema}, frame.sparkSession, ask)
+
+    @property
+    def sql_types(self) -> Mapping[str, str]:
+        """The types as SQL, by the name of the column."""
+        return {name: kind.simpleString() for name, kind in self.types.items()}
+
+    def read(self, text: str, time_zone: str = "UTC") -> Expression:
+        """Return an expression over the columns; it is compiled once for the types of the ones that it names.
+
+        Texts that it converts into times go by the rule of `timestamp_by`, in `time_zone` where they have no offset.
+
+        Raises:
+            SpecError: Spark would take a part of it for the clock, or a map in it has entries of an unknown type.
+            AnalysisException: Spark does not take it.
+        """
+        named = self._named(text)
+        expression = _compiled.get((text, named, time_zone))
+        if expression is None:
+            expression = self._compile(text, named, time_zone)
+            if len(_compiled) >= _MOST_COMPILED:
+                _compiled.clear()
+            _compiled[text, named, time_zone] = expression
+        return expression
+
+    def any_fails(self, texts: Iterable[str]) -> str | None:
+        """Return SQL of a BOOLEAN, never null: one of some expressions fails on a row; None where none can."""
+        risky = [expression for expression in map(self.read, dict.fromkeys(texts)) if expression.can_fail]
+        return f"(size(filter(array(0), __tm_row -> {_has_value(risky)})) = 0)" if risky else None
+
+    def _compile(self, text: str, named: Named, time_zone: str) -> Expression:
+        column, can_fail = _name_in(text, self.types), not _cannot_fail(text, named)
+        if can_fail:
+            check_built_texts(self.session, text, self.types)
+        kind = self.ask(text) if column is None else self.types[column]
+        problem = constant_time_problem(self.session, text, self.sql_types) if can_fail else None
+        if problem is not None:
+            raise SpecError(f"`{text}`: {problem.found}", expected=problem.expected, remedy=problem.remedy)
+        ruled = bounded(with_rule(text, time_zone), self._first_field)
+        # Bytes cast to a text may be no UTF-8, which neither Arrow nor readers of the tables take for a text.
+        ruled = f"validate_utf8({ruled}{_END})" if isinstance(kind, T.StringType) else ruled
+        return Expression(text, ruled, kind, can_fail, tuple(name for name, _ in named))
+
+    def _named(self, text: str) -> Named:
+        tokens = tokenize(text)
+        words = {token.lower for token in tokens if token.is_name}
+        # `struct(*)` names all of them. A name with a dot may be written without quotes where it is all.
+        names_all = any(b.lower == "*" and a.lower in ("(", ",", ".") for a, b in pairwise(tokens))
+        column = _name_in(text, self.types)
+        return tuple(
+            (name, kind) for name, kind in self.types.items() if names_all or name == column or name.lower() in words
+        )
+
+    def _first_field(self, entries: str) -> str:
+        """Return the name of the first field of the structs in an array, in backticks.
+
+        Raises:
+            SpecError: They are of a variable, whose type cannot be known.
+        """
+        try:
+            kind = self.ask(entries)
+        except PySparkException as error:
+            fault = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
+            raise SpecError(
+                fault,
+                expected="entries that do not depend on a variable of the lambda",
+                remedy="use `map_from_arrays`",
+            ) from error
+        assert isinstance(kind, T.ArrayType)
+        assert isinstance(kind.elementType, T.StructType)  # as the whole has a type
+        return quoted(kind.elementType.names[0])
+
+
+_MOST_COMPILED = 5_000  # of all pipelines of a process
+_compiled: dict[tuple[str, Named, str], Expression] = {}
+
+
+def _name_in(text: str, columns: Container[str]) -> str | None:
+    """Return the column that an expression is, which cannot fail; None where it is more than its name."""
+    name = text.strip("`")
+    return name if name in columns else None
+
+
+def _cannot_fail(text: str, named: Named) -> bool:
+    if _name_in(text, [name for name, _ in named]) is not None:
         return True
-    total = {field.name.lower() for field in frame.schema if isinstance(field.dataType, _TOTAL_TYPES)}
-    tokens = tokenize(expression)
+    total = {name.lower() for name, kind in named if isinstance(kind, _TOTAL_TYPES)}
+    tokens = tokenize(text)
     return all(_is_total(token, tokens[number + 1 :], total) for number, token in enumerate(tokens))
 
 
@@ -84,83 +228,20 @@ def _is_number(token: Token) -> bool:
     return token.kind == "word" and token.text[0].isdigit()
 
 
-def attempt_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
-    """Return SQL of an ARRAY with the value of `expression` on a row of `frame`; empty where it fails.
-
-    Texts that it converts into times go by the rule of `timestamp_by`, in `time_zone` where they have no offset.
-    """
-    ruled, kind = _typed(frame, expression, time_zone)
-    tried = f"filter(array(0), __tm_row -> {_has_value([(ruled, kind)])})"
-    return f"transform({tried}, __tm_row -> {_on_row(f'({ruled}{_END})')})"
-
-
-def guarded_sql(frame: DataFrame, expression: str, time_zone: str = "UTC") -> str:
-    """Return SQL of `expression` on a row of `frame`, null where it fails; unchanged if it cannot fail."""
-    if is_column(frame, expression):
-        return f"`{expression.strip('`')}`"
-    if cannot_fail(frame, expression):
-        return f"({expression}\n)"
-    return f"get({attempt_sql(frame, expression, time_zone)}, 0)"
-
-
-def any_fails(frame: DataFrame, expressions: Sequence[str]) -> str | None:
-    """Return SQL of a BOOLEAN, never null: one of the expressions fails on a row of `frame`; None where none can."""
-    risky = [expression for expression in dict.fromkeys(expressions) if not cannot_fail(frame, expression)]
-    if not risky:
-        return None
-    fine = _has_value([_typed(frame, expression) for expression in risky])
-    return f"(size(filter(array(0), __tm_row -> {fine})) = 0)"
-
-
-def with_attempt(frame: DataFrame, expression: str, value: str, failed: str, time_zone: str = "UTC") -> DataFrame:
-    """Add the value of `expression`, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
+def with_attempt(frame: DataFrame, expression: Expression, value: str, failed: str) -> DataFrame:
+    """Add the value of an expression, null where it fails (`value`), and whether it failed (`failed` BOOLEAN).
 
     The steps are projections of their own, so that Spark evaluates the expression once.
     """
-    tried = frame.withColumn(_TRIED, F.expr(attempt_sql(frame, expression, time_zone)))
+    tried = frame.withColumn(_TRIED, F.expr(expression.attempt))
     return with_sql(tried, {value: f"get({_TRIED}, 0)", failed: f"size({_TRIED}) = 0"}).drop(_TRIED)
 
 
-def _typed(frame: DataFrame, expression: str, time_zone: str = "UTC") -> tuple[str, T.DataType]:
-    session = frame.sparkSession
-    check_built_texts(session, expression, frame.columns)
-    kind = type_of(frame, expression)
-    problem = constant_time_problem(session, expression, types_of(frame))
-    if problem is not None:
-        raise SpecError(f"`{expression}`: {problem.found}", expected=problem.expected, remedy=problem.remedy)
-    ruled = bounded(with_rule(expression, time_zone), lambda entries: _first_field(frame, entries))
-    # Bytes cast to a text may be no UTF-8, which neither Arrow nor readers of the tables take for a text.
-    return f"validate_utf8({ruled}{_END})" if isinstance(kind, T.StringType) else ruled, kind
-
-
-def _first_field(frame: DataFrame, entries: str) -> str:
-    """Return the name of the first field of the structs in an array, in backticks.
-
-    Raises:
-        SpecError: They are of a variable, whose type cannot be known.
-    """
-    try:
-        kind = type_of(frame, entries)
-    except PySparkException as error:
-        fault = f"`map_from_entries({entries.strip()[1:-1].strip()})` is inside a lambda function"
-        raise SpecError(
-            fault, expected="entries that do not depend on a variable of the lambda", remedy="use `map_from_arrays`"
-        ) from error
-    assert isinstance(kind, T.ArrayType)
-    assert isinstance(kind.elementType, T.StructType)  # as the whole has a type
-    return quoted(kind.elementType.names[0])
-
-
-def types_of(frame: DataFrame) -> Mapping[str, str]:
-    """Return the types of the columns of a frame, as SQL."""
-    return {field.name: field.dataType.simpleString() for field in frame.schema}
-
-
-def _has_value(expressions: Sequence[tuple[str, T.DataType]]) -> str:
+def _has_value(expressions: Iterable[Expression]) -> str:
     """Return SQL of a BOOLEAN, never null, for the body of a lambda of `__tm_row`: all can be computed on the row."""
     values = (
-        f"to_json(struct({text}{_END}))" if holds(kind, _WITHOUT_HASH) else f"({text}{_END})"
-        for text, kind in expressions
+        f"to_json(struct({each.ruled}{_END}))" if holds(each.type, _WITHOUT_HASH) else f"({each.ruled}{_END})"
+        for each in expressions
     )
     hashed = ", ".join(map(_on_row, values))
     return f"try_add(timestamp_micros(xxhash64({hashed}) & 1), INTERVAL '0' SECOND) IS NOT NULL"
@@ -183,16 +264,6 @@ def as_json(*fields: str) -> str:
     """
     options = literal_map({**EVERY_MICROSECOND, "ignoreNullFields": "false"})
     return f"to_json(struct({', '.join(fields)}), {options})"
-
-
-def text_of(frame: DataFrame, expression: str) -> str:
-    """Return SQL of a STRING: an expression's value as text, equal for values that a group takes for one.
-
-    Null where the expression is null, or fails. Bytes that are not UTF-8 are written as in SQL, such as X'00FF'.
-    """
-    kind = type_of(frame, expression)
-    text = f"CAST({without_minus_zero(guarded_sql(frame, expression), kind)} AS STRING)"
-    return utf8_sql(text) if isinstance(kind, T.BinaryType) else text
 
 
 def utf8_sql(text: str) -> str:

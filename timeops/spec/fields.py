@@ -27,7 +27,7 @@ from pydantic import (
 from tidemark.timeops.durations import DURATION_PATTERN, format_duration, parse_duration
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import size_problems
-from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
+from tidemark.timeops.expressions.determinism import determinism_problems, in_event_order, order_problems
 from tidemark.timeops.expressions.tokens import (
     WORKING,
     is_number,
@@ -338,6 +338,10 @@ def _instant(value: object) -> str:
 
 
 def _aggregate(value: object) -> str:
+    return _of_results(in_event_order(_expression(value)))
+
+
+def _of_results(value: object) -> str:
     text = _expression(value)
     raise_any([*order_problems(text), *size_problems(text)])
     return text
@@ -380,6 +384,7 @@ InstantExpression = Annotated[
     str, BeforeValidator(_instant), text_schema(**{"not": {"pattern": r"^\s*[-+]?[0-9.]+\s*$"}})
 ]
 Aggregate = Annotated[str, BeforeValidator(_aggregate), text_schema()]
+ResultExpression = Annotated[str, BeforeValidator(_of_results), text_schema()]
 GroupItem = Annotated[str, BeforeValidator(_group_item), text_schema()]
 
 

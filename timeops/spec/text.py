@@ -17,7 +17,7 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
-from tidemark.timeops.spec.window import A_MONTH, ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
+from tidemark.timeops.spec.window import ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
 
 _MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"
@@ -246,25 +246,19 @@ def _entry(data: Any, step: str | int, override: str) -> Any:
 
 Json = dict[str, Any]
 
-_ZERO = {"pattern": "^[^1-9]*$"}
-_NOT_ALIGNED: Json = {"sources": {"items": {"properties": {"alignment": False}}}}
-
 
 def spec_json_schema() -> Json:
-    """Return the JSON Schema of the spec file."""
+    """Return the JSON Schema of the spec file, for editors: keys, values, and the keys of each format and kind.
+
+    It is made of what checks go by too. Which keys go together otherwise is said by checks alone, in sentences.
+    """
     schema = _without_null(Spec.model_json_schema(by_alias=True, mode="validation"))
     parts: Json = schema["$defs"]
     schema["properties"]["sources"] |= {"minItems": 1}
-    schema["allOf"] = _rules_between_parts()
-    parts["FilesSource"]["allOf"] = [*_option_rules(), *_stored_rules()]
-    parts["DeltaSource"]["allOf"] = _stored_rules()
-    parts["DeltaSource"]["not"] = {"required": ["start_version", "start_timestamp"]}
-    parts["KafkaSource"] |= _kafka_rules()
+    parts["FilesSource"]["allOf"] = _option_rules()
     for name in ("FilesSource", "DeltaSource", "KafkaSource"):
         parts[name]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
-    parts["TimeSpec"]["allOf"] = _time_rules()
-    parts["Idle"]["allOf"] = _idle_rules()
-    parts["WindowSpec"]["allOf"] = [*_kind_rules(), *_emission_rules()]
+    parts["WindowSpec"]["allOf"] = _kind_rules()
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),
@@ -301,13 +295,8 @@ def _is_noise(key: str, item: Any) -> bool:
 
 
 def _given(key: str, *values: str) -> Json:
-    """Return the condition that a key is there, with one of the values if any are named."""
-    return _with(key, {"enum": list(values)}) if values else {"required": [key]}
-
-
-def _with(key: str, rule: Json) -> Json:
-    """Return the condition that a key is there, and its value follows a rule."""
-    return {"required": [key], "properties": {key: rule}}
+    """Return the condition that a key is there with one of some values."""
+    return {"required": [key], "properties": {key: {"enum": list(values)}}}
 
 
 def _option_rules() -> list[Json]:
@@ -324,64 +313,8 @@ def _option_rules() -> list[Json]:
     return rules
 
 
-_SPLITS: Json = {"if": _given("splits"), "then": {"required": ["split"]}}
-
-
-def _stored_rules() -> list[Json]:
-    one_file: Json = {"properties": {"alignment": {"properties": {"update_interval": False}}}}
-    return [_SPLITS, {"if": _given("arrival_time"), "then": one_file}]
-
-
-def _kafka_rules() -> Json:
-    """Return the rules of Kafka's keys: topics or a pattern; a schema file for Avro and for nothing else."""
-    return {
-        "oneOf": [{"required": ["topics"]}, {"required": ["topic_pattern"]}],
-        "allOf": [
-            _SPLITS,
-            {
-                "if": _given("format", "avro"),
-                "then": {"required": ["avro_schema"]},
-                "else": {"properties": {"avro_schema": False}},
-            },
-            {"if": _given("format", "raw"), "then": {"properties": {"keep_unknown": {"const": False}}}},
-        ],
-    }
-
-
-def _time_rules() -> list[Json]:
-    has_key = _with("deduplicate_by", {"minItems": 1})
-    return [
-        {"if": _with("idle", _given("advance", "arrival_clock")), "then": {"required": ["late"]}},
-        {"if": has_key, "then": {"required": ["within"]}},
-        {"if": _given("within"), "then": has_key},
-    ]
-
-
-def _idle_rules() -> list[Json]:
-    return [
-        {"if": _given("advance", "arrival_clock"), "then": {"properties": {"timeout": False}}},
-        {"if": _given("advance", "window_close"), "then": {"required": ["timeout"]}},
-    ]
-
-
-def _event_time_rule() -> Json:
-    """Return the rule of event time: without one in `time` or a source, nothing is early, late or out of order."""
-    in_source: Json = {"properties": {"sources": {"contains": _given("timestamp_by")}}}
-    without: Json = {
-        "out_of_order": False,
-        "late": False,
-        "early": False,
-        "out_of_orderness": _ZERO,
-        "idle": {"not": _with("advance", {"const": "arrival_clock"})},
-    }
-    return {
-        "if": {"not": {"anyOf": [_with("time", _given("timestamp_by")), in_source]}},
-        "then": {"properties": {"time": {"properties": without}, **_NOT_ALIGNED}},
-    }
-
-
 def _kind_rules() -> list[Json]:
-    rules: list[Json] = [
+    return [
         {
             "if": _given("kind", kind),
             "then": {
@@ -393,43 +326,3 @@ def _kind_rules() -> list[Json]:
         }
         for kind, shape in SHAPES.items()
     ]
-    of_months: Json = {"properties": {"kind": {"const": "tumbling"}, "offset": False}}
-    return [*rules, {"if": _with("size", {"pattern": A_MONTH}), "then": of_months}]
-
-
-def _emission_rules() -> list[Json]:
-    revised = _with("emit", {"not": {"const": "on_close"}})
-    empty = _with("empty", {"const": True})
-    on_grid: Json = {"kind": {"not": {"enum": ["session", "sliding", "snapshot"]}}}
-    return [
-        {"if": _given("history"), "then": {"anyOf": [revised, {"properties": {"history": {"const": False}}}]}},
-        {"if": _given("revise_every"), "then": _given("emit", "on_time")},
-        {"if": _given("emit", "on_time"), "then": _with("allowed_lateness", {"pattern": "[1-9]"})},
-        {"if": revised, "then": {"properties": {"max_duration": False}}},
-        {"if": empty, "then": {"properties": on_grid}},
-        {"if": _given("empty_max"), "then": empty},
-        {"if": _given("from"), "then": {"properties": {"emit": {"const": "on_close"}, "empty": {"const": False}}}},
-    ]
-
-
-def _rules_between_parts() -> list[Json]:
-    has_windows = _with("windows", {"minItems": 1})
-    keeps = _with("time", _given("out_of_order", "keep"))
-    writes_no_events = _with("ordered_events", {"const": False})
-    by_silence: Json = {"idle": _given("advance", "exclude_split", "window_close"), "emit": {"type": "object"}}
-    publishes_silences: Json = {"required": ["idle", "emit"], "properties": by_silence}
-    has_over = _with("time", _with("over", {"minItems": 1}))
-    return [
-        _event_time_rule(),
-        {"if": _with("time", publishes_silences), "then": {"properties": _NOT_ALIGNED}},
-        {"if": _with("outputs", writes_no_events), "then": has_windows},
-        {"if": _given("partitions"), "then": has_windows},
-        {"if": {"not": keeps}, "then": _every_window({"properties": {"allowed_lateness": _ZERO}})},
-        {"if": keeps, "then": _every_window({"properties": {"max_duration": False}})},
-        {"if": has_over, "then": _every_window({"required": ["group_by"]})},
-        {"if": _given("schedule"), "then": {"properties": {"time": {"not": _given("end_of_input", "flush")}}}},
-    ]
-
-
-def _every_window(rule: Json) -> Json:
-    return {"properties": {"windows": {"items": rule}}}

@@ -8,7 +8,7 @@ windows/).
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
@@ -22,12 +22,14 @@ from tidemark.timeops.spec.fields import (
     RESERVED_COLUMNS,
     Aggregate,
     Alias,
+    Day,
     Duration,
     Expression,
     Flag,
     GroupItem,
     Name,
     PositiveDuration,
+    ResultExpression,
     SpecModel,
     TimeZone,
     WholeNumber,
@@ -38,6 +40,8 @@ from tidemark.timeops.spec.fields import (
 
 MONTH: Literal["1 month"] = "1 month"
 DAY = timedelta(days=1)
+_WEEK = timedelta(days=7)
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 _MOST_AT_ONCE = 20_000  # windows that an event may be in: each of them is a row of its own
 
@@ -54,9 +58,9 @@ class _Shape:
     why: str = ""
 
 
-_GRID = frozenset({"offset", "closed"})
+_GRID = frozenset({"offset", "closed", "time_zone", "week_start", "origin"})
 SHAPES: Mapping[str, _Shape] = {
-    "tumbling": _Shape({"size": "1 hour"}, _GRID | {"time_zone"}, "whose step is its size"),
+    "tumbling": _Shape({"size": "1 hour"}, _GRID | {"repeated"}, "whose step is its size"),
     "hopping": _Shape({"size": "1 hour", "hop": "5 minutes"}, _GRID),
     "cumulative": _Shape({"size": "1 day", "step": "1 hour"}, _GRID),
     "session": _Shape(
@@ -69,7 +73,26 @@ SHAPES: Mapping[str, _Shape] = {
 }
 """The kinds of window; of the keys of a shape, a kind has no more than these."""
 
-SHAPE_KEYS = ("size", "hop", "step", "offset", "closed", "time_zone", "gap", "max_duration")
+OF_ZONE = ("week_start", "origin", "repeated")
+"""The keys that say more about a grid on the wall clock."""
+SHAPE_KEYS = ("size", "hop", "step", "offset", "closed", "time_zone", *OF_ZONE, "gap", "max_duration")
+
+
+@dataclass(frozen=True)
+class LocalGrid:
+    """Starts of windows on the wall clock of a zone, whose times are microseconds as if they were UTC.
+
+    Attributes:
+        zone: The time zone.
+        step_us: How far one start is from the next; None where they are the first of each month.
+        anchor_us: One of the starts.
+        splits: A start that comes twice begins a window each time; otherwise only the first time.
+    """
+
+    zone: str
+    step_us: int | None
+    anchor_us: int = 0
+    splits: bool = False
 
 
 def _size(value: object) -> timedelta | Literal["1 month"]:
@@ -109,11 +132,30 @@ class WindowShape(SpecModel):
         default=None, description="cumulative only: by how much a window is longer than the one before."
     )
     offset: Duration = Field(
-        default=timedelta(0), description="Shift of the grid against 1970-01-01T00:00Z, less than one step."
+        default=timedelta(0),
+        description="Shift of the grid against 1970-01-01T00:00Z, or with a time_zone against local midnight; less "
+        "than one step.",
     )
     time_zone: TimeZone | None = Field(
         default=None,
-        description="tumbling windows of 1 day or 1 month only: they begin at local midnight of this zone.",
+        description="tumbling, hopping, cumulative: the grid is on the wall clock of this zone, from local midnight.",
+    )
+    week_start: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] = Field(
+        default="monday",
+        description="With a time_zone, windows of whole weeks only: the day with which they begin.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    origin: Day | None = Field(
+        default=None,
+        description="With a time_zone, windows of whole days only: a day with which one of them begins, such as the "
+        "first of a fiscal year.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    repeated: Literal["together", "split"] = Field(
+        default="together",
+        description="tumbling windows of less than a day with a time_zone only: what becomes of an hour that comes "
+        "twice. together: it belongs to one window; split: each start in it begins a window each time.",
+        json_schema_extra={"since": "0.2.0"},
     )
     gap: PositiveDuration | None = Field(
         default=None, description="session only: how far apart two events of one session are at most."
@@ -150,11 +192,25 @@ class WindowShape(SpecModel):
         return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
 
     @property
-    def calendar(self) -> tuple[Literal["day", "month"], str] | None:
-        """The unit and the zone of windows that follow the calendar; None for all others."""
-        if self.size != MONTH and self.time_zone is None:
+    def local_grid(self) -> LocalGrid | None:
+        """The starts of windows that follow the clocks of a zone, months of UTC included; None for all others."""
+        if self.size == MONTH:
+            return LocalGrid(self.time_zone or "UTC", None)
+        if self.time_zone is None or not self.closes_on_grid:
             return None
-        return "month" if self.size == MONTH else "day", self.time_zone or "UTC"
+        return LocalGrid(self.time_zone, self.start_step_us, self.offset_us, self.repeated == "split")
+
+    @property
+    def is_on_wall_clock(self) -> bool:
+        """True if the times of the wall clock name the windows: of several of them the ends may be one instant."""
+        return self.time_zone is not None and self.kind in ("hopping", "cumulative")
+
+    @property
+    def longest_us(self) -> int:
+        """How long a window of a grid is at most, microseconds: a zone has gone back by almost a day."""
+        if self.local_grid is None:
+            return self.size_us
+        return micros((timedelta(days=31) if self.size == MONTH else self.size or DAY) + DAY)
 
     @property
     def begins_inside(self) -> bool:
@@ -194,8 +250,15 @@ class WindowShape(SpecModel):
 
     @property
     def offset_us(self) -> int:
-        """Shift of the grid against the epoch in microseconds."""
-        return micros(self.offset)
+        """Shift of the grid against the epoch in microseconds; with a `time_zone` on its wall clock."""
+        step = self.hop or self.size
+        if self.time_zone is None or not isinstance(step, timedelta) or step % DAY:
+            return micros(self.offset)
+        if self.origin is None and step % _WEEK:
+            return 0
+        # The epoch was a Thursday.
+        first = self.origin or date(1970, 1, 5 + _WEEKDAYS.index(self.week_start))
+        return micros((first - date(1970, 1, 1)) % step)
 
     @property
     def gap_us(self) -> int:
@@ -235,13 +298,47 @@ class WindowShape(SpecModel):
             yield Problem(
                 fault, expected="a duration such as `30 days`", remedy="or write `kind: tumbling`", at=("size",)
             )
-        elif self.time_zone is not None and self.size not in (MONTH, DAY):
-            fault = "only windows of a day or a month follow a `time_zone`; all others use a UTC grid"
-            remedy = "leave `time_zone` out, or write one of these sizes"
-            yield Problem(fault, expected=f"`size: 1 day` or `size: {MONTH}`", remedy=remedy, at=("time_zone",))
-        elif self.calendar is not None and "offset" in self.model_fields_set:
+            return
+        step = self.hop or self.size
+        if self.time_zone is not None:
+            yield from self._length_problems()
+        if (self.local_grid is not None) and "offset" in self.model_fields_set and not _divides_day(step):
             fault = "`offset` has no effect on days and months, which begin at local midnight"
-            yield Problem(fault, remedy="leave it out", at=("offset",))
+            remedy = "leave it out" if step in (MONTH, DAY) else "leave it out, or write `origin: 2026-04-06`"
+            yield Problem(fault, remedy=remedy, at=("offset",))
+        for key in OF_ZONE:
+            if key not in self.model_fields_set or getattr(self, key) is None:
+                continue
+            if self.time_zone is None:
+                remedy = "write `time_zone` too, which may be UTC, or leave it out"
+                yield Problem(f"`{key}` has no effect without a `time_zone`", remedy=remedy, at=(key,))
+            else:
+                yield from self._effect_problems(key, step)
+
+    def _length_problems(self) -> Iterable[Problem]:
+        """Find lengths with which windows would not begin at the same time of every day."""
+        key = "hop" if self.hop else "size"
+        length = self.hop or self.size
+        if isinstance(length, timedelta) and DAY % length and length % DAY:
+            fault = f"found {format_duration(length)}, with which windows would begin at other times each local day"
+            expected = "with a `time_zone`, a length that divides a day, such as `6 hours`, or whole days or weeks"
+            yield Problem(fault, expected=expected, remedy="or leave `time_zone` out", at=(key,))
+
+    def _effect_problems(self, key: str, step: timedelta | str | None) -> Iterable[Problem]:
+        is_of_weeks = isinstance(step, timedelta) and not step % _WEEK
+        is_of_days = isinstance(step, timedelta) and not step % DAY and step > DAY
+        is_short = isinstance(step, timedelta) and step < DAY
+        if key == "week_start" and self.origin is not None:
+            yield Problem("`week_start` has no effect with `origin`, which says it", remedy="leave it out", at=(key,))
+        elif key == "week_start" and not is_of_weeks:
+            fault = "`week_start` has no effect on windows that do not begin with a week"
+            yield Problem(fault, expected="a size, or hop, of whole weeks", remedy="leave it out", at=(key,))
+        elif key == "origin" and not is_of_days:
+            fault = "`origin` has no effect on windows that begin every day or month, or several times a day"
+            yield Problem(fault, expected="a size, or hop, of several whole days", remedy="leave it out", at=(key,))
+        elif key == "repeated" and not is_short:
+            fault = "`repeated` has no effect on windows of a day or more"
+            yield Problem(fault, expected="a size of less than a day", remedy="leave it out", at=(key,))
 
     def _step_problems(self) -> Iterable[Problem]:
         if not isinstance(self.size, timedelta):
@@ -261,6 +358,10 @@ class WindowShape(SpecModel):
             step = format_duration(begins_every)
             fault = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
             yield Problem(fault, expected=f"zero or more, less than {step}", at=("offset",))
+
+
+def _divides_day(length: timedelta | str | None) -> bool:
+    return isinstance(length, timedelta) and length < DAY and not DAY % length
 
 
 def _micros(length: timedelta | str | None) -> int:
@@ -392,6 +493,10 @@ class WindowEmission(WindowShape):
             fault = f"`empty` has no effect on a {self.kind} window, which has no grid"
             remedy = "leave it out, or write `kind: tumbling or hopping or cumulative`"
             yield Problem(fault, remedy=remedy, at=("empty",))
+        elif self.empty and (self.is_on_wall_clock or self.repeated == "split"):
+            which = "`repeated: split`" if self.repeated == "split" else f"a `time_zone` on a {self.kind} window"
+            remedy = f"leave it or {'`repeated`' if self.repeated == 'split' else '`time_zone`'} out"
+            yield Problem(f"`empty` is not supported yet with {which}", remedy=remedy, at=("empty",))
 
 
 def _not_empty(value: object) -> object:
@@ -421,9 +526,10 @@ class WindowSpec(WindowEmission):
         default=(), description="One result per value of these: columns, or `expression AS name`."
     )
     aggregates: Annotated[dict[Alias, Aggregate], BeforeValidator(_not_empty)] = Field(
-        description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}."
+        description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}. first(x) and "
+        "last(x) go by _timestamp, then _arrival_seq."
     )
-    having: Aggregate | None = Field(
+    having: ResultExpression | None = Field(
         default=None, description="Only results for which this is true; over aggregates and group columns."
     )
     automation_condition: Literal["code_version_changed", "on_missing"] | None = Field(
@@ -474,7 +580,9 @@ class WindowSpec(WindowEmission):
             yield Problem(fault, remedy="leave it out", at=("empty",))
         for alias, aggregate in self.aggregates.items():
             if mentions(aggregate, "_arrival_seq"):
-                fault = "`_arrival_seq` numbers records, and the events of this window are results"
+                fault = (
+                    "this goes by `_arrival_seq`, which numbers records, and the events of this window are results"
+                )
                 remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
                 yield Problem(fault, remedy=remedy, at=("aggregates", alias))
 

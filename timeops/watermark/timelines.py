@@ -6,7 +6,6 @@ here: the loop (fold.py), records with a payload (events/adjustment.py), where t
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date, timedelta
 from functools import cached_property
 
 import numpy as np
@@ -14,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.timeops.errors import InputError
+from tidemark.timeops.grid import ends_from
 from tidemark.timeops.rules import TimeRules, Waits
-from tidemark.timeops.spec import TimeSpec, WindowSpec
-from tidemark.timeops.utc import begin_of, instant_of, us_of
+from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
 
@@ -393,34 +392,16 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     for w, window in enumerate(rules.windows_to_close):
         after = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
         grid, begin = grids[w], sum(map(len, instants))
-        if window.calendar is not None and edges_us and len(closes):
+        if window.local_grid is not None and edges_us and len(closes):
             timeout = rules.time.idle_timeout_us or 0
             limit = min(max(edges_us) - timeout, int(closes[:, w].max(initial=f.NONE)))
-            instants.append(_midnights(min(edges_us) - timeout - after, limit - after, window) + after)
-        elif window.closes_on_grid and window.calendar is None:
+            instants.append(
+                ends_from(min(edges_us) - timeout - window.longest_us - after, limit - after, window) + after
+            )
+        elif window.closes_on_grid and window.local_grid is None:
             grid["period"], grid["anchor"] = window.end_step_us, window.offset_us + window.size_us + after
         grid["first"], grid["end"] = begin, sum(map(len, instants))
     return state._replace(grids=grids, instants=np.concatenate(instants))
-
-
-_FIRST_DAY, _LAST_DAY = date(1, 4, 1), date(9999, 10, 1)  # so that two months around them are in the calendar
-
-
-def _midnights(first_us: int, last_us: int, window: WindowSpec) -> f.Array:
-    """Return the ends of local days or months around a range of instants, in order."""
-    unit, zone = window.calendar or ("day", "UTC")
-    day, last = (_day_of(first_us) - timedelta(days=62), _day_of(last_us) + timedelta(days=62))
-    midnights = []
-    while day <= last:
-        if unit == "day" or day.day == 1:
-            midnights.append(us_of(begin_of(day, zone)))
-        day += timedelta(days=1)
-    return np.unique(np.array(midnights, np.int64))  # a day that a zone left out begins with the next one
-
-
-def _day_of(us: int) -> date:
-    bounds = us_of(begin_of(_FIRST_DAY, "UTC")), us_of(begin_of(_LAST_DAY, "UTC"))
-    return instant_of(min(max(us, bounds[0]), bounds[1])).date()
 
 
 @dataclass(frozen=True)

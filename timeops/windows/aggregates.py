@@ -15,7 +15,7 @@ from pyspark.sql.types import DoubleType, FloatType, IntegralType, LongType
 from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
-from tidemark.timeops.expressions.try_expression import attempt_sql, cannot_fail, guarded_sql, type_of
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.membership import group_names
 
@@ -40,13 +40,14 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
         else:
             sums += [F.expr(bounded(text)).alias(of) for of, text in pieces.sums.items()]
     summed = groups.agg(*sums, *more)
-    results = {name: guarded_sql(summed, pieces.result) for name, pieces in cuts.items() if pieces.result is not None}
-    if not results:
+    if all(pieces.result is None for pieces in cuts.values()):
         return summed
+    columns = Columns.of(summed)
+    results = {name: columns.read(pieces.result).sql for name, pieces in cuts.items() if pieces.result is not None}
     names = summed.columns
     first, last = names[: len(names) - len(sums) - len(more)], names[len(names) - len(more) :]
-    columns = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
-    return summed.selectExpr(*map(quoted, first), *columns, *map(quoted, last))
+    named = [f"{results.get(name, quoted(name))} AS {quoted(name)}" for name in aggregates]
+    return summed.selectExpr(*map(quoted, first), *named, *map(quoted, last))
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
@@ -54,25 +55,17 @@ def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *
 
     `keys` are the columns that distinguish the windows of a group.
     """
-    aggregates = {name: without_overflow(text, contents) for name, text in window.aggregates.items()}
+    columns = Columns.of(contents)
+    aggregates = {name: without_overflow(text, columns) for name, text in window.aggregates.items()}
     return with_aggregates(contents.groupBy(*keys, *group_names(window)), aggregates, *more)
 
 
-def passes_having(results: DataFrame, having: str | None) -> Column:
+def passes_having(columns: Columns, having: str | None) -> Column:
     """Return BOOLEAN, never null: `having` is true of a result, or fails on it; an undecided one is shown."""
     if having is None:
         return F.lit(True)
-    if cannot_fail(results, having):
-        return F.expr(f"coalesce({having}\n, false)")
-    tried = attempt_sql(results, having)
-    return F.expr(f"size({tried}) = 0 OR coalesce(get({tried}, 0), false)")
-
-
-def having_fails(results: DataFrame, window: WindowSpec) -> Column | None:
-    """Return BOOLEAN, never null: `having` cannot be computed on a result; None where that cannot be."""
-    if window.having is None or cannot_fail(results, window.having):
-        return None
-    return F.expr(f"size({attempt_sql(results, window.having)}) = 0")
+    passes, fails = f"coalesce({columns.read(having).sql}, false)", columns.any_fails([having])
+    return F.expr(passes if fails is None else f"{fails} OR {passes}")
 
 
 @dataclass(frozen=True)
@@ -90,7 +83,7 @@ class Partial:
     whole: Column
 
 
-def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, Partial] | None:
+def partials_of(aggregates: Mapping[str, str], events: Columns) -> dict[str, Partial] | None:
     """Return every aggregate of events in parts, by the name of its result; None unless all of them can be."""
     partials: dict[str, Partial] = {}
     for number, (name, text) in enumerate(aggregates.items()):
@@ -101,13 +94,13 @@ def partials_of(aggregates: Mapping[str, str], events: DataFrame) -> dict[str, P
     return partials
 
 
-def _partial(name: str, text: str, events: DataFrame) -> Partial | None:
+def _partial(name: str, text: str, events: Columns) -> Partial | None:
     called = _bare_call(text)
     if called is None or called[0] not in _KINDS or bounded(text) != text:
         return None
     function, argument = called
     if function in ("sum", "avg", "mean"):
-        kind = type_of(events, argument)
+        kind = events.read(argument).type
         if not isinstance(kind, _NUMBERS):
             return None
         if function == "sum" and isinstance(kind, LongType):

@@ -21,7 +21,17 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import CLOCK, SEQ, T_FINAL, TIMELINE, W_BEFORE, W_END, W_START, floor_to, shifted
 from tidemark.timeops.events.adjustment import with_both_ends
-from tidemark.timeops.grid import end_after, ends_of, last_end_of, needed_from, open_to, start_of
+from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.grid import (
+    end_after,
+    ends_around,
+    ends_of,
+    last_end_of,
+    needed_from,
+    on_clock,
+    open_to,
+    start_of,
+)
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import Partial, partials_of, results_of
 from tidemark.timeops.windows.membership import (
@@ -48,14 +58,14 @@ MOST_ASSIGNED = 3
 MOST_JOINED = 10
 """As many spans are joined in one step: more of them take longer than another step."""
 
-_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span
+_SLICE = "__tm_slice"  # an instant in the slice, or in the first one of a span, as the grid counts it
 
 
 def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partial] | None:
     """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
     if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
         return None
-    return partials_of(window.aggregates, events)
+    return partials_of(window.aggregates, Columns.of(events))
 
 
 def sliced_results(
@@ -68,7 +78,7 @@ def sliced_results(
     """
     groups = group_names(window)
     parts = [column.alias(name) for partial in partials.values() for name, column in partial.parts.items()]
-    passing = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
+    passing = with_groups(events.where(f"NOT {left_out(Columns.of(events), window)}"), window)
     first = end_after(shifted(T_FINAL, -window.ends_inside_us), window)
     in_all = open_to(first, W_BEFORE, window)
     if FLUSHED_WINDOWS in passing.columns:
@@ -88,7 +98,8 @@ def _given_to_windows(of_slices: DataFrame, window: WindowSpec, partials: dict[s
     """Return the slices, or spans of them, one row for each window that holds them: `__tm_end` for `__tm_slice`."""
     width = _width(window)
     if window.kind != "hopping" or width != window.end_step_us:  # else each slice begins a window
-        return of_slices.withColumn(END, F.expr(f"explode({ends_of(_SLICE, window)})")).drop(_SLICE)
+        ends = ends_around(shifted(_SLICE, -window.ends_inside_us), window)
+        return of_slices.withColumn(END, F.expr(f"explode({ends})")).drop(_SLICE)
     *steps, last = factors(window.size_us // width, MOST_JOINED)
     joined = [column.alias(name) for partial in partials.values() for name, column in partial.joined.items()]
     spans, groups = of_slices, (TIMELINE, _SLICE, *group_names(window))
@@ -121,7 +132,8 @@ def _width(window: WindowSpec) -> int:
 def _slice_of(window: WindowSpec) -> str:
     """Return an instant that is in the same windows as the event: the first of its slice."""
     width, inside = _width(window), window.ends_inside_us
-    return shifted(floor_to(shifted(T_FINAL, -inside), width, window.offset_us % width), inside)
+    within = on_clock(shifted(T_FINAL, -inside), window)
+    return shifted(floor_to(within, width, window.offset_us % width), inside)
 
 
 @dataclass(frozen=True)
@@ -192,6 +204,6 @@ class AlignedWindows:
         """Return the events with the `__tm_end` of each of their windows; simpler where it is in one at most."""
         if self.window.overlaps or FLUSHED_WINDOWS in events.columns:
             return self.place(events).withColumn(END, F.explode(ENDS)).drop(ENDS, MISSED, FILTERED)
-        passing = events.where(f"NOT {left_out(events, self.window)}")
+        passing = events.where(f"NOT {left_out(Columns.of(events), self.window)}")
         passing = passing.withColumn(END, F.expr(last_end_of(T_FINAL, self.window)))
         return passing.where(f"{END} IS NOT NULL AND {open_to(END, W_BEFORE, self.window)}")

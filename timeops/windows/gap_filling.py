@@ -21,9 +21,8 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.expressions.tokens import literal, quoted
-from tidemark.timeops.expressions.try_expression import as_json
+from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.grid import (
-    LONGEST_MONTH_US,
     close_time,
     count_between,
     end_after,
@@ -65,7 +64,7 @@ def reaching(events: DataFrame, window: WindowSpec) -> DataFrame:
     earliest = end_after(c.shifted(c.T_FINAL, -window.ends_inside_us), window)
     still_open = end_after(c.shifted(c.W_BEFORE, -window.closes_after_us), window)
     ends = {FIRST_END: f"greatest({earliest}, {still_open})", LAST_END: last_end_of(c.T_FINAL, window)}
-    placed = with_groups(events.where(f"NOT {left_out(events, window)}"), window)
+    placed = with_groups(events.where(f"NOT {left_out(Columns.of(events), window)}"), window)
     return c.with_sql(placed, ends).where(f"{FIRST_END} <= {LAST_END}")
 
 
@@ -173,8 +172,7 @@ def _owed(
     if only is None:
         spans = spans.withColumn(_UPTO, _unless_too_many(window))
     else:
-        longest_us = LONGEST_MONTH_US if window.calendar else window.size_us
-        last_us = F.least(_UPTO, F.lit(only[1] + longest_us))
+        last_us = F.least(_UPTO, F.lit(only[1] + window.longest_us))
         spans = spans.withColumns({_BEHIND: F.greatest(_BEHIND, F.lit(only[0])), _UPTO: last_us})
     ends = f"explode({ends_between(_BEHIND, _UPTO, window)}) AS {END}"
     each = spans.where(f"{_BEHIND} < {_UPTO}").selectExpr(*keys, ends)

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_BEFORE, with_sql
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.tokens import literal
-from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_time
 from tidemark.timeops.spec import WindowSpec
 
@@ -47,33 +47,33 @@ EVENT = "struct<seq: bigint, t: bigint, w: bigint, clock: bigint, fresh: boolean
 _ALL = "__tm_all"
 
 
-def filtered(frame: DataFrame, window: WindowSpec) -> str:
+def filtered(columns: Columns, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN, never null: the window's `where` is not true."""
     if window.where is None:
         return "false"
-    return f"(NOT coalesce({guarded_sql(frame, window.where)}, false))"
+    return f"(NOT coalesce({columns.read(window.where).sql}, false))"
 
 
-def unfit(frame: DataFrame, window: WindowSpec) -> str | None:
+def unfit(columns: Columns, window: WindowSpec) -> str | None:
     """Return SQL of a BOOLEAN, never null: the event passes the filter, and an aggregate fails on it.
 
     It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them. None
     where no aggregate can fail.
     """
-    fails = any_fails(frame, on_rows(window.aggregates.values()))
-    return None if fails is None else f"(NOT {filtered(frame, window)} AND {fails})"
+    fails = columns.any_fails(on_rows(window.aggregates.values()))
+    return None if fails is None else f"(NOT {filtered(columns, window)} AND {fails})"
 
 
-def left_out(frame: DataFrame, window: WindowSpec) -> str:
+def left_out(columns: Columns, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
-    fails = any_fails(frame, on_rows(window.aggregates.values()))
-    return filtered(frame, window) if fails is None else f"({filtered(frame, window)} OR {fails})"
+    fails = columns.any_fails(on_rows(window.aggregates.values()))
+    return filtered(columns, window) if fails is None else f"({filtered(columns, window)} OR {fails})"
 
 
-def takes_part(events: DataFrame, window: WindowSpec) -> str:
+def takes_part(columns: Columns, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN, never null: the event is not left out, or earlier segments kept it for this window."""
-    fits = f"NOT {left_out(events, window)}"
-    if OPEN_IN not in events.columns:  # none was kept
+    fits = f"NOT {left_out(columns, window)}"
+    if OPEN_IN not in columns.types:  # none was kept
         return f"({fits})"
     return f"coalesce(array_contains({OPEN_IN}, {literal(window.name)}), {fits})"
 
@@ -85,9 +85,10 @@ def group_names(window: WindowSpec) -> list[str]:
 
 def with_groups(frame: DataFrame, window: WindowSpec) -> DataFrame:
     """Add the values of `group_by`, null where an expression fails."""
-    expressions = [expression for _, expression in window.group_expressions]
-    values = zip(group_names(window), expressions, strict=True)
-    return with_sql(frame, {name: guarded_sql(frame, expression) for name, expression in values})
+    columns, texts = Columns.of(frame), [text for _, text in window.group_expressions]
+    return with_sql(
+        frame, {name: columns.read(text).sql for name, text in zip(group_names(window), texts, strict=True)}
+    )
 
 
 NO_ENDS = "CAST(array() AS ARRAY<BIGINT>)"
@@ -127,7 +128,7 @@ def place(events: DataFrame, ends_us: str, window: WindowSpec) -> DataFrame:
         `events` with `__tm_filtered` BOOLEAN (the window leaves the event out), `__tm_ends` and `__tm_missed`
         ARRAY<BIGINT>, ends of windows (both empty when filtered, or in a gap).
     """
-    placed = events.withColumn(FILTERED, F.expr(left_out(events, window)))
+    placed = events.withColumn(FILTERED, F.expr(left_out(Columns.of(events), window)))
     placed = placed.withColumn(_ALL, F.expr(f"IF({FILTERED}, {NO_ENDS}, {ends_us})"))
     is_closed = closed_to(events, "__tm_e", window)
     ends = {MISSED: f"filter({_ALL}, __tm_e -> {is_closed})", ENDS: f"filter({_ALL}, __tm_e -> NOT {is_closed})"}

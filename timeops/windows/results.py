@@ -12,6 +12,8 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import LATENESS, TIMELINE, W_END, W_SET_BY, WATERMARK, same_in
 from tidemark.timeops.expressions.tokens import literal, quoted
+from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
@@ -65,7 +67,7 @@ def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFr
         owed = empty_rows(results, segment, window, only)
         results = segment.materialize(results.unionByName(owed, allowMissingColumns=True))
     rows = _shaped(_final(results, segment, kind), segment, window)
-    return rows if window.having is None else rows.where(passes_having(rows, window.having))
+    return rows if window.having is None else rows.where(passes_having(Columns.of(rows), window.having))
 
 
 def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
@@ -83,9 +85,9 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     more = [LATE_EVENTS] if window.history else []
     rows = _shaped(results, segment, window, *more, IS_TAKEN_BACK)
     if kind.merges:
-        rows = rows.withColumn(PASSES, passes_having(rows, window.having) & ~F.col(IS_TAKEN_BACK))
+        rows = rows.withColumn(PASSES, passes_having(Columns.of(rows), window.having) & ~F.col(IS_TAKEN_BACK))
     elif window.having is not None:
-        rows = rows.withColumn(PASSES, passes_having(rows, window.having))
+        rows = rows.withColumn(PASSES, passes_having(Columns.of(rows), window.having))
     return rows.drop(IS_TAKEN_BACK)
 
 
@@ -107,7 +109,7 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *mor
     named = zip(group_names(window), window.group_columns, strict=True)
     return whole.selectExpr(
         f"timestamp_micros({START}) AS window_start",
-        f"timestamp_micros({END}) AS window_end",
+        f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
         *map(quoted, window.aggregates),
         f"{REVISION} AS _revision",

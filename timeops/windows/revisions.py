@@ -25,6 +25,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import SEQ, TIMELINE, W_BEFORE, W_END, W_START, WATERMARK, floor_to, same_in, shifted
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.grid import instant_of_end, instants_of_ends
 from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
@@ -256,7 +257,8 @@ def _rank(window: WindowSpec, clock_us: str, watermark_us: str, seq: str) -> str
 
 def _reached(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
     """Return SQL of a BOOLEAN, never null: a watermark has passed the end of the window."""
-    return f"coalesce({watermark_us} >= {shifted(end_us, window.ends_inside_us)}, false)"
+    end = instant_of_end(end_us, window)
+    return f"coalesce({watermark_us} >= {shifted(end, window.ends_inside_us)}, false)"
 
 
 def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Table:
@@ -269,7 +271,8 @@ def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Ta
     before, after, clock, changed_by, changed_w, changed_at = (
         integers(keyed[name]) for name in (*ends, "seq", "w", "clock")
     )
-    bounds = Open(keyed[TIMELINE], integers(keyed[END]), before, after, clock, changed_by, changed_w, changed_at)
+    end = instants_of_ends(integers(keyed[END]), kind.window)
+    bounds = Open(keyed[TIMELINE], end, before, after, clock, changed_by, changed_w, changed_at)
     each = pc.list_flatten(keyed[_MARKS]).combine_chunks()
     window, rank = integers(pc.list_parent_indices(keyed[_MARKS])), integers(each.field(RANK))
     # Of one moment the set may have both: an event that came in the segment and one that did not.

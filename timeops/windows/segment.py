@@ -22,6 +22,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import Adjusted, with_both_ends, with_end
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_time, open_to
 from tidemark.timeops.materialize import Materialize, as_it_is, from_driver
 from tidemark.timeops.narrow import integers
@@ -233,7 +234,7 @@ def as_events(
     final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window)))
     return final.withColumns(
         {
-            c.TIMELINE: timeline(final, timeline_columns(window, windows, over)),
+            c.TIMELINE: F.expr(timeline(Columns.of(final), timeline_columns(window, windows, over))),
             c.TIMESTAMP: F.col("window_end"),
             c.T_FINAL: c.to_us("window_end"),
             c.W_BEFORE: F.expr("CAST(NULL AS BIGINT)"),

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import ADMITTED, with_both_ends
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.narrow import as_flat, beside, fetched, integers, numbers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark import fold
@@ -435,7 +436,7 @@ class Sessions:
     def place(self, events: DataFrame) -> DataFrame:
         """Add the session that each event would begin, as if it were on time: which are late shows next to others."""
         ends = f"IF({FILTERED}, {NO_ENDS}, array({c.shifted(c.T_FINAL, self.window.gap_us)}))"
-        placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
+        placed = events.withColumn(FILTERED, F.expr(left_out(Columns.of(events), self.window)))
         return c.with_sql(placed, {ENDS: ends, MISSED: NO_ENDS})
 
     def placed(self, segment: WindowSegment, /) -> PlacedInSessions:
@@ -539,7 +540,7 @@ class Sessions:
         timeline = [c.TIMELINE] if over or window.input is not None else []
         by_group = [*timeline, *group_names(window)]
         events = segment.fresh_and_known
-        taking = with_groups(events.where(takes_part(events, window)), window)
+        taking = with_groups(events.where(takes_part(Columns.of(events), window)), window)
         # Known events of a window that has one result are in open sessions, whatever they met.
         met = c.W_BEFORE if window.revises else f"IF({FRESH}, {c.W_BEFORE}, NULL)"
         more = [f"{met} AS {c.W_BEFORE}"] if keeps or window.revises else []

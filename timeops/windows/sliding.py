@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import open_to
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aggregates import results_of
@@ -73,7 +74,7 @@ class SlidingWindows:
         first, last = c.T_FINAL, c.shifted(c.T_FINAL, self.window.size_us - 1)
         if FLUSHED_WINDOWS not in events.columns:
             return place(events, f"array({first}, {last})", self.window)
-        placed = events.withColumn(FILTERED, F.expr(left_out(events, self.window)))
+        placed = events.withColumn(FILTERED, F.expr(left_out(Columns.of(events), self.window)))
         is_closed = closed_to(placed, last, self.window)
         some = f"({closed_to(placed, first, self.window)} OR {flushed_between(first, last)})"
         missed = (
@@ -144,7 +145,7 @@ class SlidingWindows:
 def _is_in_one(events: DataFrame, window: WindowSpec) -> str:
     """Return SQL of a BOOLEAN: the event takes part, and did not come after the last instant that could hold it."""
     last = c.shifted(c.T_FINAL, window.size_us - 1)
-    is_in = f"{takes_part(events, window)} AND {open_to(last, c.W_BEFORE, window)}"
+    is_in = f"{takes_part(Columns.of(events), window)} AND {open_to(last, c.W_BEFORE, window)}"
     if FLUSHED_WINDOWS in events.columns:  # events that came before the flush stay in what it left open
         is_in += f" AND NOT exists({FLUSHED_WINDOWS}, __tm_f -> __tm_f.`end` = {last} AND {c.SEQ} > __tm_f.seq)"
     return f"({is_in})"

@@ -18,6 +18,7 @@ from tests.knows import Knows
 from tidemark.resources.sources.delta import DeltaReader, VersionsFound
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.reader import HeldBack, still_held
+from tidemark.resources.sources.table_versions import reading_place
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import DeltaSource
 from tidemark.timeops.utc import instant_of
@@ -305,3 +306,18 @@ def test_what_a_look_goes_by_changes_with_the_newest_version(tmp_path: Path) -> 
     assert reader.seen(known) == before
     add(tmp_path, 2)
     assert reader.seen(known) != before
+
+
+def test_a_run_that_was_taken_for_dead_leaves_alone_what_another_run_reads(tmp_path: Path) -> None:
+    with reading_place(tmp_path) as stopped:
+        assert isinstance(stopped, Path)
+        stopped.mkdir(parents=True)
+        with reading_place(tmp_path) as place:
+            assert isinstance(place, Path)
+            place.mkdir(parents=True)
+            assert not stopped.exists()
+            stopped.mkdir(parents=True)
+            (stopped / "x").write_text("written after it resumed")
+            assert [*place.iterdir()] == []
+        assert not place.exists()
+    assert not (tmp_path / "_state" / "reading").exists()

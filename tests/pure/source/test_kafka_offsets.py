@@ -12,6 +12,7 @@ from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.knows import Knows
 from tests.runs.landing import START
 from tidemark.resources.sources.kafka import KafkaReader, OffsetsFound, Positions, fair_shares
+from tidemark.resources.sources.kafka_connection import Broker, Connection
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 
@@ -264,6 +265,41 @@ def test_who_may_not_read_or_is_not_known_is_told_so(topic: MakeTopic, monkeypat
     monkeypatch.delenv("KAFKA_PASSWORD")
     said = refused(secure(orders))
     assert "the environment variable KAFKA_PASSWORD of the option `sasl.password` is not set" in said
+
+
+def records(of: KafkaSource, *ends: int, patience_s: float = PATIENCE_S) -> list[tuple[int, int]]:
+    """Return the places of the records up to an end of each partition."""
+    broker = Broker(Connection.of(of, HERE), patience_s)
+    read = broker.records({(of.topics[0], number): (0, end) for number, end in enumerate(ends)})
+    return sorted((one.partition() or 0, one.offset() or 0) for one in read)
+
+
+def test_records_are_read_up_to_the_end_of_their_range_by_a_user_without_a_group(
+    topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = filled(topic, 3, 7, 1)
+    orders.allow("alice", "READ", "DESCRIBE")
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    assert records(secure(orders), 3, 5) == [(0, n) for n in range(3)] + [(1, n) for n in range(5)]
+
+
+def test_records_that_go_while_they_are_read_are_no_end(topic: MakeTopic, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read a range whose beginning was deleted, and one that has never been so long."""
+    orders = filled(topic, 5)
+    with pytest.raises(InputError, match=f"records of partition {orders.name}-0 were deleted while they were read"):
+        records(source(orders), 6, patience_s=1)
+    orders.expire(p0=2)
+    with pytest.raises(InputError, match=f"records of partition {orders.name}-0 were deleted while they were read"):
+        records(source(orders), 5)
+    broker, place = Broker(Connection.of(source(orders), HERE)), (orders.name, 0)
+    assert broker.times_at({place: 0}) == broker.times_at({place: 2}) != {place: None}
+    orders.allow("alice", "DESCRIBE")
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    with pytest.raises(InputError, match=f"this user may not read topic {orders.name}"):
+        records(secure(orders), 5)
+    monkeypatch.setenv("KAFKA_PASSWORD", "not the one")
+    with pytest.raises(InputError, match="refuses to let this user in"):
+        records(secure(orders), 5)
 
 
 def test_a_start_that_names_no_partition_or_topic_is_refused(topic: MakeTopic) -> None:

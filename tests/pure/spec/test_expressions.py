@@ -3,7 +3,7 @@
 import pytest
 
 from tidemark.timeops.expressions.aggregates import SUMS, calls_of, cut, on_rows
-from tidemark.timeops.expressions.determinism import determinism_problems, order_problems
+from tidemark.timeops.expressions.determinism import determinism_problems, in_event_order, order_problems
 from tidemark.timeops.expressions.tokens import normal_form, plain_column, split_alias, top_level_names
 
 DETERMINISTIC = [
@@ -125,15 +125,39 @@ def test_an_aggregate_that_needs_no_order_of_rows_is_accepted(expression: str) -
 
 FIRST = "min_by(x, struct(_timestamp, _arrival_seq))"
 LAST = "max_by(x, struct(_timestamp, _arrival_seq))"
+WITH_VALUE = f"{FIRST} FILTER (WHERE (x) IS NOT NULL)"
+IN_EVENT_ORDER = {
+    **dict.fromkeys(["first(x)", "FIRST_VALUE( x )", "any_value(x)", "first(x, FALSE)", "first(DISTINCT x)"], FIRST),
+    **dict.fromkeys(["first(x) RESPECT NULLS", "first(x) -- first"], FIRST),
+    **dict.fromkeys(["first(x, true)", "first(x) IGNORE NULLS", "any_value(x ignore nulls)"], WITH_VALUE),
+    "last_value(x)": LAST,
+    "`last`(x)": LAST,
+    "1 + coalesce(last(x), 0)": f"1 + coalesce({LAST}, 0)",
+    "last(x) - first(x)": f"{LAST} - {FIRST}",
+    "last(a.b + 1)": "max_by(a.b + 1, struct(_timestamp, _arrival_seq))",
+    "last(x) FILTER (WHERE y > 1)": f"{LAST} FILTER (WHERE (y > 1))",
+    "first(x) FILTER (WHERE y IN (1, 2) OR z) IGNORE NULLS + 1": (
+        f"{FIRST} FILTER (WHERE (y IN (1, 2) OR z) AND (x) IS NOT NULL) + 1"
+    ),
+    **{
+        text: text
+        for text in ["count(first)", "'first(x)'", "first + last", "max(s.first)", "first()", "first(x, y)"]
+    },
+}
+
+
+@pytest.mark.parametrize("expression", IN_EVENT_ORDER)
+def test_a_first_or_last_value_is_that_of_the_first_or_last_event(expression: str) -> None:
+    assert in_event_order(expression).removesuffix(" -- first") == IN_EVENT_ORDER[expression]
+
+
+@pytest.mark.parametrize("expression", ["first()", "first(x, y)", "any_value(x, 1)", "last(x, true, 1)"])
+def test_a_first_value_of_anything_else_is_refused(expression: str) -> None:
+    assert "among `aggregates`" in order_problems(in_event_order(expression))[0].remedy
+
+
 LIST = "transform(array_sort(collect_list(struct(_timestamp, _arrival_seq, x))), s -> s.x)"
 REWRITTEN = [
-    (FIRST, ["first(x)", "FIRST_VALUE(x)", "any_value(x)"]),
-    (
-        f"{FIRST} FILTER (WHERE x IS NOT NULL)",
-        ["first(x, true)", "first(x) IGNORE NULLS", "any_value(x ignore nulls)"],
-    ),
-    (LAST, ["last_value(x)", "`last`(x)", "1 + coalesce(last(x), 0)"]),
-    ("max_by(a.b + 1, struct(_timestamp, _arrival_seq))", ["last(a.b + 1)"]),
     (LIST, ["collect_list(x)", "array_agg(x)", "array_sort(collect_list(x), (l, r) -> 0)"]),
     (LIST, ["array_sort(slice(collect_list(x), 1, 2))", "array_sort(collect_list(x)[0])"]),
     (LIST, ["transform(collect_list(x), s -> s)"]),

@@ -231,6 +231,15 @@ GOOD = {
         KEPT,
     ),
     "hop longer than size": changed("windows.0", hopping(hop="2 hours", offset="90 minutes")),
+    "shifts of a zone": changed(
+        "windows.0", {**WINDOW, "size": "8 hours", "offset": "6 hours", "time_zone": "Asia/Tokyo", "empty": True}
+    ),
+    "fiscal weeks": changed(
+        "windows.0", hopping(size="8 weeks", hop="4 weeks", time_zone="America/New_York", origin="2026-02-01")
+    ),
+    "hours that come twice": changed(
+        "windows.0", {**WINDOW, "size": "30 minutes", "time_zone": "Europe/Berlin", "repeated": "split"}
+    ),
     "closed on the left": changed("windows.0.closed", "left"),
     "grouped over": changed("time.over", ["upper(t)"], changed("windows.0.group_by", ["UPPER( t ) AS big"])),
     "parquet": changed("sources.0.format", "parquet"),
@@ -464,27 +473,20 @@ def test_what_kafka_says_of_a_record_follows_the_columns() -> None:
     assert source.start == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_options_of_kafka_are_said_in_the_words_of_both_clients(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_options_of_kafka_are_settings_of_its_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("ca", "certificate", "key"):
         (tmp_path / f"{name}.pem").write_text(f"the {name}")
     monkeypatch.setenv("KAFKA_PASSWORD", 'a"b\\c')
     files = {f"ssl.{name}.location": f"{name}.pem" for name in ("ca", "certificate", "key")}
     more = {"ssl.endpoint.identification.algorithm": "none", "isolation.level": "read_uncommitted"}
     made = Connection.of(topics_of(with_source(options={**LOGIN, **files, **more})), tmp_path)
-    of_python, of_java = made.for_librdkafka(), made.for_spark()
-    assert of_python["sasl.password"] == 'a"b\\c'
-    assert of_python["ssl.key.pem"] == of_java["kafka.ssl.keystore.key"] == "the key"
-    assert of_python["ssl.ca.pem"] == of_java["kafka.ssl.truststore.certificates"] == "the ca"
-    assert of_java["kafka.ssl.truststore.type"] == of_java["kafka.ssl.keystore.type"] == "PEM"
-    assert of_java["kafka.sasl.jaas.config"] == (
-        "org.apache.kafka.common.security.scram.ScramLoginModule required "
-        r'username="me" password="a\"b\\c";'
-    )
-    assert of_java["kafka.ssl.endpoint.identification.algorithm"] == ""
-    assert of_java["kafka.isolation.level"] == "read_uncommitted"
-    assert "isolation.level" not in of_python
+    settings = made.settings
+    assert settings["sasl.password"] == 'a"b\\c'
+    assert settings["ssl.key.pem"] == "the key"
+    assert settings["ssl.ca.pem"] == "the ca"
+    assert settings["ssl.endpoint.identification.algorithm"] == "none"
+    assert made.isolation == "read_uncommitted"
+    assert "isolation.level" not in settings  # questions have no such setting
     assert 'a"b' not in repr(made)
 
 

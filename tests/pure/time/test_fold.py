@@ -52,6 +52,7 @@ WINDOWS: tuple[dict[str, str], ...] = (
     {"kind": "hopping", "size": "4 us", "hop": "25 us", "closed": "right"},
     {"kind": "cumulative", "size": "9 us", "step": "3 us"},
     {"kind": "tumbling", "size": "1 day", "time_zone": "Europe/Berlin"},
+    {"kind": "hopping", "size": "90 minutes", "hop": "30 minutes", "time_zone": "Australia/Lord_Howe"},
     {"kind": "sliding", "size": "10 us"},
     {"kind": "session", "gap": "7 us"},
     {"kind": "snapshot"},

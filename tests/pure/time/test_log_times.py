@@ -265,8 +265,6 @@ def test_local_days_and_months_around_changes_of_the_clocks_are_those_of_the_ora
             window = WindowSpec.model_validate({"name": "w", "aggregates": {"n": "count(*)"}, **keys})
             for _ in range(200):
                 us = rng.randint(0, 500_000) * 3_600_000_000 + rng.choice([-1, 0, 1])
-                if zone == "Pacific/Apia" and 1_325_000_000_000_000 < us < 1_326_000_000_000_000:
-                    continue  # the day that was left out: it has the bounds of the next
                 assert spans_at(us, window) == windows_of(shape_of(window), us), (zone, size, us)
 
 

@@ -1,7 +1,7 @@
 """Passwords and keys that let a pipeline in to Kafka: they reach the brokers and are nowhere else.
 
 Here: a real broker with a login over TLS, this process, and a Spark Connect server with its pages. Not here: options
-in the words of each client (pure/spec/test_spec.py).
+as settings of the client (pure/spec/test_spec.py).
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -27,6 +28,7 @@ from tests.runs.source.test_kafka_sources import MakeTopic, events, made, places
 pytestmark = pytest.mark.long
 
 SECRETS = "secrets"
+KEY_PASSWORD = "unlocks the key"
 
 
 def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -38,18 +40,23 @@ def with_a_login(base: Path, topic: Topic, monkeypatch: pytest.MonkeyPatch) -> l
     forms = serialization.PrivateFormat
     for name, form in {"PKCS8": forms.PKCS8, "Traditional": forms.TraditionalOpenSSL}.items():
         (base / SECRETS / f"{name}.pem").write_text(as_pem(key, form))
-    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORD)
+    lock = serialization.BestAvailableEncryption(KEY_PASSWORD.encode())
+    (base / SECRETS / "Encrypted.pem").write_bytes(key.private_bytes(serialization.Encoding.PEM, forms.PKCS8, lock))
+    (base / SECRETS / "No.pem").write_text("not a key")
+    for name, value in {"KAFKA_PASSWORD": PASSWORD, "KAFKA_KEY_PASSWORD": KEY_PASSWORD}.items():
+        monkeypatch.setenv(name, value)
     options = {
         **login(topic.broker),
         "ssl.key.location": f"{SECRETS}/PKCS8.pem",
+        "ssl.key.password": "${KAFKA_KEY_PASSWORD}",
         "ssl.certificate.location": f"{SECRETS}/certificate.pem",
     }
     file, _ = made(base, "x", topic)
     secure = file.path.read_text().replace(topic.broker.address, topic.broker.address_of(SECURE))
     file.path.write_text(secure.replace("format: json", f"format: json\n    options: {json.dumps(options)}"))
-    keys = [line for file in (base / SECRETS).glob("[PT]*.pem") for line in file.read_text().splitlines()[1:-1]]
-    assert len(keys) > 40
-    return [PASSWORD, "battery", *keys]
+    keys = [line for file in (base / SECRETS).glob("[PTE]*.pem") for line in file.read_text().splitlines()[1:-1]]
+    assert len(keys) > 60
+    return [PASSWORD, "battery", KEY_PASSWORD, *keys]
 
 
 def assert_stand_nowhere(secrets: list[str], base: Path, *said: str) -> None:
@@ -60,30 +67,34 @@ def assert_stand_nowhere(secrets: list[str], base: Path, *said: str) -> None:
             assert not is_told or secret.encode() not in path.read_bytes(), path
 
 
-def test_a_password_and_a_key_let_spark_in_and_stand_nowhere(
+def test_a_password_and_a_key_in_any_form_let_in_and_stand_nowhere(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders = topic(1)
     secrets = with_a_login(tmp_path, orders, monkeypatch)
     orders.write(events(1, 10, partitions=(0,)))
-    ran = run(tmp_path, "x")
+    said = [run(tmp_path, "x").output]
     assert len(log_of(tmp_path, "x")) == 10
     spec = tmp_path / "x.yaml"
-    spec.write_text(spec.read_text().replace("PKCS8.pem", "Traditional.pem"))
-    orders.write(events(2, 1, partitions=(0,)))
-    unread = command(tmp_path, "x")
-    assert unread.exit_code == 1
-    assert "Spark's client does not take the keys or certificates" in unread.output
+    for before, form in pairwise(("PKCS8", "Traditional", "Encrypted", "No")):
+        spec.write_text(spec.read_text().replace(f"{before}.pem", f"{form}.pem"))
+        orders.write(events(2, 1, partitions=(0,)))
+        ran = command(tmp_path, "x")
+        said.append(ran.output)
+        assert ran.exit_code == (form == "No"), ran.output
+    assert len(log_of(tmp_path, "x")) == 12
+    assert "Kafka's client does not take the options" in said[-1]
+    spec.write_text(spec.read_text().replace("No.pem", "Encrypted.pem"))
     monkeypatch.setenv("KAFKA_PASSWORD", "another; one")
     refused = command(tmp_path, "x")
     assert refused.exit_code == 1
     assert "refuses to let this user in" in refused.output
-    for said in (unread.output, refused.output):
-        assert "Traceback" not in said
-    assert_stand_nowhere([*secrets, "another; one"], tmp_path, ran.output, unread.output, refused.output)
+    said.append(refused.output)
+    assert not any("Traceback" in text for text in said)
+    assert_stand_nowhere([*secrets, "another; one"], tmp_path, *said)
 
 
-def test_a_warm_server_reads_kafka_and_its_pages_show_the_requests_without_password_and_key(
+def test_records_of_kafka_reach_a_warm_server_and_password_and_key_do_not(
     topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders, sent = topic(2), events(1, 30, partitions=(0, 1))

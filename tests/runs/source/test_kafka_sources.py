@@ -21,9 +21,11 @@ from tidemark.assets.pending_work import look, signature
 from tidemark.assets.waiting_input import largest_times
 from tidemark.pipelines.runner import RunOptions
 from tidemark.pipelines.spec_files import read_spec
+from tidemark.resources.sources import kafka_records
 from tidemark.resources.workspace import Workspace
 
 MakeTopic = Callable[..., Topic]
+kafka_write = kafka_records._write
 Records = list[dict[str, Any]]
 CASES = 1  # a log for each turn of the dice
 SCHEMA = "id STRING, at STRING, k STRING, v INT"
@@ -99,6 +101,26 @@ def test_tables_equal_the_oracle_with_partitions_as_splits_whatever_the_cut(
 
 
 @pytest.mark.long
+def test_a_copy_that_lacks_a_record_is_not_ingested(
+    spark: SparkSession, topic: MakeTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever of the records that were fetched Spark does not return, nothing is lost."""
+    orders, sent = topic(2), events(1, 30, partitions=(0, 1))
+    made(tmp_path, "x", orders)
+    orders.write(sent)
+    with monkeypatch.context() as fault:
+        fault.setattr(kafka_records, "_write", lambda records, *rest: kafka_write([*records][:-1], *rest) + 1)
+        ran = command(tmp_path, "x")
+    assert ran.exit_code == 1
+    assert (
+        "30 records were fetched and copied to files, and Spark read 29 from them; nothing was ingested" in ran.output
+    )
+    assert not rows_of(tmp_path, "x")
+    run(tmp_path, "x")
+    assert places(log_of(tmp_path, "x")) == written(orders, sent)
+
+
+@pytest.mark.long
 def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
     spark: SparkSession, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -119,9 +141,10 @@ def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
             {"value": b'{"id": "cut', **more},
         ]
     )
+    orders.write_named(b"\xff", b"{}")
     run(tmp_path, "x")
     log = log_of(tmp_path, "x")
-    assert [row["of_key"] for row in log] == ["one", "X'FF01'", "gone", None, None]
+    assert [row["of_key"] for row in log] == ["one", "X'FF01'", "gone", None, None, None]
     assert log[0]["of_headers"] == [{"key": "h", "value": "x"}]
     assert [log[1][names[name]] for name in ("topic", "partition", "offset", "timestamp", "timestamp_type")] == [
         orders.name,
@@ -134,10 +157,11 @@ def test_a_silent_partition_holds_the_watermark_and_metadata_become_columns(
         (None, None),
         (None, "X'FF6E6F74206A736F6E'"),
         (None, '{"id": "cut'),
+        (None, "{} (the name of a header is not UTF-8)"),
     ]
     letters = {row["_position"]: (row["reason"], row["_split"]) for row in rows_of(tmp_path, "x", "dead_letters")}
     split = f"{orders.name}-0"
-    assert letters == {2: ("no_timestamp", split), 3: ("malformed", split), 4: ("malformed", split)}
+    assert letters == {2: ("no_timestamp", split), **dict.fromkeys((3, 4, 5), ("malformed", split))}
     assert len(rows_of(tmp_path, "x", "held_events")) == 2  # the other partition has no event yet
     assert_tables_equal_the_oracle(settings.warehouse, file.spec)
 

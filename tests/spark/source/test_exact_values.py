@@ -127,7 +127,7 @@ def test_what_does_not_fit_a_column_of_csv_exactly_is_malformed(spark: SparkSess
         land(tmp_path / folder / "x.csv", text + "\n")
         options = {"header": True, "multiLine": multiline}
         given = source("at TIMESTAMP, net DECIMAL(10, 2)", path=f"{folder}/*.csv", options=options)
-        found = read_files(spark, given, ready(given, tmp_path), "Europe/Rome")
+        found = read_files(spark, given, ready(given, tmp_path), tmp_path / "copies", "Europe/Rome")
         assert list(malformed(found).values()) == bad
         assert list(payload(found).values()) == [(TEN, Decimal("1.00")), (None, Decimal("0.10"))]
 
@@ -136,11 +136,11 @@ def test_a_format_of_times_is_read_in_the_zone_of_the_source(spark: SparkSession
     land(tmp_path / "in" / "x.csv", "04.05.2026 12:00\n2026-05-04T12:00:00\n")
     options = {"timestampFormat": "dd.MM.yyyy HH:mm"}
     given = source("at TIMESTAMP", options=options, time_zone="Europe/Rome")
-    found = read_files(spark, given, ready(given, tmp_path), "Asia/Tokyo")
+    found = read_files(spark, given, ready(given, tmp_path), tmp_path / "copies", "Asia/Tokyo")
     assert (payload(found), malformed(found)) == ({1: (TEN,)}, {2: "2026-05-04T12:00:00"})
     land(tmp_path / "json" / "x.json", '{"at": "2026/05/04 12h"}\n{"at": 20260504}\n')
     given = source("at TIMESTAMP", options={"timestampFormat": "yyyy/MM/dd HH'h'"}, format="json", path="json/*")
-    found = read_files(spark, given, ready(given, tmp_path), "Europe/Rome")
+    found = read_files(spark, given, ready(given, tmp_path), tmp_path / "copies", "Europe/Rome")
     assert (payload(found), malformed(found)) == ({1: (TEN,)}, {2: '{"at": 20260504}'})
 
 
@@ -181,7 +181,7 @@ def test_local_times_of_parquet_and_delta_are_read_in_the_zone_of_the_source(
     pq.write_table(made, tmp_path / "in" / "local.parquet")
     pq.write_table(written, tmp_path / "in" / "utc.parquet")
     given = source("at TIMESTAMP", format="parquet")
-    found = read_files(spark, given, ready(given, tmp_path), "Europe/Rome")
+    found = read_files(spark, given, ready(given, tmp_path), tmp_path / "copies", "Europe/Rome")
     assert [(row["_file"], row["at"].astimezone(UTC)) for row in rows(found)] == [
         ("local.parquet", TEN),
         ("utc.parquet", NOON),

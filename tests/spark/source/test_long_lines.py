@@ -10,7 +10,6 @@ from pyspark.sql import SparkSession
 from tests.pure.source.landed import NOW, discover, land, source
 from tidemark.resources.sources.files import read_files, unreadable
 from tidemark.resources.sources.local_files import LONGEST_LINE
-from tidemark.resources.sources.records import with_short_lines
 
 LONG = LONGEST_LINE + 5
 
@@ -28,7 +27,7 @@ def test_a_line_that_is_too_long_is_malformed_in_its_place_and_shows_how_it_begi
     place = tmp_path / "warehouse" / "_state" / "reading"
     [file] = ready = discover(given, tmp_path, (), NOW).ready
     assert len(file.long_lines) == 2
-    found = read_files(spark, given, with_short_lines(ready, place))
+    found = read_files(spark, given, ready, place)
     rows = {row["_position"]: row for row in found.records.collect()}
     assert {position: row["n"] for position, row in rows.items()} == {1: 1, 2: None, 3: 3, 4: None}
     for position in (2, 4):

@@ -137,5 +137,5 @@ def test_fields_of_json_that_schema_lacks_are_kept_with_their_column_and_named(
         "loc.Lat": "BIGINT",
         "z": "STRING",
     }
-    without = read_files(spark, given, [file])
+    without = read_files(spark, given, [file], tmp_path / "copies")
     assert [*malformed(without).values()] == [line for line, expected in lines.items() if expected is None]

@@ -101,7 +101,7 @@ def test_rows_that_arrow_copies_are_those_that_spark_reads(
     assert [len(own) for own in by_file] == [18, 19, 19, 19, 19]
     by_arrow = pa.concat_tables(by_file)
     payload = payload_schema(spark, given).names
-    by_spark = read_files(spark, given, files).records.orderBy(c.FILE, c.POSITION).toArrow()
+    by_spark = read_files(spark, given, files, tmp_path / "copies").records.orderBy(c.FILE, c.POSITION).toArrow()
     for name in [*payload, c.FILE, c.POSITION, c.MALFORMED]:
         told = by_arrow[name].cast(by_spark[name].type)
         assert str(told.to_pylist()) == str(by_spark[name].to_pylist()), name

@@ -120,7 +120,7 @@ def test_a_column_that_nobody_asks_for_is_kept_exactly_or_its_file_is_held_back_
     for path, error in held.items():
         assert f"column `{Path(path).name}` has the type " in str(error)
         assert "leave `keep_unknown` out of the source" in error.remedy
-    for row in rows(read_files(spark, given, [file for file in ready if file.path not in held])):
+    for row in rows(read_files(spark, given, [file for file in ready if file.path not in held], landed / "copies")):
         name = row["_file"]
         value, kept = TYPES[name][2:] if name in TYPES else (None, LEFT_OUT[name][1])
         assert json.loads(row["_rescued"] or "{}").get(name) == (value if kept is SAME else kept), name

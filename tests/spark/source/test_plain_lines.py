@@ -1,19 +1,22 @@
-"""JSON lines that Arrow copies to parquet: their values equal what Spark reads; other files are left to Spark."""
+"""Lines are found as Spark finds them; values of JSON that Arrow parses equal what Spark reads."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tests.pure.source.landed import source
 from tests.seeds import Dice
-from tidemark.resources.sources import local_files, plain_lines
-from tidemark.resources.sources.files import read_files
+from tidemark.resources.sources import lines, local_files
+from tidemark.resources.sources.files import FORMATS
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.plain_lines import with_plain_copies
-from tidemark.resources.sources.reader import SourceRead
+from tidemark.resources.sources.lines import LINES, ROWS, Copies, copied_lines, read_lines
+from tidemark.resources.sources.plain_lines import parser_of
 from tidemark.resources.sources.records import schema_in_input
+from tidemark.timeops.spec import FilesSource
 
 CASES = 1
 FILES = 400
@@ -110,26 +113,40 @@ def lines_of(folder: Path, name: str, content: bytes, skip: int = 0) -> FileRang
     return FileRange(str(folder / name), name, len(content), modified_us, "", skip, ends_with_newline=whole)
 
 
-def rows_of(read: SourceRead) -> Mapping[str, list[str]]:
+def rows_of(records: DataFrame) -> Mapping[str, list[str]]:
     """Return each row of a file as a text with its place; instants by the microsecond, to read times before 1970."""
     found: dict[str, list[str]] = {}
-    columns = [*"svinhyb", "unix_micros(t) AS t", "_malformed", "_file", "_position"]
-    for row in read.records.selectExpr(*columns).orderBy("_position").collect():
+    columns = [*"svinhyb", "unix_micros(t) AS t", "_malformed", "_file", "_position", "_modified"]
+    for row in records.selectExpr(*columns).orderBy("_position").collect():
         found.setdefault(row["_file"], []).append(repr(tuple(row)))
     return found
 
 
+def read_copies(
+    spark: SparkSession, given: FilesSource, copies: Copies, zone: str = "UTC"
+) -> Mapping[str, list[str]]:
+    """Return the records of copies, as `read_files` reads them."""
+    frames = []
+    for kind, form in ((ROWS, "parquet"), (LINES, "json")):
+        files = [file for file in copies.files if file.read_as == kind]
+        if files:
+            schema = schema_in_input(spark, given)
+            frames.append(FORMATS[form].read(spark, given, schema, files, zone).records)
+    return rows_of(reduce(DataFrame.unionByName, frames))
+
+
 def check_copies(spark: SparkSession, folder: Path, contents: Sequence[bytes], zone: str) -> None:
-    """Check that each file that is copied has the values that Spark reads; some are copied, and not all."""
+    """Check that the lines have the values that Spark reads, also in blocks; Arrow parses some files, and not all."""
     given = source("*", format="json", schema=SCHEMA)
+    schema = schema_in_input(spark, given)
     files = [lines_of(folder, f"{number:03}", content + b"\n") for number, content in enumerate(contents)]
-    copied = with_plain_copies(files, given, schema_in_input(spark, given), zone, folder / "copies")
-    plain = [number for number, file in enumerate(copied) if file.read_as]
-    assert 0.1 < len(plain) / len(files) < 0.5
-    by_arrow = read_files(spark, given, [copied[number] for number in plain], zone)
-    by_spark = read_files(spark, given, [files[number] for number in plain], zone)
-    assert rows_of(by_arrow) == rows_of(by_spark)
-    assert [state.records for state in by_arrow.states] == [state.records for state in by_spark.states]
+    by_arrow = copied_lines(files, folder / "copies", parser_of(given, schema, zone))
+    by_spark = copied_lines(files, folder / "lines", lambda: lambda _: None)
+    odd = {file.path for file in by_arrow.files if file.read_as == LINES}
+    assert 0.1 < 1 - len(odd) / len(files) < 0.5
+    assert {file.read_as for file in by_spark.files} == {LINES}
+    assert by_arrow.counts == by_spark.counts
+    assert read_copies(spark, given, by_arrow, zone) == read_copies(spark, given, by_spark, zone)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Rome"])
@@ -144,37 +161,91 @@ def test_random_lines_are_read_as_by_spark(spark: SparkSession, tmp_path: Path, 
 PLAIN = b"".join(with_value("i", str(number)) + b"\n" for number in range(7))
 
 
-def copied(spark: SparkSession, folder: Path, content: bytes, skip: int = 0, **more: object) -> list[int] | None:
-    """Return the places of the lines of a copy; None without one."""
+def copied(
+    spark: SparkSession, folder: Path, content: bytes, skip: int = 0, **more: object
+) -> list[tuple[str, list[int]]]:
+    """Return the parts of a copy: whether they are rows or lines, and the numbers of their lines."""
     given = source("*", format="json", **{"schema": SCHEMA, **more})
-    [file] = with_plain_copies(
-        [lines_of(folder, "x", content, skip)], given, schema_in_input(spark, given), "UTC", folder / "copies"
-    )
-    rows = read_files(spark, given, [file]).records.orderBy("_position").collect()
-    return [row["_position"] for row in rows] if file.read_as else None
+    parser = parser_of(given, schema_in_input(spark, given), "UTC")
+    file = lines_of(folder, "x", content, skip)
+    copies = copied_lines([file], folder / "copies", parser)
+    assert copies.counts == {file.path: content.rstrip(b"\n").count(b"\n") + 1}
+    parts = []
+    for part in copies.files:
+        rows = pq.read_table(part.read_at)
+        numbers = rows["_position"].to_pylist() if part.read_as == LINES else range(len(rows))
+        parts.append(
+            (part.read_as, [*numbers] if part.read_as == LINES else [part.skip_lines + 1 + n for n in numbers])
+        )
+    return parts
 
 
 def test_a_file_that_grew_is_copied_from_its_new_lines_on(spark: SparkSession, tmp_path: Path) -> None:
-    assert copied(spark, tmp_path, PLAIN) == [1, 2, 3, 4, 5, 6, 7]
-    assert copied(spark, tmp_path, PLAIN, skip=5) == [6, 7]
-    assert copied(spark, tmp_path, PLAIN.rstrip(b"\n"), skip=6) == [7]
-    assert copied(spark, tmp_path, b"bad\n" + PLAIN, skip=1) == [2, 3, 4, 5, 6, 7, 8]
+    assert copied(spark, tmp_path, PLAIN) == [(ROWS, [1, 2, 3, 4, 5, 6, 7])]
+    assert copied(spark, tmp_path, PLAIN, skip=5) == [(ROWS, [6, 7])]
+    assert copied(spark, tmp_path, PLAIN.rstrip(b"\n"), skip=6) == [(ROWS, [7])]
+    assert copied(spark, tmp_path, b"bad\n" + PLAIN, skip=1) == [(ROWS, [2, 3, 4, 5, 6, 7, 8])]
+    assert copied(spark, tmp_path, PLAIN, skip=7) == []
 
 
-def test_a_file_is_copied_in_blocks_that_end_with_a_line(
+def test_spark_reads_the_lines_of_a_block_that_is_not_plain_and_arrow_all_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_lines, "_BLOCK_CHUNKS", 1)
-    monkeypatch.setattr(local_files, "_CHUNK_BYTES", 50)
-    assert copied(spark, tmp_path, PLAIN) == [1, 2, 3, 4, 5, 6, 7]
-    assert copied(spark, tmp_path, PLAIN, skip=3) == [4, 5, 6, 7]
-    assert copied(spark, tmp_path, PLAIN + b"bad\n") is None
-    assert copied(spark, tmp_path, PLAIN + with_other_key('"u"', "1") + b"\n") is None, "it may be there twice"
+    monkeypatch.setattr(lines, "_BLOCK_CHUNKS", 1)
+    monkeypatch.setattr(local_files, "_CHUNK_BYTES", 2 * len(PLAIN.splitlines()[0]) + 2)
+    assert copied(spark, tmp_path, PLAIN) == [(ROWS, [1, 2, 3, 4, 5, 6, 7])]
+    assert copied(spark, tmp_path, PLAIN, skip=3) == [(ROWS, [4, 5, 6, 7])]
+    odd = b"".join(line + b"\n" if number != 4 else b"bad\n" for number, line in enumerate(PLAIN.splitlines(), 1))
+    assert copied(spark, tmp_path, odd) == [(ROWS, [1, 2]), (ROWS, [5, 6, 7]), (LINES, [3, 4])]
+    with_new_key = PLAIN + with_other_key('"u"', "1") + b"\n"
+    assert copied(spark, tmp_path, with_new_key) == [(ROWS, [1, 2, 3, 4, 5, 6, 7, 8])], (
+        "a key that no line had before"
+    )
 
 
 def test_lines_are_left_to_spark_where_the_source_changes_what_they_mean(spark: SparkSession, tmp_path: Path) -> None:
-    assert copied(spark, tmp_path, PLAIN, keep_unknown=True) is None
-    assert copied(spark, tmp_path, PLAIN, options={"allowComments": True}) is None
-    assert copied(spark, tmp_path, PLAIN, schema="s STRING, v DECIMAL(9, 2)") is None
-    assert copied(spark, tmp_path, PLAIN, schema="i INT", rename={"i": "k", "n": "k"}) is None
-    assert copied(spark, tmp_path, PLAIN, schema="i INT", rename={"i": "k"}) == [1, 2, 3, 4, 5, 6, 7]
+    to_spark, to_arrow = [(LINES, [1, 2, 3, 4, 5, 6, 7])], [(ROWS, [1, 2, 3, 4, 5, 6, 7])]
+    assert copied(spark, tmp_path, PLAIN, keep_unknown=True) == to_spark
+    assert copied(spark, tmp_path, PLAIN, options={"allowComments": True}) == to_spark
+    assert copied(spark, tmp_path, PLAIN, schema="s STRING, v DECIMAL(9, 2)") == to_spark
+    assert copied(spark, tmp_path, PLAIN, schema="i INT", rename={"i": "k", "n": "k"}) == to_spark
+    assert copied(spark, tmp_path, PLAIN, schema="i INT", rename={"i": "k"}) == to_arrow
+
+
+ENDS = (b"\n", b"\r", b"\r\n", b"", b"\n\r", b"\r\r", b" ", b"\x0b", b"\x0c", "\u0085".encode(), "\u2028".encode())
+PIECES = (
+    b"a",
+    "é".encode(),
+    "\U0001f600".encode(),
+    b"\xff",
+    b"\xc3",
+    b"\xe2\x82",
+    b"\xf0\x9f\x98",
+    b"\xed\xa0\x80",
+    b"\x00",
+)
+STARTS = (b"", b"\xef\xbb\xbf", b"\xef\xbb\xbf\xef\xbb\xbf", b"\xff\xfe")
+
+
+def test_lines_are_the_ones_that_spark_finds_in_a_file(
+    spark: SparkSession, tmp_path: Path, dice: Dice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "_BLOCK_CHUNKS", 1)
+    monkeypatch.setattr(local_files, "_CHUNK_BYTES", 7)
+    files = []
+    for number in range(300):
+        pieces = [dice.choice(STARTS), *(dice.choice((*PIECES, *ENDS)) for _ in range(dice.choice(range(10))))]
+        files.append(lines_of(tmp_path, f"{number:03}", b"".join(pieces) or b"\n"))
+    copies = copied_lines(files, tmp_path / "copies", lambda: lambda _: None)
+    found: dict[str, list[str]] = {file.name: [] for file in files}
+    if copies.files:
+        for row in sorted(read_lines(spark, copies.files).collect(), key=lambda row: row["_position"]):
+            found[row["_file"]].append(row["__tm_line"])
+    texts = spark.read.text([file.path for file in files]).selectExpr(
+        "_metadata.file_name AS name", "make_valid_utf8(value) AS line", "monotonically_increasing_id() AS id"
+    )
+    expected: dict[str, list[str]] = {file.name: [] for file in files}
+    for row in sorted(texts.collect(), key=lambda row: row["id"]):
+        expected[row["name"]].append(row["line"])
+    assert found == expected
+    assert copies.counts == {file.path: len(expected[file.name]) for file in files}

@@ -6,7 +6,7 @@ from pyspark.sql import SparkSession
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.bounds import bounded, size_problems
 from tidemark.timeops.expressions.text_times import check_built_texts
-from tidemark.timeops.expressions.try_expression import any_fails, guarded_sql
+from tidemark.timeops.expressions.try_expression import Columns
 
 MANY = "repeat('{}', CAST(if(n > 1000000, 1000000, n) AS INT))"
 GROWING = [
@@ -37,11 +37,12 @@ GROWING = [
 def test_a_value_that_would_make_too_much_fails_and_others_do_not(spark: SparkSession) -> None:
     rows = [(1, 300), (2, 2_000_000_000), (3, None)]
     frame = spark.createDataFrame(rows, "id INT, n BIGINT").selectExpr("*", "'k' AS k", "TIMESTAMP'2026-05-01' AS at")
-    found = [f"{guarded_sql(frame, text)} AS c{number}" for number, text in enumerate(GROWING)]
+    columns = Columns.of(frame)
+    found = [f"{columns.read(text).sql} AS c{number}" for number, text in enumerate(GROWING)]
     small, large, _null = frame.orderBy("id").selectExpr(*found).collect()
     assert [text for text, value in zip(GROWING, small, strict=True) if value is None] == []
     assert {text: value for text, value in zip(GROWING, large, strict=True) if value is not None} == {}
-    fails = any_fails(frame, on_rows(f"sum({text}\n)" for text in GROWING))
+    fails = columns.any_fails(on_rows(f"sum({text}\n)" for text in GROWING))
     assert fails is not None
     assert [row["id"] for row in frame.where(fails).collect()] == [2]
 

@@ -10,6 +10,8 @@ from pyspark.sql import functions as F
 
 from tests.seeds import Dice
 from tidemark.timeops.expressions.aggregates import overflow_in, without_overflow
+from tidemark.timeops.expressions.determinism import in_event_order
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.windows.aggregates import with_aggregates
 
 CASES = 1  # for each throw of the dice
@@ -23,7 +25,8 @@ AGGREGATES = {
 
 
 def results(frame: DataFrame, aggregates: dict[str, str]) -> DataFrame:
-    exact = {name: without_overflow(text, frame) for name, text in aggregates.items()}
+    columns = Columns.of(frame)
+    exact = {name: without_overflow(text, columns) for name, text in aggregates.items()}
     return with_aggregates(frame.groupBy("g"), exact)
 
 
@@ -108,11 +111,40 @@ def test_a_sum_that_does_not_fit_is_told_from_one_of_nothing(spark: SparkSession
     frame = spark.createDataFrame(rows, "g STRING, x DECIMAL(38, 0)")
     told = {}
     for aggregate in ("sum(x)", "1 + coalesce(avg(x), 0)"):
-        overflow = overflow_in(aggregate, frame)
+        overflow = overflow_in(aggregate, Columns.of(frame))
         assert overflow is not None
         told[aggregate] = {
             row["g"]: row["over"] for row in frame.groupBy("g").agg(F.expr(overflow).alias("over")).collect()
         }
     assert told["sum(x)"] == {"over": True, "fits": False, "none": False}
     assert told["1 + coalesce(avg(x), 0)"] == {"over": True, "fits": True, "none": False}  # four digits more
-    assert overflow_in("sum(x)", frame.selectExpr("CAST(x AS DECIMAL(28, 0)) AS x")) is None
+    shorter = Columns.of(frame.selectExpr("CAST(x AS DECIMAL(28, 0)) AS x"))
+    assert overflow_in("sum(x)", shorter) is None
+
+
+FIRST_AND_LAST = {
+    "first": "first(x)",
+    "last": "last_value(x)",
+    "first_value": "first(x, true)",
+    "last_value": "last(x) IGNORE NULLS",
+    "last_even": "last(x) FILTER (WHERE x % 2 = 0)",
+    "change": "last(x, true) - first(x, true)",
+}
+
+
+def test_first_and_last_values_go_by_event_time_and_then_by_arrival(spark: SparkSession, dice: Dice) -> None:
+    rng = Random(dice.seed(8))
+    rows = [
+        (g, rng.randrange(4), seq, rng.choice([None, *range(9)]))
+        for g in range(20)
+        for seq in range(rng.randint(1, 7))
+    ]
+    rng.shuffle(rows)
+    frame = spark.createDataFrame(rows, "g INT, _timestamp INT, _arrival_seq INT, x INT").repartition(3)
+    read = {name: in_event_order(text) for name, text in FIRST_AND_LAST.items()}
+    for row in results(frame, read).collect():
+        values = [x for g, _, _, x in sorted(rows, key=lambda row: row[:3]) if g == row["g"]]
+        some = [x for x in values if x is not None] or [None]
+        even = [x for x in values if x is not None and x % 2 == 0] or [None]
+        change = None if some == [None] else some[-1] - some[0]
+        assert tuple(row)[1:] == (values[0], values[-1], some[0], some[-1], even[-1], change)

@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.bounds import bounded
-from tidemark.timeops.expressions.try_expression import guarded_sql, with_attempt
+from tidemark.timeops.expressions.try_expression import Columns, with_attempt
 
 GOOD, TWICE, NULL = (["a", "b"], "a:1,b:2", "x"), (["a", "a"], "a:1,a:2", "a"), (["a", None], "a:1,a", None)
 RECORDS = [GOOD, TWICE, GOOD, NULL, GOOD, TWICE, TWICE, GOOD]
@@ -35,7 +35,8 @@ def records(spark: SparkSession) -> DataFrame:
 
 def attempts(records: DataFrame, expression: str) -> dict[int, Any]:
     """Return the value of an expression, by record; records on which it fails are left out."""
-    tried = with_attempt(records, expression, "value", "failed").select("id", "value", "failed").collect()
+    read = Columns.of(records).read(expression)
+    tried = with_attempt(records, read, "value", "failed").select("id", "value", "failed").collect()
     return {row["id"]: row["value"] for row in tried if not row["failed"]}
 
 
@@ -58,7 +59,7 @@ def test_maps_of_null_and_of_nothing_are_what_spark_says(records: DataFrame) -> 
 
 def test_entries_of_a_variable_are_refused_as_nobody_knows_the_name_of_their_key(records: DataFrame) -> None:
     with pytest.raises(SpecError, match="inside a lambda function") as told:
-        guarded_sql(records, "transform(ks, k -> map_from_entries(array(struct(k, 1))))")
+        Columns.of(records).read("transform(ks, k -> map_from_entries(array(struct(k, 1))))")
     assert "use `map_from_arrays`" in str(told.value)
 
 

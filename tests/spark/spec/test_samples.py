@@ -4,6 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tidemark.timeops.expressions.refusals import faults_of
+from tidemark.timeops.expressions.try_expression import Columns
 
 COLUMNS = (
     "t STRING, n BIGINT, x DOUBLE, at TIMESTAMP, a ARRAY<STRING>, b BINARY, m MAP<STRING, INT>, s STRUCT<k: STRING>"
@@ -35,5 +36,5 @@ RIGHT = [
 
 @pytest.mark.long
 def test_only_what_fails_whatever_the_record_holds_is_a_fault(spark: SparkSession) -> None:
-    frame = spark.createDataFrame([], COLUMNS)
-    assert list(faults_of(frame, [*RIGHT, *WRONG])) == WRONG
+    columns = Columns.of(spark.createDataFrame([], COLUMNS))
+    assert list(faults_of(columns, [*RIGHT, *WRONG])) == WRONG

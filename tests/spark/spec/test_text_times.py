@@ -11,7 +11,7 @@ from tidemark.pipelines.cli import main
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.determinism import determinism_problems
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
-from tidemark.timeops.expressions.try_expression import guarded_sql, with_attempt
+from tidemark.timeops.expressions.try_expression import Columns, with_attempt
 
 COLUMNS = {
     "t": "string",
@@ -55,7 +55,7 @@ def test_a_constant_time_of_day_that_is_read_as_a_time_is_refused(spark: SparkSe
     assert problem.remedy.endswith("`date_format(x, 'HH:mm') >= '08:00'`")
     frame = spark.range(1).select(F.timestamp_millis("id").alias("opened"))
     with pytest.raises(SpecError, match="is a time of day"):
-        guarded_sql(frame, "opened >= '08:00'")
+        Columns.of(frame).read("opened >= '08:00'")
 
 
 def test_a_text_of_the_record_that_spark_takes_for_a_time_by_itself_is_refused(spark: SparkSession) -> None:
@@ -79,7 +79,7 @@ def test_a_text_that_an_expression_converts_is_a_time_of_its_zone_null_or_a_fail
     frame = spark.createDataFrame([(text,) for text in texts], "t STRING")
 
     def told(expression: str, zone: str) -> list[tuple[str | None, bool]]:
-        tried = with_attempt(frame, expression, "v", "f", zone)
+        tried = with_attempt(frame, Columns.of(frame).read(expression, zone), "v", "f")
         return [(v and v[11:16], f) for v, f in tried.select(F.col("v").cast("string"), "f").collect()]
 
     nothing, failed = (None, False), (None, True)

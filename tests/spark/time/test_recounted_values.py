@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.timeops.expressions.aggregates import overflow_in, without_overflow
+from tidemark.timeops.expressions.try_expression import Columns
 
 
 def test_whether_a_sum_fits_does_not_depend_on_the_order_in_which_it_is_added_up(spark: SparkSession) -> None:
@@ -13,8 +14,9 @@ def test_whether_a_sum_fits_does_not_depend_on_the_order_in_which_it_is_added_up
 
     def summed(numbers: list[int | None], text: str) -> tuple[Any, ...]:
         rows: DataFrame = spark.createDataFrame([(number,) for number in numbers], "n BIGINT").coalesce(1)
-        both = [without_overflow(text, rows), without_overflow(text, rows, in_decimals=True)]
-        overflow = overflow_in(text, rows)
+        columns = Columns.of(rows)
+        both = [without_overflow(text, columns), without_overflow(text, columns, in_decimals=True)]
+        overflow = overflow_in(text, columns)
         assert overflow is not None
         return tuple(rows.agg(*[F.expr(one) for one in (*both, overflow)]).collect()[0])
 

@@ -1,0 +1,239 @@
+r"""Lines of text files, which this process reads: their numbers, and the copies in which Spark and Arrow get them.
+
+Here: where a line ends, lines that are too long for a record, blocks of lines, and the copies. Not here: which blocks
+Arrow parses (plain_lines.py), the parsing of the others by Spark (text_files.py), fields of csv with line ends in
+them (`multiLine`), whose ends only Spark's parser finds.
+
+A line ends as for Hadoop's reader of text, which Spark uses: at \n, \r or \r\n. A mark of the byte order at the
+start of a file is not part of its text.
+"""
+
+import codecs
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import IO, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from tidemark.resources.places.credentials import arrow_files
+from tidemark.resources.places.place import Place, path_in_store
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.local_files import spark_path, text_in
+from tidemark.resources.sources.records import CUT_MARK, FILE, LINE, MODIFIED, POSITION
+from tidemark.timeops.expressions.tokens import quoted
+
+_MODIFIED_US = "__tm_modified_us"
+_COPIED = pa.schema([(LINE, pa.string()), (POSITION, pa.int64()), (FILE, pa.string()), (_MODIFIED_US, pa.int64())])
+LINES, ROWS = "lines", "parquet"
+"""Formats of copies, as `FileRange.read_as`: lines for Spark's parser, and rows that Arrow has parsed."""
+
+_BLOCK_CHUNKS = 16
+_GROUP_BYTES = 16 << 20
+_KEPT_BYTES = 1_000
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of a file, one after the other.
+
+    Attributes:
+        first: The number of the first one in the file, from 1.
+        text: The lines; each ends with a line feed.
+    """
+
+    first: int
+    text: bytes
+
+    @cached_property
+    def end(self) -> int:
+        """The number of the line after them."""
+        return self.first + self.text.count(b"\n")
+
+
+AsRows = Callable[[bytes], pa.Table | None]
+"""Parses the text of a block; None if some of its lines may be read in another way by Spark."""
+
+
+@dataclass(frozen=True)
+class Copies:
+    """The copies of the lines of some files.
+
+    Attributes:
+        files: The files, each by the parts of its copy; `skip_lines` are the lines before a part of rows.
+        counts: The lines of each file by its path, with the ones that were read before.
+    """
+
+    files: tuple[FileRange, ...]
+    counts: Mapping[str, int]
+
+
+def copied_lines(files: Sequence[FileRange], place: Place, parser_of: Callable[[], AsRows]) -> Copies:
+    """Copy the lines of files that were not read before: rows where Arrow can parse them, else lines.
+
+    Args:
+        files: The files, none of them empty.
+        place: A folder that every Spark that reads the copies can read.
+        parser_of: Returns the parser of the lines of one file.
+
+    Raises:
+        OSError: A copy cannot be written.
+        InputError: A file is shorter than at discovery, or a damaged archive.
+    """
+    parts: list[FileRange] = []
+    counts: dict[str, int] = {}
+    with _Copy(place / "lines.parquet") as lines:
+        for number, file in enumerate(files):
+            of_file, counts[file.path] = _copied(file, parser_of(), lines, place / f"{number}")
+            parts += of_file
+    return Copies(tuple(parts), counts)
+
+
+def _copied(file: FileRange, as_rows: AsRows, lines: "_Copy", folder: Place) -> tuple[list[FileRange], int]:
+    """Return the parts of the copy of a file, and how many lines it has.
+
+    Rows are numbered by their place in a part, so each gap begins another one.
+    """
+    parts: list[FileRange] = []
+    end, has_lines = file.skip_lines + 1, False
+    with ExitStack() as written:
+        rows: _Copy | None = None
+        for block in blocks_of(file):
+            end = block.end
+            parsed = as_rows(block.text) if block.text else None
+            if parsed is not None:
+                if rows is None:
+                    rows = written.enter_context(_Copy(folder / f"{block.first}.parquet"))
+                    parts.append(replace(file, read_at=str(rows.path), read_as=ROWS, skip_lines=block.first - 1))
+                rows.add(parsed)
+            elif block.text:
+                lines.add(_lines_of(file, block))
+                rows, has_lines = None, True
+    parts += [replace(file, read_at=str(lines.path), read_as=LINES)] if has_lines else []
+    return parts, end - 1
+
+
+def _lines_of(file: FileRange, block: Block) -> pa.Table:
+    """Return lines as they are copied; bytes that are not UTF-8 are replaced."""
+    # A sequence of bytes that is not UTF-8 does not reach beyond its line.
+    text = pa.array([block.text[:-1].decode(errors="replace")])
+    numbers = pa.array(np.arange(block.first, block.end))
+    constants = [pa.repeat(value, len(numbers)) for value in (file.name, file.modified_us)]
+    return pa.table([pc.split_pattern(text, "\n").flatten(), numbers, *constants], schema=_COPIED)
+
+
+def blocks_of(file: FileRange) -> Iterator[Block]:
+    """Yield the lines of a file that were not read before; at least one block says how many lines it has."""
+    skip, first, rest = file.skip_lines, 1, b""
+    chunks = _text_of(file)
+    for text in iter(lambda: b"".join(islice(chunks, _BLOCK_CHUNKS)), b""):
+        whole = rest + (text.removeprefix(codecs.BOM_UTF8) if first == 1 and not rest else text)
+        half = whole.endswith(b"\r")  # a line feed may follow
+        whole = _with_line_feeds(whole.removesuffix(b"\r"))
+        end = whole.rfind(b"\n") + 1
+        yield (block := _without(Block(first, whole[:end]), skip))
+        first, rest = block.end, whole[end:] + (b"\r" if half else b"")
+    if rest:
+        yield _without(Block(first, _with_line_feeds(rest.removesuffix(b"\r")) + b"\n"), skip)
+
+
+def _with_line_feeds(text: bytes) -> bytes:
+    return text.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in text else text
+
+
+def _without(block: Block, skip: int) -> Block:
+    """Return a block without the lines of the file up to a number."""
+    before = min(skip + 1, block.end) - block.first
+    return block if before <= 0 else Block(block.first + before, block.text.split(b"\n", before)[-1])
+
+
+def _text_of(file: FileRange) -> Iterator[bytes]:
+    """Yield the text of a file; lines that are too long are cut to their beginnings and marked, with their lengths.
+
+    Raises:
+        InputError: The file is shorter than at discovery, or a damaged archive.
+    """
+    text = text_in(file.path, file.size)
+    return _shortened(text, file.long_lines) if file.long_lines else text
+
+
+def _shortened(text: Iterable[bytes], long_lines: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    ahead = iter(long_lines)
+    line = next(ahead, None)
+    at, beginning = 0, b""
+    for chunk in text:
+        done = 0
+        while done < len(chunk):
+            if line is None or at + done < line[0]:
+                stop = len(chunk) if line is None else min(len(chunk), line[0] - at)
+                yield chunk[done:stop]
+            else:
+                stop = min(len(chunk), line[1] - at)
+                beginning += chunk[done:stop][: _KEPT_BYTES - len(beginning)]
+                if at + stop == line[1]:
+                    yield _marked(beginning, line[1] - line[0])
+                    line, beginning = next(ahead, None), b""
+            done = stop
+        at += len(chunk)
+
+
+def _marked(beginning: bytes, size_bytes: int) -> bytes:
+    text = beginning.decode("utf-8", errors="ignore")
+    return f"{CUT_MARK}{text}… (the line has {size_bytes:,} bytes)".encode()
+
+
+def new_file(copy: Place) -> IO[bytes]:
+    """Open a new file, in folders that need not exist."""
+    if isinstance(copy, Path):
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        return copy.open("wb")
+    opened: IO[bytes] = arrow_files(copy.root).open_output_stream(path_in_store(copy))
+    return opened
+
+
+class _Copy:
+    """A copy, in groups of rows that a task of Spark reads; it exists if there are any."""
+
+    def __init__(self, path: Place) -> None:
+        self.path, self._stack = path, ExitStack()
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._stack:
+            self._write()
+
+    def add(self, rows: pa.Table) -> None:
+        """Add rows to the end."""
+        self._waiting.append(rows)
+        if sum(table.nbytes for table in self._waiting) >= _GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        if not self._waiting:
+            return
+        rows = pa.concat_tables(self._waiting)
+        if self._writer is None:
+            target = self._stack.enter_context(new_file(self.path))
+            writer = pq.ParquetWriter(target, rows.schema, compression="none", use_dictionary=[FILE])
+            self._writer = self._stack.enter_context(writer)
+        self._writer.write_table(rows, row_group_size=len(rows))
+        self._waiting = []
+
+
+def read_lines(spark: SparkSession, files: Sequence[FileRange]) -> DataFrame:
+    """Return the copied lines of files, in `__tm_line`, with `_file`, `_position` and `_modified`."""
+    paths = dict.fromkeys(spark_path(file.read_at) for file in files)
+    schema = f"{LINE} STRING, {FILE} STRING, {POSITION} BIGINT, {_MODIFIED_US} BIGINT"
+    modified = f"timestamp_micros({_MODIFIED_US}) AS {MODIFIED}"
+    return spark.read.schema(schema).parquet(*paths).selectExpr(*map(quoted, (LINE, FILE, POSITION)), modified)
