@@ -189,7 +189,6 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
     ],
     "windows.0.size": ["-1 h"],
     "windows.0.offset": ["-1 h", "1 hour"],
-    "windows.0.time_zone": ["UTC"],
     "windows.0.empty_max": [5],
     "windows.0.history": [True],
     "windows.0.revise_every": ["1 s"],
