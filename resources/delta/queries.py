@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.resources.delta.reading import LakeReader
-from tidemark.resources.delta.versions import Filters, arrow_condition, python_values, reading_files, unreadable_file
+from tidemark.resources.delta.versions import Filters, arrow_condition, python_values
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import did_you_mean
 
@@ -48,8 +48,9 @@ def pieces(
     Raises:
         LakeError: A file of the table cannot be read.
     """
-    with reading_files(lake.path(table)):
-        yield from lake.dataset(table, version).to_batches(
+    seen = lake.opened.seen(table, version)
+    with seen.reading():
+        yield from seen.dataset.to_batches(
             columns=list(columns),
             filter=arrow_condition(filters) if filters else None,
             batch_size=_PIECE_ROWS,
@@ -159,7 +160,7 @@ def _asking(lake: LakeReader, table: str, version: int | None, where: str | None
             yield connection
         except duckdb.Error as error:
             if where is None or _OF_ARROW in str(error):
-                raise unreadable_file(lake.path(table), error) from error
+                raise lake.opened.seen(table, version).unreadable(error) from error
             raise _not_understood(where, str(error), list(lake.columns(table))) from error
 
 

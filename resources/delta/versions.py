@@ -221,7 +221,7 @@ class Version:
         """
         whole = self.files_within(filters)
         unclear = sorted({*self.files_with(filters)} - {*whole})
-        with reading_files(self.folder):
+        with self.reading():
             counted = self.dataset_of(unclear).count_rows(filter=arrow_condition(filters)) if unclear else 0
         return self.row_count(whole) + int(counted)
 
@@ -271,13 +271,35 @@ class Version:
     def rows(self, *, columns: Sequence[str] | None = None, filters: Filters | None = None) -> pa.Table:
         """Return its rows, if they are few, without a Spark job. Files that the filters rule out are not opened."""
         condition = arrow_condition(filters) if filters else None
-        with reading_files(self.folder):
+        with self.reading():
             return self.dataset.to_table(columns=None if columns is None else list(columns), filter=condition)
 
     def rows_of(self, files: Sequence[str], columns: Sequence[str] | None = None) -> pa.Table:
         """Return all rows of some of its files, on the driver; by default with all columns."""
-        with reading_files(self.folder):
+        with self.reading():
             return self.dataset_of(files).to_table(columns=None if columns is None else list(columns))
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn a failure of Arrow to read its files during the block into an error that names the first bad one.
+
+        Raises:
+            LakeError: A file cannot be read.
+        """
+        try:
+            yield
+        except (OSError, pa.ArrowInvalid) as error:
+            raise self.unreadable(error) from error
+
+    def unreadable(self, error: Exception) -> LakeError:
+        """Return the error for a failure to read its files, of which Arrow does not always say at which it was."""
+        for file in self.sizes:
+            try:
+                for _ in self.dataset_of([file]).to_batches():
+                    pass
+            except (OSError, pa.ArrowInvalid) as why:
+                return unreadable_file(self.folder / file, why)
+        return unreadable_file(self.folder, error)
 
     def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
         """Return some of its files for Arrow to read."""
@@ -292,7 +314,7 @@ class Version:
             LakeError: The file cannot be read.
         """
         stay = pc.coalesce(~arrow_condition(filters), pc.scalar(True))
-        with reading_files(self.folder):
+        with self.reading():
             yield from self.dataset_of([file]).to_batches(filter=stay)
 
     def frame(self, spark: "SparkSession", filters: Filters) -> "DataFrame":
@@ -309,15 +331,6 @@ class Version:
         # The base path keeps Spark from reading folders above, such as `year=2026`, as columns.
         reader = spark.read.schema(self.spark_schema).option("basePath", spark_url(self.folder))
         return reader.parquet(*(without_wildcards(spark_url(self.folder / file)) for file in files))
-
-
-@contextmanager
-def reading_files(folder: Place) -> Iterator[None]:
-    """Turn a failure to read a file of a table during the block into an error that names it."""
-    try:
-        yield
-    except (OSError, pa.ArrowInvalid) as error:
-        raise unreadable_file(folder, error) from error
 
 
 def _by_file(actions: pa.Table, column: str) -> Mapping[str, int]:
