@@ -292,7 +292,7 @@ class Version:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: Exception) -> LakeError:
-        """Return the error for a failure to read its files, of which Arrow does not always say at which it was."""
+        """Return the error for a failure to read its files. Arrow does not always say which file it was."""
         for file in self.sizes:
             try:
                 for _ in self.dataset_of([file]).to_batches():

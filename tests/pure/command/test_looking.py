@@ -230,13 +230,13 @@ def test_dead_letters_are_asked_by_a_field_of_the_payload_and_by_timeline(
     assert [row["_arrival_seq"] for row in rows(made, "dead_letters", "--where", where)] == found
 
 
-def test_show_names_the_table_of_which_a_file_is_gone(shop: Shop) -> None:
+def test_show_names_the_file_that_is_gone(shop: Shop) -> None:
     [file] = shop.lake.path(tables.DEAD_LETTERS).glob("*/*.parquet")
     file.unlink()
     for where in ((), ("--where", "_arrival_seq > 0")):
         done = call(shop, "show", "dead_letters", *where)
         assert (done.exit_code, done.stdout) == (1, "")
-        assert "dead_letters cannot be read" in done.stderr
+        assert f"dead_letters/{file.parent.name}/{file.name} cannot be read" in done.stderr
 
 
 def test_show_of_a_pipeline_that_has_committed_nothing_fails_in_words(tmp_path: Path) -> None:
