@@ -51,7 +51,9 @@ def expected() -> Expected:
     day = pd.to_datetime(flights[["year", "month", "day"]])
     local = day + pd.to_timedelta(clock.str[:2] + ":" + clock.str[2:] + ":00")
     flights["event"] = local.dt.tz_localize("America/New_York").dt.tz_convert("UTC")
-    flights["arrival"] = flights["event"] + pd.to_timedelta(flights["dep_delay"], unit="min")
+    delay = flights["dep_delay"]
+    # Of missing numbers pandas multiplies whatever is in memory, and NumPy may warn of an overflow.
+    flights["arrival"] = flights["event"] + pd.to_timedelta(delay.fillna(0), unit="min").where(delay.notna())
     flights["line"] = flights.groupby("month").cumcount()
     log = flights.sort_values(["arrival", "month", "line"], na_position="last").reset_index(drop=True)
 
