@@ -18,7 +18,8 @@ from pyspark.sql import types as T
 
 from tidemark.timeops.columns import FILE, TIMELINE, TIMESTAMP
 from tidemark.timeops.events.event_time import instant_problem
-from tidemark.timeops.expressions.aggregates import aggregate_calls, cut
+from tidemark.timeops.expressions.aggregate_calls import aggregate_calls
+from tidemark.timeops.expressions.aggregates import cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
 from tidemark.timeops.expressions.tokens import quoted

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
-from tidemark.timeops.expressions.tokens import literal
+from tidemark.timeops.expressions.tokens import let, literal
 from tidemark.timeops.spec.window import LocalGrid
 from tidemark.timeops.utc import FIRST_US, LAST_US, instant_of, us_of
 
@@ -208,7 +208,7 @@ def shown_sql(instant_us: str, grid: LocalGrid) -> str:
         return shown
     at = f"size(filter({_array(repeats[:, 0])}, __tm_at -> __tm_at <= __tm_u)) - 1"
     peak = f"get({_array(np.maximum.accumulate(repeats[:, 1]) - 1)}, {at})"
-    wall = _let(instant_us, "__tm_u", f"greatest({_shown('__tm_u', zone)}, {peak})")
+    wall = let("__tm_u", instant_us, f"greatest({_shown('__tm_u', zone)}, {peak})")
     return f"IF({_first_sql(shown, zone)} < {instant_us}, {wall}, {shown})"
 
 
@@ -223,7 +223,7 @@ def first_sql(wall_us: str, grid: LocalGrid) -> str:
     at = f"IF(__tm_wall < get({_array(skips[:, 2])}, {after}), get({_array(skips[:, 0])}, {after}), NULL)"
     instant = _first_sql("__tm_wall", zone)
     is_shown = f"{_shown(instant, zone)} = __tm_wall"
-    return _let(wall_us, "__tm_wall", f"IF({is_shown}, {instant}, coalesce({at}, {instant}))")
+    return let("__tm_wall", wall_us, f"IF({is_shown}, {instant}, coalesce({at}, {instant}))")
 
 
 def floor_sql(wall_us: str, grid: LocalGrid) -> str:
@@ -276,7 +276,7 @@ def _placed(limit_us: str, edge: str, grid: LocalGrid, *, is_end: bool = False) 
     once = [f"{_first_sql(_shown(limit_us, zone), zone)} = {limit_us}", f"{_shown(plain, zone)} = {edges[is_end]}"]
     once += [f"{both[1]} - {both[0]} = {grid.step_us}L"] if grid.splits else []
     shown = floor_sql(shown_sql("__tm_u", grid), grid)
-    return f"IF({' AND '.join(once)}, {plain}, {_let(limit_us, '__tm_u', _let(shown, '__tm_s', edge))})"
+    return f"IF({' AND '.join(once)}, {plain}, {let('__tm_u', limit_us, let('__tm_s', shown, edge))})"
 
 
 def _is_long(start: str, grid: LocalGrid) -> str:
@@ -294,7 +294,7 @@ def _at_repeat(which: str, place: str, repeats: Numbers, grid: LocalGrid) -> str
     if which == "end":
         start = following_sql(start, grid)
     fits = f"__tm_again >= get({after}, {i}) AND __tm_again < get({before}, {i})"
-    return _let(start, "__tm_again", f"IF({fits}, __tm_again - get({after}, {i}) + get({at}, {i}), NULL)")
+    return let("__tm_again", start, f"IF({fits}, __tm_again - get({after}, {i}) + get({at}, {i}), NULL)")
 
 
 @lru_cache
@@ -322,8 +322,3 @@ def _first_sql(wall_us: str, zone: str) -> str:
 def _array(numbers: Numbers) -> str:
     """Return ARRAY<BIGINT> as one text, which Spark reads once for a query: hundreds of literals take it long."""
     return f"CAST(split('{','.join(map(str, numbers.tolist()))}', ',') AS ARRAY<BIGINT>)"
-
-
-def _let(value: str, name: str, body: str) -> str:
-    """Return SQL that names a value, so that it is computed once, and its text is there once."""
-    return f"get(transform(array({value}), {name} -> {body}), 0)"

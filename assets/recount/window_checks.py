@@ -23,7 +23,8 @@ from tidemark.resources.quality.checks import SAMPLE_ROWS, Counted, Expectation,
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of, overflow_in
+from tidemark.timeops.expressions.aggregate_calls import calls_of
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, overflow_in
 from tidemark.timeops.expressions.tokens import calls, literal, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.materialize import from_driver

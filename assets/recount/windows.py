@@ -21,7 +21,8 @@ from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
-from tidemark.timeops.expressions.aggregates import MEANS, SUMS, calls_of, on_rows, without_overflow
+from tidemark.timeops.expressions.aggregate_calls import calls_of
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, on_rows, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec

@@ -1,8 +1,8 @@
 """The aggregates of a spec: what one evaluates on each row, what it adds up, and what it makes of the sums.
 
 Here: cutting the text of an aggregate at its calls, and sums, of decimals too, that are the same in any order of
-rows. Not here: evaluating the parts (windows/membership.py, windows/aggregates.py), aggregates that depend on the
-order of rows (determinism.py).
+rows. Not here: the calls in a text (aggregate_calls.py), evaluating the parts (windows/membership.py,
+windows/aggregates.py), aggregates that depend on the order of rows (determinism.py).
 
 An error of `max(timestamp_millis(n))` is one of a row, that of `timestamp_millis(sum(n))` one of a result.
 
@@ -20,13 +20,14 @@ loses no digits, and a text with an exponent makes a decimal of them again.
 groups do.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from pyspark.sql.types import DataType, DayTimeIntervalType, DecimalType, LongType, YearMonthIntervalType
 
-from tidemark.timeops.expressions.tokens import Call, Token, calls, mentions, part_of, tokenize
+from tidemark.timeops.expressions.aggregate_calls import AggregateCall, aggregate_calls, calls_of, without_name
+from tidemark.timeops.expressions.tokens import calls, let, mentions, part_of, tokenize
 from tidemark.timeops.expressions.try_expression import Columns, holds_floats, without_minus_zero
 
 _HALF = 20  # digits of the lower half
@@ -57,9 +58,9 @@ def _total(add_up: AddUp, kind: DecimalType) -> str:
     carried = f"named_struct('h', __tm_d.h + (__tm_d.l div {_BASE}), 'l', __tm_d.l % {_BASE})"
     # Both halves get one sign, so that the first alone shows whether the whole fits.
     borrowed = "CASE WHEN __tm_d.h > 0 AND __tm_d.l < 0 THEN 1 WHEN __tm_d.h < 0 AND __tm_d.l > 0 THEN -1 ELSE 0 END"
-    even = _let("__tm_s", borrowed, f"named_struct('h', __tm_d.h - __tm_s, 'l', __tm_d.l + __tm_s * {_BASE})")
+    even = let("__tm_s", borrowed, f"named_struct('h', __tm_d.h - __tm_s, 'l', __tm_d.l + __tm_s * {_BASE})")
     whole = f"CAST(__tm_d.h AS DECIMAL(18, 0)) * {_BASE} + __tm_d.l"
-    return _let("__tm_d", halves, _let("__tm_d", carried, _let("__tm_d", even, whole)))
+    return let("__tm_d", halves, let("__tm_d", carried, let("__tm_d", even, whole)))
 
 
 def _mean(total: str, count: str, parts: int) -> str:
@@ -74,30 +75,13 @@ def _mean(total: str, count: str, parts: int) -> str:
     second = f"named_struct({of_low}, 'r', __tm_m.r % __tm_m.n, 'n', __tm_m.n, 's', __tm_m.s)"
     rounded = f"__tm_m.q * {parts}BD + ((__tm_m.r * {2 * parts}BD + __tm_m.n) div (2 * __tm_m.n))"
     digits = f"concat(__tm_m.s, CAST({rounded} AS STRING))"
-    return _let("__tm_t", total, _let("__tm_m", signed, _let("__tm_m", first, _let("__tm_m", second, digits))))
+    return let("__tm_t", total, let("__tm_m", signed, let("__tm_m", first, let("__tm_m", second, digits))))
 
 
 def _scaled(digits: str, precision: int, scale: int) -> str:
     """Return SQL that makes a decimal of a text of digits, in units of its last place."""
     return f"CAST(concat({digits}, 'E-{scale}') AS DECIMAL({precision}, {scale}))"
 
-
-def _let(name: str, value: str, body: str) -> str:
-    """Return SQL of `body`, in which a name is a value that is computed once."""
-    return f"get(transform(array({value}), {name} -> {body}), 0)"
-
-
-AGGREGATES = frozenset(
-    """any any_value approx_count_distinct approx_percentile approx_top_k approx_top_k_accumulate approx_top_k_combine
-    array_agg avg bit_and bit_or bit_xor bitmap_and_agg bitmap_construct_agg bitmap_or_agg bool_and bool_or
-    collect_list collect_set corr count count_if count_min_sketch covar_pop covar_samp every first first_value
-    grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kurtosis last last_value listagg max
-    max_by mean median min min_by mode percentile percentile_approx percentile_cont percentile_disc regr_avgx
-    regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_variant_agg
-    skewness some std stddev stddev_pop stddev_samp string_agg sum theta_intersection_agg theta_sketch_agg
-    theta_union_agg try_avg try_sum var_pop var_samp variance""".split()  # noqa: SIM905
-)
-"""Spark's aggregate functions, except for the ones that a spec may not call."""
 
 # What some functions themselves refuse of a row, as SQL over their arguments that fails on it.
 _REFUSED: Mapping[str, str] = {
@@ -112,7 +96,6 @@ _KEEPING = frozenset(
     """approx_percentile array_agg collect_list collect_set max max_by median min min_by mode percentile
     percentile_approx percentile_cont percentile_disc""".split()  # noqa: SIM905
 )
-_ORDERING = frozenset({"asc", "desc", "nulls", "first", "last"})
 SUMS = ("sum", "try_sum")
 MEANS = ("avg", "mean", "try_avg")
 _END = "\n"  # of an argument, which may end in a comment
@@ -132,69 +115,6 @@ class Cut:
     on_rows: tuple[str, ...]
     sums: Mapping[str, str]
     result: str | None
-
-
-@dataclass(frozen=True)
-class AggregateCall:
-    """A call of an aggregate function in an expression.
-
-    Attributes:
-        function: Its name.
-        arguments: What it takes, without DISTINCT; of `*` an empty text.
-        is_distinct: Whether DISTINCT is before them.
-        order: What WITHIN GROUP orders by.
-        condition: The condition of its FILTER; empty without one.
-        clauses: All that follows its brackets, such as ` FILTER (WHERE …)`, with a blank before it.
-        start: Where it begins in the text.
-        stop: Where it ends, with its clauses.
-    """
-
-    function: str
-    arguments: tuple[str, ...]
-    is_distinct: bool
-    order: tuple[str, ...]
-    condition: str
-    clauses: str
-    start: int
-    stop: int
-
-    @property
-    def argument(self) -> str:
-        """The only argument."""
-        [argument] = self.arguments
-        return argument
-
-
-def aggregate_calls(expression: str) -> list[AggregateCall]:
-    """Return the calls of aggregate functions in an expression, in the order of the text; none is part of another."""
-    tokens = tokenize(expression)
-    every = calls(tokens)
-    aggregates: list[AggregateCall] = []
-    for call in every:
-        if call.name not in AGGREGATES or (aggregates and call.start < aggregates[-1].stop):
-            continue
-        end, order, condition = _with_clauses(tokens, call, every)
-        first = call.arguments[0] if call.arguments else ()
-        clauses = part_of(expression, tokens[call.end : end])
-        aggregates.append(
-            AggregateCall(
-                function=call.name,
-                arguments=tuple(_argument(expression, argument) for argument in call.arguments),
-                is_distinct=len(first) > 1 and first[0].lower == "distinct",
-                order=tuple(part_of(expression, _without_direction(key)) for key in order),
-                condition=part_of(expression, condition),
-                clauses=f" {clauses}" if clauses else "",
-                start=call.start,
-                stop=tokens[end - 1].end,
-            )
-        )
-    return aggregates
-
-
-def calls_of(aggregate: str, functions: Collection[str]) -> list[AggregateCall]:
-    """Return the calls of some aggregates of one argument in an expression, in the order of the text."""
-    matching = [call for call in aggregate_calls(aggregate) if call.function in functions]
-    return [call for call in matching if len(call.arguments) == 1 and call.argument]
 
 
 @lru_cache(maxsize=5_000)
@@ -227,53 +147,6 @@ def on_rows(aggregates: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for aggregate in aggregates for text in cut(aggregate).on_rows))
 
 
-def _argument(expression: str, tokens: Sequence[Token]) -> str:
-    """Return the text of an argument, without DISTINCT and its name; empty for `*`."""
-    tokens = _without_name(tokens)
-    return "" if len(tokens) == 1 and tokens[0].lower == "*" else part_of(expression, tokens)
-
-
-def _without_name(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Return the tokens of an argument, without DISTINCT and its name."""
-    if len(tokens) > 1 and tokens[0].lower in ("distinct", "all"):
-        tokens = tokens[1:]
-    if len(tokens) > 3 and [token.lower for token in tokens[1:3]] == ["=", ">"]:
-        tokens = tokens[3:]
-    return tokens
-
-
-def _without_direction(tokens: Sequence[Token]) -> Sequence[Token]:
-    """Return the tokens of what an order is by, without `DESC NULLS LAST`."""
-    last = len(tokens)
-    while last > 1 and tokens[last - 1].kind == "word" and tokens[last - 1].lower in _ORDERING:
-        last -= 1
-    return tokens[:last]
-
-
-def _with_clauses(
-    tokens: Sequence[Token], call: Call, every: Sequence[Call]
-) -> tuple[int, list[tuple[Token, ...]], tuple[Token, ...]]:
-    """Find where a call ends, the order of its WITHIN GROUP and the condition of its FILTER."""
-    end = call.end
-    order: list[tuple[Token, ...]] = []
-    condition: tuple[Token, ...] = ()
-    by_place = {other.position: other for other in every}
-    while end < len(tokens):
-        word = tokens[end].lower
-        if word == "within" and end + 1 in by_place and by_place[end + 1].arguments:
-            group = by_place[end + 1]
-            order = [group.arguments[0][2:], *group.arguments[1:]]  # after ORDER BY
-            end = group.end
-        elif word == "filter" and end in by_place and by_place[end].arguments:
-            condition = by_place[end].arguments[0][1:]  # after WHERE
-            end = by_place[end].end
-        elif word in ("ignore", "respect") and end + 1 < len(tokens) and tokens[end + 1].lower == "nulls":
-            end += 2
-        else:
-            break
-    return end, order, condition
-
-
 def without_overflow(aggregate: str, columns: Columns, *, in_decimals: bool = False) -> str:
     """Return an aggregate whose sums and averages are the same in any order of rows, and null where they do not fit.
 
@@ -296,7 +169,7 @@ def without_minus_zeros(aggregate: str, columns: Columns) -> str:
         if call.name not in _KEEPING or call.start < copied:
             continue
         for argument in call.arguments:
-            unnamed = _without_name(argument)
+            unnamed = without_name(argument)
             value = part_of(aggregate, unnamed)
             if not any(mentions(value, name) for name in columns.types):
                 continue

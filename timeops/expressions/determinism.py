@@ -8,8 +8,8 @@ that passes.
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
+from tidemark.timeops.expressions.aggregate_calls import AggregateCall, aggregate_calls
 from tidemark.timeops.expressions.text_times import (
     PRINCIPLE,
     is_clock,
@@ -194,15 +194,26 @@ def in_event_order(aggregate: str) -> str:
     Events are in the order of (`_timestamp`, `_arrival_seq`), so that the value is the same however Spark reads the
     rows. The value may be null, unless nulls are left out by `IGNORE NULLS` or true as second argument.
     """
-    tokens = tokenize(aggregate)
-    every = calls(tokens)
     text, copied = "", 0
-    for call in every:
-        use = _Use(aggregate, tokens, call, every)
-        if call.name in _OF_EVENT_ORDER and call.start >= copied and use.takes_one_value():
-            text += aggregate[copied : call.start] + use.by_event_order(_OF_EVENT_ORDER[call.name])
-            copied = tokens[use.clauses_end() - 1].end
+    for call in aggregate_calls(aggregate):
+        if _takes_one_value(call):
+            text += aggregate[copied : call.start] + _by_event_order(call)
+            copied = call.stop
     return text + aggregate[copied:]
+
+
+def _takes_one_value(call: AggregateCall) -> bool:
+    """Return whether a call is of a first or last value, perhaps with true or false as a second argument."""
+    skips = [argument.lower() for argument in call.arguments[1:]]
+    return call.function in _OF_EVENT_ORDER and any(call.arguments[:1]) and skips in ([], ["true"], ["false"])
+
+
+def _by_event_order(call: AggregateCall) -> str:
+    value, conditions = call.arguments[0], [f"({call.condition})"] if call.condition else []
+    if call.skips_nulls or [argument.lower() for argument in call.arguments[1:]] == ["true"]:
+        conditions.append(f"({value}) IS NOT NULL")
+    only = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
+    return f"{_OF_EVENT_ORDER[call.function]}({value}, {_EVENT_ORDER}){only}"
 
 
 def order_problems(expression: str) -> list[Problem]:
@@ -253,40 +264,6 @@ class _Use:
         """Return whether `DISTINCT` is before the first argument."""
         first = self.call.arguments[0] if self.call.arguments else ()
         return len(first) > 1 and first[0].lower == "distinct"
-
-    def takes_one_value(self) -> bool:
-        """Return whether the call has one argument, and perhaps true or false as a second one."""
-        return [*map(bool, self.call.arguments)] == [True] or (
-            len(self.call.arguments) == 2 and self.argument(1).lower() in ("true", "false")
-        )
-
-    def skips_nulls(self) -> bool:
-        """Return whether `IGNORE NULLS` is in or after the call, or true is its second argument."""
-        words = [token.lower for token in (*self.call.arguments[0][-2:], *self.tokens[self.call.end :][:2])]
-        words += [token.lower for token in self.tokens[: self.clauses_end()][-2:]]
-        return ("ignore", "nulls") in pairwise(words) or self.argument(1).lower() == "true"
-
-    def clauses_end(self) -> int:
-        """Return the place of the token after the call, its FILTER, and IGNORE NULLS."""
-        end, by_place = self.call.end, {other.position: other for other in self.every}
-        while end < len(self.tokens):
-            if self.tokens[end].lower == "filter" and end in by_place:
-                end = by_place[end].end
-            elif [token.lower for token in self.tokens[end : end + 2]] in (["ignore", "nulls"], ["respect", "nulls"]):
-                end += 2
-            else:
-                break
-        return end
-
-    def by_event_order(self, name: str) -> str:
-        """Return the same of the first or last event, by `min_by` or `max_by`."""
-        value = self.argument(0)
-        filters = [other for other in self.every if self.call.end <= other.position < self.clauses_end()]
-        conditions = [part_of(self.expression, other.arguments[0][1:]) for other in filters if other.name == "filter"]
-        conditions = [f"({condition})" for condition in conditions[:1]]
-        conditions += [f"({value}) IS NOT NULL"] if self.skips_nulls() else []
-        only = f" FILTER (WHERE {' AND '.join(conditions)})" if conditions else ""
-        return f"{name}({value}, {_EVENT_ORDER}){only}"
 
     def is_taken_by(self, functions: Collection[str]) -> bool:
         """Return whether the call, with a FILTER or not, is just what one of some functions takes.

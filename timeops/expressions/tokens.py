@@ -270,3 +270,8 @@ def top_level_parts(ddl: str) -> list[tuple[Token, ...]]:
 def top_level_names(ddl: str) -> list[str]:
     """Return the column names of a Spark DDL text, read from its words alone."""
     return [part[0].text for part in top_level_parts(ddl) if part[0].is_name]
+
+
+def let(name: str, value: str, body: str) -> str:
+    """Return SQL of `body`, in which a name is a value that is computed once."""
+    return f"get(transform(array({value}), {name} -> {body}), 0)"

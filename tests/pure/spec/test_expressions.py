@@ -2,7 +2,8 @@
 
 import pytest
 
-from tidemark.timeops.expressions.aggregates import SUMS, calls_of, cut, on_rows
+from tidemark.timeops.expressions.aggregate_calls import calls_of
+from tidemark.timeops.expressions.aggregates import SUMS, cut, on_rows
 from tidemark.timeops.expressions.determinism import determinism_problems, in_event_order, order_problems
 from tidemark.timeops.expressions.tokens import normal_form, plain_column, split_alias, top_level_names
 
