@@ -1,17 +1,16 @@
 """An independent recount of late drops, from the arrival log alone, without code of the pipeline's rules.
 
 Here: the rules in numbers; in SQL event times, what each record says by itself, and duplicates; one loop over the
-records of each timeline, which keeps its watermark. Not here: what the recount is compared with (assets/recount/),
-and any code of `timeops` (an import contract forbids it): its mistakes must not be repeated here.
+records of each timeline, which keeps its watermark. Not here: when windows close (recounted_ends.py), what the
+recount is compared with (assets/recount/), and any code of `timeops` (an import contract forbids it): its mistakes
+must not be repeated here.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +20,20 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DateType, StringType, TimestampNTZType, TimestampType
 
-_FIRST_US, _LAST_US = -62135596800000000, 253402300799999999  # of the years 0001 to 9999
-_DAY_US = 86_400_000_000
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_NONE, _MOST = -(2**63), 2**63 - 1
+from tidemark.resources.recounted_ends import (
+    FIRST_US,
+    LAST_US,
+    NONE,
+    EndsOfWindow,
+    Numbers,
+    close_times,
+    last_close_times,
+)
+
+_MOST = 2**63 - 1
 _PIECE = 2_000_000  # records that Spark is asked for at once: the process has the rest of a batch in memory too
 _COMPILED_FROM = 200_000  # records: to load the compiler takes as long as the loop over these does without it
 _Split = tuple[str, str | None]  # source and split
-_Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -50,46 +55,6 @@ class SourceRules:
     waited_us: int
     waits_since_us: int | None
     waits_of_splits: Mapping[str, tuple[int, int | None]]
-
-
-@dataclass(frozen=True)
-class LocalWindows:
-    """Windows on the wall clock of a zone; times of it are microseconds as if they were UTC.
-
-    Attributes:
-        zone: The time zone.
-        every_us: How far one start is from the next; None where they are the first days of months.
-        anchor_us: One of the starts.
-        lengths_us: The lengths of the windows with one start; empty where each ends when the next begins.
-        splits: A start that comes twice begins a window each time.
-    """
-
-    zone: str
-    every_us: int | None
-    anchor_us: int
-    lengths_us: tuple[int, ...]
-    splits: bool
-
-
-@dataclass(frozen=True)
-class EndsOfWindow:
-    """The times at which windows close; one of the last three is set.
-
-    Attributes:
-        allowed_lateness_us: Time after the ends of windows.
-        inside_us: 1 where an event on the end is inside.
-        delay_us: How far after its end and lateness the clock closes a window: one unit if the end is inside.
-        grid: Offset, size, how far apart starts are and how far apart ends are, microseconds.
-        local: The windows of a wall clock.
-        after_event_us: Windows end this long after an event, and are not on a grid.
-    """
-
-    allowed_lateness_us: int
-    inside_us: int = 0
-    delay_us: int = 0
-    grid: tuple[int, int, int, int] | None = None
-    local: LocalWindows | None = None
-    after_event_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -193,7 +158,7 @@ def _risen(rows: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table
     moving = rows.filter(rows["moves"]) if "moves" in rows.column_names else rows
     highest, before = pc.max(moving["t"]).as_py(), timelines["computed"].to_pylist()
     risen = [us for us in before if us is not None]
-    risen += [] if highest is None else [max(highest - source.out_of_orderness_us, _FIRST_US)]
+    risen += [] if highest is None else [max(highest - source.out_of_orderness_us, FIRST_US)]
     after = [max(risen, default=None)]
     return pa.table(
         {"_timeline": ["[]"], "watermark": pa.array(after, pa.int64()), "computed": pa.array(after, pa.int64())}
@@ -245,7 +210,7 @@ def _records(rules: RecountRules, outcomes: Mapping[str, str]) -> str:
     columns += ["line", "active"] if rules.over else []
     return f"""
 WITH timed AS (
-  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {_FIRST_US} OR e > 253402300799999999 AS untimed
+  SELECT *, malformed OR a IS NULL OR e IS NULL OR e < {FIRST_US} OR e > {LAST_US} AS untimed
   FROM {{log}}
 ), {_marked(rules.deduplicate_by, rules.within_us)}, judged AS (
   SELECT line, seq, source, part, clock, untimed, duplicate, mistaken,
@@ -366,7 +331,7 @@ long it had waited, since which clock it waits, and 1 if it counts before its fi
 
 
 class _Rules(NamedTuple):
-    """The numbers that the loop asks for, in microseconds; _NONE for what does not hold."""
+    """The numbers that the loop asks for, in microseconds; NONE for what does not hold."""
 
     every: int
     unit: int
@@ -390,24 +355,24 @@ class _Records(NamedTuple):
     """The records of a timeline in order.
 
     Attributes:
-        t: The time that may be below W; _NONE of a record that is refused before or has none.
-        allows: The watermark that its split allows by it; _NONE of a record that moves none.
+        t: The time that may be below W; NONE of a record that is refused before or has none.
+        allows: The watermark that its split allows by it; NONE of a record that moves none.
         clock: The clock at the record.
         ended: The clock at the end of the period of emission before.
         split: Its split.
-        closes: For each window the close time that t asks for, _NONE for none.
-        reached: For each window the latest close time that a silence until the clock may bring; _NONE where any may.
+        closes: For each window the close time that t asks for, NONE for none.
+        reached: For each window the latest close time that a silence until the clock may bring; NONE where any may.
         ended_reached: The same of the clock at the end of the period before.
     """
 
-    t: _Numbers
-    allows: _Numbers
-    clock: _Numbers
-    ended: _Numbers
-    split: _Numbers
-    closes: _Numbers
-    reached: _Numbers
-    ended_reached: _Numbers
+    t: Numbers
+    allows: Numbers
+    clock: Numbers
+    ended: Numbers
+    split: Numbers
+    closes: Numbers
+    reached: Numbers
+    ended_reached: Numbers
 
 
 def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> NDArray[np.bool_]:
@@ -435,7 +400,7 @@ def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules)
         of_line = _Records(*(column[begin:end] for column in ready.arrays))
         splits, of_line = _with_splits(of_line, ready.pairs, state.get("splits") or (), rules)
         closes = [_or_none(us) for us in state.get("max_close") or ()]
-        latest = np.array([*closes, *[_NONE] * len(rules.windows)][: len(rules.windows)], np.int64)
+        latest = np.array([*closes, *[NONE] * len(rules.windows)][: len(rules.windows)], np.int64)
         period = (
             state["clock"] // rules.emit_every_us if rules.emit_every_us and state.get("clock") is not None else None
         )
@@ -454,12 +419,12 @@ def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDAr
     below = np.zeros(len(records.t), np.bool_)
     lowest, next_idle = _lowest(splits, records.clock[0], rules)
     if rules.excludes:
-        next_idle = _NONE  # some may have become idle since the timeline's last record
+        next_idle = NONE  # some may have become idle since the timeline's last record
     for i in range(len(records.t)):
         now, ended, t = records.clock[i], records.ended[i], records.t[i]
         if rules.every > 0 and now // rules.every > period:
             # A period shows W as it was after the last item of the log before it, which may be of another timeline.
-            if ended != _NONE:
+            if ended != NONE:
                 lowest, next_idle = _left(splits, ended, lowest, next_idle, rules)
                 by_clock = _by_clock(ended, last, lowest, records.ended_reached[i], latest, rules)
                 watermark = max(watermark, by_clock)
@@ -468,12 +433,12 @@ def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDAr
         watermark = max(watermark, _by_clock(now, last, lowest, records.reached[i], latest, rules))
         if rules.every == 0:
             seen = watermark
-        below[i] = t != _NONE and t < seen
+        below[i] = t != NONE and t < seen
         last = now - rules.waited
         allows = records.allows[i]
         if len(splits) > 0:
             lowest, next_idle = _met(splits, records.split[i], now, allows, lowest, next_idle, rules)
-            allows = _NONE if allows == _NONE else lowest
+            allows = NONE if allows == NONE else lowest
         watermark = max(watermark, allows)
         for w in range(len(latest)):
             latest[w] = max(latest[w], records.closes[i][w])
@@ -481,23 +446,23 @@ def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDAr
 
 
 def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules: Any) -> int:
-    """Return how far the clock alone raises W; _NONE if it does not."""
+    """Return how far the clock alone raises W; NONE if it does not."""
     if rules.excludes:
         return lowest
-    if rules.clock_tolerance != _NONE:
-        return int(max(now - rules.clock_tolerance, _FIRST_US) // rules.unit * rules.unit)
-    if rules.timeout == _NONE or rules.waits or last == _NONE:  # while a source waits, no timeline is silent
-        return _NONE
+    if rules.clock_tolerance != NONE:
+        return int(max(now - rules.clock_tolerance, FIRST_US) // rules.unit * rules.unit)
+    if rules.timeout == NONE or rules.waits or last == NONE:  # while a source waits, no timeline is silent
+        return NONE
     limit = now - 1 - rules.timeout  # an event at the very instant of the timeout beats it
     if limit < last + rules.waited:
-        return _NONE
-    highest = _NONE
+        return NONE
+    highest = NONE
     for w in range(len(latest)):
-        if reached[w] != _NONE:
+        if reached[w] != NONE:
             highest = max(highest, min(latest[w], reached[w]))
         elif latest[w] <= limit:
             highest = max(highest, latest[w])
-    return highest if highest == _NONE else highest // rules.unit * rules.unit
+    return highest if highest == NONE else highest // rules.unit * rules.unit
 
 
 def _left(splits: Any, now: int, lowest: int, next_idle: int, rules: Any) -> tuple[int, int]:
@@ -520,10 +485,10 @@ def _lowest(splits: Any, now: int, rules: Any) -> tuple[int, int]:
 
     A listed split without an event allows no watermark.
     """
-    lowest, highest, next_idle, is_any = _MOST, _NONE, _MOST, False
+    lowest, highest, next_idle, is_any = _MOST, NONE, _MOST, False
     for s in range(len(splits)):
         row = splits[s]
-        if row[_ALLOWS] == _NONE and row[_LISTED] == 0:
+        if row[_ALLOWS] == NONE and row[_LISTED] == 0:
             continue
         highest = max(highest, row[_ALLOWS])
         if rules.excludes:
@@ -536,11 +501,11 @@ def _lowest(splits: Any, now: int, rules: Any) -> tuple[int, int]:
 
 def _idle_at(split: Any) -> int:
     """Return the clock from which on a split is idle."""
-    if split[_LAST] == _NONE:
-        return _NONE
+    if split[_LAST] == NONE:
+        return NONE
     at = split[_LAST] + split[_TIMEOUT] + split[_WAITED]
     # Waiting is not idleness; but a split that was idle before it had to wait stays so.
-    return _MOST if split[_SINCE] != _NONE and at > split[_SINCE] else at
+    return _MOST if split[_SINCE] != NONE and at > split[_SINCE] else at
 
 
 @cache
@@ -558,11 +523,11 @@ def _compiled() -> Callable[..., NDArray[np.bool_]]:
 
 
 def _or_none(us: int | None) -> int:
-    return _NONE if us is None else us
+    return NONE if us is None else us
 
 
-def _ints(column: pa.ChunkedArray) -> _Numbers:
-    return np.array(pc.fill_null(column, _NONE).to_numpy(), np.int64)
+def _ints(column: pa.ChunkedArray) -> Numbers:
+    return np.array(pc.fill_null(column, NONE).to_numpy(), np.int64)
 
 
 def _numbers_of(rules: RecountRules) -> _Rules:
@@ -571,13 +536,13 @@ def _numbers_of(rules: RecountRules) -> _Rules:
         unit=rules.unit_us,
         clock_tolerance=_or_none(rules.clock_tolerance_us),
         excludes=rules.idle == "exclude_split",
-        timeout=(rules.idle_timeout_us or 0) if rules.idle == "window_close" else _NONE,
+        timeout=(rules.idle_timeout_us or 0) if rules.idle == "window_close" else NONE,
         waited=rules.waited_us,
         waits=rules.waits_since_us is not None,
     )
 
 
-def _by_line(records: pa.Table) -> tuple[pa.Array, list[_Numbers]]:
+def _by_line(records: pa.Table) -> tuple[pa.Array, list[Numbers]]:
     """Return the timelines of some records, and of each the places of its records, in their order."""
     if "line" not in records.column_names:
         return pa.array(["[]"]), [np.arange(len(records))]
@@ -587,13 +552,13 @@ def _by_line(records: pa.Table) -> tuple[pa.Array, list[_Numbers]]:
     return lines.dictionary, np.split(order, np.flatnonzero(np.diff(codes[order])) + 1)
 
 
-def _ended(records: pa.Table, rules: RecountRules) -> _Numbers:
-    """Return for each record the clock of the last item before its period of emission; _NONE for none."""
-    ended, every_us = np.full(len(records), _NONE), rules.emit_every_us
+def _ended(records: pa.Table, rules: RecountRules) -> Numbers:
+    """Return for each record the clock of the last item before its period of emission; NONE for none."""
+    ended, every_us = np.full(len(records), NONE), rules.emit_every_us
     if every_us is None or not len(records):
         return ended
     clock = _ints(records["clock"])
-    timed = np.flatnonzero(clock != _NONE)  # the clock does not go back
+    timed = np.flatnonzero(clock != NONE)  # the clock does not go back
     begins = clock[timed] // every_us * every_us
     place = np.searchsorted(clock[timed], begins, "left") - 1
     start, before = _or_none(rules.start_clock_us), _or_none(rules.start_ended_us)
@@ -609,9 +574,9 @@ class _Ready:
     pairs: Sequence[_Split]
 
 
-def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Ready:
+def _records_of(records: pa.Table, ended: Numbers, rules: RecountRules) -> _Ready:
     t = _ints(records["t"])
-    moving = np.where(records["moves"].to_numpy(), t, _NONE) if "moves" in records.column_names else t
+    moving = np.where(records["moves"].to_numpy(), t, NONE) if "moves" in records.column_names else t
     clock = _ints(records["clock"]) if "clock" in records.column_names else np.zeros(len(t), np.int64)
     split, pairs = np.zeros(len(t), np.int64), list[_Split]()
     tolerance = np.full(1, rules.sources[0].out_of_orderness_us)
@@ -623,30 +588,28 @@ def _records_of(records: pa.Table, ended: _Numbers, rules: RecountRules) -> _Rea
         tolerance = np.array([of_source[name] for name in source.dictionary.to_pylist()])[source.indices.to_numpy()]
         split = source.indices.to_numpy().astype(np.int64) * parts + part.indices.to_numpy()
     silence_us = 1 + (rules.idle_timeout_us or 0)
-    limits = (clock - silence_us, np.where(ended == _NONE, clock, ended) - silence_us)
-    reached, ended_reached = ([_reached(window, limit) for window in rules.windows] for limit in limits)
+    limits = (clock - silence_us, np.where(ended == NONE, clock, ended) - silence_us)
+    reached, ended_reached = ([last_close_times(window, limit) for window in rules.windows] for limit in limits)
     arrays = _Records(
         t=t,
-        allows=np.where(
-            moving == _NONE, _NONE, np.maximum(np.where(moving == _NONE, 0, moving) - tolerance, _FIRST_US)
-        ),
+        allows=np.where(moving == NONE, NONE, np.maximum(np.where(moving == NONE, 0, moving) - tolerance, FIRST_US)),
         clock=clock,
         ended=ended,
         split=split,
-        closes=_side_by_side([_closes(window, moving) for window in rules.windows], len(t)),
+        closes=_side_by_side([close_times(window, moving) for window in rules.windows], len(t)),
         reached=_side_by_side(reached, len(t)),
         ended_reached=_side_by_side(ended_reached, len(t)),
     )
     return _Ready(arrays, pairs)
 
 
-def _side_by_side(columns: Sequence[_Numbers], rows: int) -> _Numbers:
+def _side_by_side(columns: Sequence[Numbers], rows: int) -> Numbers:
     return np.column_stack(columns) if columns else np.zeros((rows, 0), np.int64)
 
 
 def _with_splits(
     records: _Records, pairs: Sequence[_Split], carried: Sequence[Mapping[str, Any]], rules: RecountRules
-) -> tuple[_Numbers, _Records]:
+) -> tuple[Numbers, _Records]:
     """Return the splits of a timeline, rows of _SPLIT, and its records with their places among these."""
     if not rules.uses_splits:
         return np.zeros((0, len(_SPLIT)), np.int64), records
@@ -660,7 +623,7 @@ def _with_splits(
         waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
         is_listed = (name, part) in listed
         row = (
-            None if max_t is None else max(max_t - source.out_of_orderness_us, _FIRST_US),
+            None if max_t is None else max(max_t - source.out_of_orderness_us, FIRST_US),
             rules.first_clock_us if last_us is None and is_listed else last_us,
             source.idle_timeout_us or 0,
             source.waited_us + waited_us,
@@ -669,94 +632,3 @@ def _with_splits(
         )
         rows.append([_or_none(value) for value in row])
     return np.array(rows, np.int64), records._replace(split=places.astype(np.int64))
-
-
-# When windows close.
-
-
-def _closes(window: EndsOfWindow, t: _Numbers) -> _Numbers:
-    """Return the close time of the last window that holds each t; _NONE in a gap, and without t."""
-    is_any = t != _NONE
-    inside, later_us = np.where(is_any, t, 0) - window.inside_us, window.allowed_lateness_us + window.delay_us
-    if window.local is not None:
-        starts, ends = _local_spans(window.local, inside)
-        end = ends[np.searchsorted(starts, inside, "right") - 1]
-        is_any &= inside < end
-    elif window.grid is None:
-        end = inside + window.inside_us + (window.after_event_us or 0)
-    else:
-        offset_us, size_us, begins_every_us, _ = window.grid
-        end = inside - (inside - offset_us) % begins_every_us + size_us
-        is_any &= inside < end
-    return np.where(is_any, end + later_us, _NONE)
-
-
-def _reached(window: EndsOfWindow, limit: _Numbers) -> _Numbers:
-    """Return the latest close time that is at most each limit; _NONE where any instant may be one."""
-    later_us = window.allowed_lateness_us + window.delay_us
-    if window.local is not None:
-        ends = np.unique(_local_spans(window.local, limit - later_us)[1])
-        return ends[np.searchsorted(ends, limit - later_us, "right") - 1] + later_us
-    if window.grid is None:
-        return np.full(len(limit), _NONE)
-    offset_us, size_us, _, ends_every_us = window.grid
-    return limit - (limit - (offset_us + size_us + later_us)) % ends_every_us
-
-
-def _local_spans(windows: LocalWindows, instants: _Numbers) -> tuple[_Numbers, _Numbers]:
-    """Return the starts and the ends of the windows of a wall clock around some instants, in order.
-
-    A window that the clocks skip has no length.
-    """
-    longest = 64 if windows.every_us is None else 2 * max(windows.lengths_us, default=windows.every_us) // _DAY_US + 3
-    days = np.unique(np.clip(instants, _FIRST_US, _LAST_US) // _DAY_US).tolist()
-    around = sorted({near for day in days for near in range(day - longest, day + longest + 1)})
-    spans = [span for day in around for span in _spans_of_day(windows, day)]
-    if windows.lengths_us:
-        starts, ends = np.array(sorted(set(spans)), np.int64).T
-        return starts, ends
-    begins = np.array(sorted({begin for begin, _ in spans}), np.int64)
-    return begins[:-1], begins[1:]
-
-
-@cache
-def _spans_of_day(windows: LocalWindows, day: int) -> Sequence[tuple[int, int]]:
-    """Return the starts and ends of the windows that begin on a day of the wall clock, counted from the epoch."""
-    midnight, every_us = day * _DAY_US, windows.every_us
-    if every_us is None:
-        starts = [midnight] if str(np.datetime64(day, "D")).endswith("-01") else []
-    else:
-        starts = list(range(midnight + (windows.anchor_us - midnight) % every_us, midnight + _DAY_US, every_us))
-    spans = [(start, start + length) for start in starts for length in windows.lengths_us or (0,)]
-    instants = [(_first_at(windows.zone, start), _first_at(windows.zone, end)) for start, end in spans]
-    again = [(_second_at(windows.zone, start), 0) for start in starts if windows.splits]
-    return [*instants, *[(begin, end) for begin, end in again if begin is not None]]
-
-
-def _first_at(zone: str, wall_us: int) -> int:
-    """Return the first instant at which the clocks of a zone show a time or, where they skip it, a later one."""
-    first_us, second_us = _offsets_at(zone, wall_us)
-    if first_us >= second_us:
-        return wall_us - first_us
-    low, high = wall_us - second_us, wall_us - first_us  # the clocks are moved between these
-    while high - low > 1_000_000:
-        middle = low + (high - low) // 2_000_000 * 1_000_000
-        is_moved = (_EPOCH + timedelta(microseconds=middle)).astimezone(ZoneInfo(zone)).utcoffset() != timedelta(
-            microseconds=first_us
-        )
-        low, high = (low, middle) if is_moved else (middle, high)
-    return high
-
-
-def _second_at(zone: str, wall_us: int) -> int | None:
-    """Return the instant at which the clocks of a zone show a time again; None where they show it once."""
-    first_us, second_us = _offsets_at(zone, wall_us)
-    return wall_us - second_us if first_us > second_us else None
-
-
-def _offsets_at(zone: str, wall_us: int) -> tuple[int, int]:
-    """Return the offsets from UTC before and after clocks are moved over a time; equal for all other times."""
-    near = datetime(1970, 1, 1) + timedelta(microseconds=min(max(wall_us, _FIRST_US), _LAST_US))  # noqa: DTZ001
-    both = (near.replace(tzinfo=ZoneInfo(zone), fold=fold).utcoffset() or timedelta(0) for fold in (0, 1))
-    first, second = (offset // timedelta(microseconds=1) for offset in both)
-    return first, second

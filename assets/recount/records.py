@@ -23,7 +23,8 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import plan_end
 from tidemark.resources.quality.checks import Measured
-from tidemark.resources.recount import EndsOfWindow, LocalWindows, RecountRules, SourceRules, recount
+from tidemark.resources.recount import RecountRules, SourceRules, recount
+from tidemark.resources.recounted_ends import EndsOfWindow, LocalWindows
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.try_expression import Columns

@@ -13,7 +13,7 @@ from tests.properties import fold
 from tests.properties.logs import shape_of
 from tests.seeds import Dice
 from tidemark.assets.recount.records import ends_of
-from tidemark.resources import recount
+from tidemark.resources import recounted_ends
 from tidemark.timeops.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import LocalGrid
@@ -186,8 +186,8 @@ def test_plans_the_recount_and_the_oracle_place_windows_alike(keys: dict[str, st
     after_1970 = every[every > 0]  # before it two databases need not agree
     when = np.unique(rng.choice(after_1970, 60))
     model, of_recount = shape_of(window), ends_of(window, 1)
-    last, closes = last_ends(when, window), recount._closes(of_recount, when)
-    reached = recount._reached(of_recount, when)
+    last, closes = last_ends(when, window), recounted_ends.close_times(of_recount, when)
+    reached = recounted_ends.last_close_times(of_recount, when)
     for number, at in enumerate(when.tolist()):
         expected = windows_of(model, at)
         assert spans_at(at, window) == expected, instant_of(at)
