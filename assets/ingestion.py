@@ -5,8 +5,8 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from functools import reduce
@@ -21,7 +21,7 @@ from tidemark.assets.batch import BatchWriter
 from tidemark.assets.corrections import PLACE, PLACE_ARRIVAL, Correction, correction_of, item_of
 from tidemark.assets.exclusions import ranges_of
 from tidemark.assets.log_control import FUTURE_ARRIVAL, control_item, write_items
-from tidemark.assets.log_order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
+from tidemark.assets.log_order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records, no_keys
 from tidemark.assets.planning import at_work, begin
 from tidemark.assets.schemas import fit_tables, payload_of
 from tidemark.assets.spec_changes import note_of
@@ -30,13 +30,13 @@ from tidemark.assets.unknown_columns import first_met, met_by
 from tidemark.assets.waiting_input import Waiting, waiting_input
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan
-from tidemark.resources.delta.aside import set_aside
+from tidemark.resources.delta.aside import Aside, set_aside
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.kinds import reader_of
-from tidemark.resources.sources.known_files import FileRange, FileState
-from tidemark.resources.sources.parquet_files import PlainFile, plain_files
+from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.resources.sources.reader import SourceRead
-from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, schema_in_input, split_of
+from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, split_of
 from tidemark.resources.sources.table_versions import reading_place
 from tidemark.resources.spark.session import tuned_for_few_rows
 from tidemark.resources.workspace import Workspace
@@ -124,7 +124,7 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
         reading = reading_place(workspace.folder) if needs_place else nullcontext(workspace.folder)
         with _naming_bad_files(workspace, waiting), reading as place:
             read = _read_sources(workspace, waiting, payload, place)
-            log = _write_log(workspace, plan, waiting, read, payload)
+            log = _write_log(workspace, plan, waiting, read)
         rows, taken = len(log), log.taken()
         before_start, clocks = len(log.records) - rows, _clocks(workspace, plan, log)
         write_states(workspace, plan, read.states)
@@ -205,25 +205,50 @@ class _Read:
     """The records that an ingestion reads.
 
     Attributes:
-        records: The records of all sources, with arrival, source and split.
-        states: What to remember of files, with the name of the source of each.
+        payload: The payload columns of the log.
+        sources: Each source with its local zone, and what was read of it.
         corrections: The corrections that versions of tables make.
-        files: The files of each source, as they are read.
-        count: Number of records, where each source knows it before Spark reads them.
     """
 
-    records: DataFrame
-    states: Sequence[tuple[str, FileState]]
+    payload: StructType
+    sources: Sequence[tuple[Source, str, SourceRead]]
     corrections: Sequence[Correction]
-    files: Mapping[str, Sequence[FileRange]]
-    count: int | None
+
+    @property
+    def states(self) -> list[tuple[str, FileState]]:
+        """The states of files to remember, with the name of the source of each."""
+        return [(source.name, state) for source, _, read in self.sources for state in read.states]
+
+    @property
+    def plain(self) -> list[PlainFile]:
+        """The files that Arrow reads."""
+        return [file for *_, read in self.sources for file in read.plain]
+
+    @property
+    def count(self) -> int | None:
+        """The number of records that Spark reads, where each source knows it before."""
+        counts = [read.count for *_, read in self.sources]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    @property
+    def records(self) -> DataFrame:
+        """The records that Spark reads, with arrival, source and split."""
+        has_tables = any(source.record_order is None for source, *_ in self.sources)
+        frames = [
+            _of_source(_with_arrival(read, source, zone), source, self.payload, reads_tables=has_tables)
+            for source, zone, read in self.sources
+            if read.count != 0
+        ]
+        return reduce(DataFrame.unionByName, frames)
+
+    def leaving(self, files: Sequence[PlainFile]) -> "_Read":
+        """Return the same with some of the plain files left to Spark."""
+        return replace(self, sources=[(source, zone, read.leaving(files)) for source, zone, read in self.sources])
 
 
 def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, place: Place) -> _Read:
-    frames: list[DataFrame] = []
-    states: list[tuple[str, FileState]] = []
+    sources: list[tuple[Source, str, SourceRead]] = []
     corrections: list[Correction] = []
-    files, counts = dict[str, Sequence[FileRange]](), list[int | None]()
     for source, time in zip(workspace.spec.sources, workspace.rules.sources, strict=True):
         look = waiting.by_source[source.name]
         read = reader_of(source, workspace.file.folder).read(workspace.spark, look, place, time.time_zone)
@@ -233,14 +258,8 @@ def _read_sources(workspace: Workspace, waiting: Waiting, payload: StructType, p
             corrected = correction_of(workspace, source, version, read.records, before)
             corrections += [] if corrected.is_none else [corrected]
             read = replace(read, records=corrected.of(read.records))
-        states += [(source.name, state) for state in read.states]
-        files[source.name] = read.files
-        if look.is_ready or not frames:
-            timed = _with_arrival(read, source, time.time_zone)
-            frames.append(_of_source(timed, source, payload, reads_tables=workspace.spec.reads_tables))
-            counts.append(read.count)
-    count = None if None in counts else sum(count for count in counts if count is not None)
-    return _Read(reduce(DataFrame.unionByName, frames), states, corrections, files, count)
+        sources.append((source, time.time_zone, read if look.is_ready else replace(read, count=0)))
+    return _Read(payload, sources, corrections)
 
 
 def _of_source(records: DataFrame, source: Source, payload: StructType, *, reads_tables: bool) -> DataFrame:
@@ -268,40 +287,38 @@ def _future_arrivals(log: NumberedLog) -> list[dict[str, Any]]:
     return [control_item(log.first_seq + len(log) - 1, FUTURE_ARRIVAL, why, argument=argument)]
 
 
-def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read, payload: StructType) -> NumberedLog:
+def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
     """Write the records, numbered; return them."""
-    files = _plain_files(workspace, read, payload)
-    if files:
-        with suppress(pa.ArrowException, OSError):  # Spark says what is wrong with a value or a file, or reads it
-            return _write_records(workspace, plan, waiting, read, Records.of_files(files))
-    keys = [*KEYS, *([CAME_US, PLACE] if workspace.spec.reads_tables else [])]
-    with set_aside(read.records, workspace.folder, few=waiting.size <= _FEW_BYTES) as aside:
-        return _write_records(workspace, plan, waiting, read, Records.of(aside.parts, aside.narrow(keys)))
+    try:
+        return _write_records(workspace, plan, waiting, read)
+    except (pa.ArrowException, OSError):
+        schema = workspace.lake.dataset(tables.RAW_EVENTS, None).schema
+        others = [file for file in read.plain if not file.can_be_read(schema)]
+        if not others:
+            raise
+    # Spark says what is wrong with a value or a file, or reads it.
+    return _write_records(workspace, plan, waiting, read.leaving(others))
 
 
-def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read, records: Records) -> NumberedLog:
+def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
     spec = workspace.spec
+    names = [*KEYS, *([CAME_US, PLACE] if spec.reads_tables else [])]
     most_us = {source.name: source.future_arrival_us for source in spec.sources}
-    arrived = records.arrived_by(us_of(plan.planned_at), most_us)
-    order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
-    log = NumberedLog(arrived, order, plan.first_seq, workspace.progress.log_clock_us())
-    _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
-    _ensure_whole(read, len(records))
-    BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
-    _ensure_unchanged(waiting)  # they may have been read once more
+    by_spark = (
+        nullcontext(Aside((), no_keys))
+        if read.count == 0
+        else set_aside(read.records, workspace.folder, few=waiting.size <= _FEW_BYTES)
+    )
+    with by_spark as aside:
+        keys = aside.narrow(names)
+        arrived = Records.of(read.plain, aside.parts, keys).arrived_by(us_of(plan.planned_at), most_us)
+        order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
+        log = NumberedLog(arrived, order, plan.first_seq, workspace.progress.log_clock_us())
+        _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+        _ensure_whole(read, len(keys))
+        BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
+        _ensure_unchanged(waiting)  # they may have been read once more
     return log
-
-
-def _plain_files(workspace: Workspace, read: _Read, payload: StructType) -> list[PlainFile] | None:
-    """Return the files that are read, if Arrow reads all of them as Spark does."""
-    spec = workspace.spec
-    if not spec.reads_files_only:
-        return None
-    sources = [
-        (source, schema_in_input(workspace.spark, source), time.time_zone, read.files[source.name])
-        for source, time in zip(spec.files, workspace.rules.sources, strict=True)
-    ]
-    return plain_files(sources, payload)
 
 
 def _clocks(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[str, int]:

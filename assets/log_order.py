@@ -7,7 +7,6 @@ the records (resources/sources/), when they arrived and what an ingestion commit
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +26,14 @@ CAME_US = "__tm_came_us"
 """Where tables are read: when a version was committed; null for other records, which come when they arrive."""
 KEYS = (ARRIVAL_US, c.SOURCE, c.FILE, c.POSITION)
 """The columns that put records in order; where tables are read, CAME_US and PLACE are two more."""
+_TEXTS = (c.SOURCE, c.FILE)
 
 _LAST = np.iinfo(np.int64).max  # of a key without a value, which comes after all others
+
+
+def no_keys(names: Sequence[str]) -> pa.Table:
+    """Return the keys of no record."""
+    return pa.schema([(name, pa.string() if name in _TEXTS else pa.int64()) for name in names]).empty_table()
 
 
 def _no_places() -> Array:
@@ -41,11 +46,10 @@ class Records:
 
     Attributes:
         parts: The records: payload columns, and the columns of the log that say where a record was read.
+        by_file: Where they lie, in the order of file, source and position there.
         arrival: Microseconds; NONE for none.
         source: The place of its source in `sources`.
         sources: Names of the sources.
-        file: The place of its file among all names in the order of their bytes; -1 without a file.
-        position: The place in the file. Empty, as `file` is, where records lie by file, source and position.
         place: The place that a record takes; NONE for a new one. Empty where no tables are read.
         came: CAME_US; empty where no tables are read.
         ahead: The records, by where they lie, that arrived too far ahead of the machine's clock, and so arrive now.
@@ -53,40 +57,41 @@ class Records:
     """
 
     parts: Sequence[Rows]
+    by_file: Places
     arrival: Array
     source: NDArray[np.int16]
     sources: Sequence[str]
-    file: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
-    position: Array = field(default_factory=_no_places)
     place: Array = field(default_factory=_no_places)
     came: Array = field(default_factory=_no_places)
     ahead: Places = field(default_factory=_no_places)
     ahead_us: Array = field(default_factory=_no_places)
 
     @staticmethod
-    def of(parts: Sequence[Rows], keys: pa.Table) -> "Records":
-        """Return the records with these keys, KEYS and more."""
-        sources, source = _ranked(keys[c.SOURCE])
-        of_tables = {name: integers(keys[name]) for name in (PLACE, CAME_US) if name in keys.column_names}
+    def of(files: Sequence[PlainFile], parts: Sequence[Rows], keys: pa.Table) -> "Records":
+        """Return the records of files, which lie in order there, and after them others with KEYS and more."""
+        files = sorted(files, key=lambda file: (file.name.encode(), file.source.encode(), file.before))
+        counts = [len(file.arrival) for file in files]
+        # Only the first record of a file is sorted among the others: they are all before it or after its last one.
+        runs = np.concatenate([counts, np.ones(len(keys), np.int64)]).astype(np.int64)
+        sources, source = _ranked(pa.array([file.source for file in files], pa.string()), keys[c.SOURCE])
+        _, name = _ranked(pa.array([file.name for file in files], pa.string()), keys[c.FILE])
+        position = np.concatenate(
+            [np.array([file.before + 1 for file in files], np.int64), integers(keys[c.POSITION])]
+        )
+        of_tables = {
+            key: np.concatenate([np.full(sum(counts), NONE), integers(keys[key])])
+            for key in (PLACE, CAME_US)
+            if key in keys.column_names
+        }
         return Records(
-            parts,
-            integers(keys[ARRIVAL_US]),
-            source.astype(np.int16),
+            [*(file.rows for file in files), *parts],
+            _lined_up(np.lexsort([position, source, name]), runs),
+            np.concatenate([*(file.arrival for file in files), integers(keys[ARRIVAL_US])]),
+            np.repeat(source.astype(np.int16), runs),
             sources,
-            _ranked(keys[c.FILE])[1],
-            integers(keys[c.POSITION]),
             of_tables.get(PLACE, _no_places()),
             of_tables.get(CAME_US, _no_places()),
         )
-
-    @staticmethod
-    def of_files(files: Sequence[PlainFile]) -> "Records":
-        """Return the records of files, which then lie by file, source and position."""
-        files = sorted(files, key=lambda file: (file.name.encode(), file.source.encode(), file.before))
-        sources = sorted({file.source for file in files})
-        places = np.array([sources.index(file.source) for file in files], np.int16)
-        source = np.repeat(places, [len(file.arrival) for file in files])
-        return Records([file.rows for file in files], np.concatenate([f.arrival for f in files]), source, sources)
 
     def __len__(self) -> int:
         """Return how many records there are."""
@@ -121,37 +126,46 @@ class Records:
         in the order of arrival, untimed ones last, if the spec says so, and then by file and place there. Two sources
         may have files of one name.
         """
-        keys: list[NDArray[Any]] = [self.position, self.source, self.file] if len(self.position) else []
-        keys += [_none_last(self.arrival)] if by_arrival else []
+        keys = [_none_last(self.arrival)] if by_arrival else []
         if len(self.place):
             keys += [_none_last(self.place), np.where(self.came == NONE, _none_last(self.arrival), self.came)]
-        order = _sorted(keys, len(self))
+        order = _sorted(self.by_file, keys)
         if from_us is None:
             return order
         arrival = self.arrival[order]
         return np.asarray(order[(arrival == NONE) | (arrival >= from_us)])
 
 
-def _sorted(keys: Sequence[NDArray[Any]], count: int) -> Places:
-    """Return the places of records in the order of keys, the last key first; ties stay as they lie."""
-    small = np.int32 if count <= np.iinfo(np.int32).max else np.int64
-    lie_in_order = not keys or (len(keys) == 1 and bool((keys[0][1:] >= keys[0][:-1]).all()))
-    return np.arange(count, dtype=small) if lie_in_order else np.lexsort(keys).astype(small)
+def _lined_up(order: Places, counts: Array) -> Places:
+    """Return the places of runs of records, one run after the other, in an order of the runs."""
+    small = np.int32 if counts.sum() <= np.iinfo(np.int32).max else np.int64
+    begins, counts = (np.cumsum(counts) - counts)[order], counts[order]
+    places = np.repeat((begins - (np.cumsum(counts) - counts)).astype(small), counts)
+    places += np.arange(len(places), dtype=small)
+    return places
+
+
+def _sorted(places: Places, keys: Sequence[Array]) -> Places:
+    """Return the places of records in the order of keys, the last key first; ties stay as they are."""
+    in_turn = [key[places] for key in keys]
+    are_sorted = not keys or (len(keys) == 1 and bool((in_turn[0][1:] >= in_turn[0][:-1]).all()))
+    return places if are_sorted else places[np.lexsort(in_turn)]
 
 
 def _none_last(key: Array) -> Array:
     return np.where(key == NONE, _LAST, key) if len(key) and key.min() == NONE else key
 
 
-def _ranked(texts: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
+def _ranked(first: pa.Array, others: pa.ChunkedArray) -> tuple[list[str], NDArray[np.int32]]:
     """Return different texts in the order of their bytes, and the place of each text among them; -1 for null."""
-    chunks = texts.dictionary_encode().unify_dictionaries().chunks
-    names = chunks[0].dictionary.to_pylist() if chunks else []
+    texts = pa.chunked_array([first.dictionary_encode(), *others.dictionary_encode().chunks])
+    chunks = texts.unify_dictionaries().chunks
+    names = chunks[0].dictionary.to_pylist()
     ranks = np.empty(len(names) + 1, np.int32)
     order = sorted(range(len(names)), key=lambda number: names[number].encode())
     ranks[order], ranks[-1] = np.arange(len(names)), -1
     indices = [np.asarray(pc.fill_null(chunk.indices, len(names))) for chunk in chunks]
-    return [names[number] for number in order], ranks[np.concatenate([np.zeros(0, np.int32), *indices])]
+    return [names[number] for number in order], ranks[np.concatenate(indices)]
 
 
 @dataclass(frozen=True, eq=False)

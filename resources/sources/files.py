@@ -48,7 +48,13 @@ from tidemark.resources.sources.local_files import (
     matching_files,
     name_of,
 )
-from tidemark.resources.sources.parquet_files import check_parquet, fault_of_parquet, read_parquet
+from tidemark.resources.sources.parquet_files import (
+    PlainFile,
+    check_parquet,
+    fault_of_parquet,
+    plain_file,
+    read_parquet,
+)
 from tidemark.resources.sources.plain_lines import parser_of
 from tidemark.resources.sources.reader import Found, HeldBack, Known, SourceRead, SourceReader
 from tidemark.resources.sources.records import (
@@ -386,7 +392,9 @@ class FilesReader(SourceReader[FilesFound]):
 def read_files(
     spark: SparkSession, source: FilesSource, ranges: Sequence[FileRange], place: Place, time_zone: str = "UTC"
 ) -> SourceRead:
-    """Read the records of an ingestion. Lines are copied to a place; the records themselves are lazy.
+    """Read the records of an ingestion: files and copies that are plain by Arrow, the others by Spark, both lazily.
+
+    Lines are copied to a place first.
 
     A file may change after this has returned and before its records are stored: call `ensure_unchanged` then.
 
@@ -401,15 +409,36 @@ def read_files(
     if has_lines(source):
         copies = copied_lines(filled, place / source.name, parser_of(source, schema, zone))
         filled, counts = copies.files, dict(copies.counts)
-    by_format: dict[str, list[FileRange]] = defaultdict(list)
+    plain: list[PlainFile] = []
+    others: list[FileRange] = []
     for file in filled:
-        by_format[source.format if file.read_as in {"", LINES} else file.read_as].append(file)
-    read = [FORMATS[kind].read(spark, source, schema, files, zone) for kind, files in by_format.items()]
-    records = reduce(DataFrame.unionByName, [part.records for part in read] or [no_records(spark, source)])
+        arrow_file = plain_file(source, schema, zone, file)
+        if arrow_file is None:
+            others.append(file)
+        else:
+            plain.append(arrow_file)
+    read = _by_spark(spark, source, schema, others, zone=zone) if others else Numbered(no_records(spark, source), {})
     ensure_unchanged(ranges)
-    counts = {path: count for part in read for path, count in part.counts.items()} | counts
-    states = tuple(state_of(file, counts.get(file.path, 0)) for file in ranges)
-    return SourceRead(records, states, files=tuple(filled))
+    of_plain = {file.read_from.path: file.before + len(file.arrival) for file in plain}
+    counts = {**of_plain, **read.counts, **counts}
+    return SourceRead(
+        read.records,
+        tuple(state_of(file, counts.get(file.path, 0)) for file in ranges),
+        count=None if others else 0,
+        plain=tuple(plain),
+        by_spark=lambda files: _by_spark(spark, source, schema, files, zone=zone).records,
+    )
+
+
+def _by_spark(
+    spark: SparkSession, source: FilesSource, schema: StructType, files: Sequence[FileRange], *, zone: str
+) -> Numbered:
+    by_format: dict[str, list[FileRange]] = defaultdict(list)
+    for file in files:
+        by_format[source.format if file.read_as in {"", LINES} else file.read_as].append(file)
+    read = [FORMATS[kind].read(spark, source, schema, alike, zone) for kind, alike in by_format.items()]
+    records = reduce(DataFrame.unionByName, [part.records for part in read])
+    return Numbered(records, {path: count for part in read for path, count in part.counts.items()})
 
 
 def unreadable(spark: SparkSession, source: FilesSource, files: Sequence[FileRange]) -> dict[str, InputError]:

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from pyspark.sql.types import StructType
 
 from tidemark.resources.delta.aside import rows_of
+from tidemark.resources.delta.columns import with_columns_of
 from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.places.place import place_of
 from tidemark.resources.sources.columns import Columns, columns_in_file, unknown_of, wanted_columns
@@ -27,8 +28,7 @@ from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error,
 from tidemark.resources.sources.footers import parquet_looks, types_of
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE, path_of_url, spark_path
-from tidemark.resources.sources.records import FILE, MODIFIED, POSITION, Numbered, to_records, unfit
-from tidemark.resources.spark.frames import frame_of
+from tidemark.resources.sources.records import POSITION, SKIP, URL, Numbered, Part, to_records, unfit, with_files
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError, UnfitFilesError, first_line
 from tidemark.timeops.expressions.column_types import (
@@ -55,14 +55,7 @@ def _opened(path: str) -> pq.ParquetFile:
     return pq.ParquetFile(place if isinstance(place, Path) else place.open("rb"))
 
 
-_URL, _ROW = "__tm_url", "__tm_row"
-_PLACES = (
-    StructType()
-    .add(_URL, T.StringType())
-    .add(FILE, T.StringType())
-    .add("__tm_modified_us", T.LongType())
-    .add("__tm_before", T.LongType())
-)
+_ROW = "__tm_row"
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,7 @@ class Layout:
     unknown: tuple[tuple[str, ColumnType], ...]
 
 
-def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
+def layout_of(path: str, file: pq.ParquetFile, schema: T.StructType, source: FilesSource) -> Layout:
     """Check that a file has the wanted columns, with types that can be read without loss.
 
     A column is left out if the file may lack it, or if it has no type, as all its values are null.
@@ -87,8 +80,7 @@ def layout_of(path: str, schema: T.StructType, source: FilesSource) -> Layout:
         InputError: A column is missing or ambiguous, has a type that cannot be read as the one of the spec, or should
             be kept and cannot be read.
     """
-    with place_of(path).open("rb") as opened:
-        fields = types_of(pq.ParquetFile(opened).schema)
+    fields = types_of(file.schema)
     columns, types = columns_in_file(path, source, schema.names, [name for name, _ in fields]), dict(fields)
     there = {name: column for name, column in columns.items() if column is not None}
     wanted = types_in(schema)
@@ -143,25 +135,22 @@ def read_parquet(
         UnfitFilesError: In some files a column is missing, or has a type that cannot be read as the one of the spec
             without loss.
     """
-    groups: dict[Layout, list[FileRange]] = defaultdict(list)
+    groups: dict[Layout, list[Part]] = defaultdict(list)
     errors: dict[str, InputError] = {}
+    counts: dict[str, int] = {}
     for file in ranges:
+        opened = _opened(file.readable)
+        counts[file.path] = file.skip_lines + opened.metadata.num_rows
         try:
-            groups[layout_of(file.readable, schema, source)].append(file)
+            groups[layout_of(file.readable, opened, schema, source)].append(Part(file, skip=file.skip_lines))
         except InputError as error:
             errors[file.path] = error
     if errors:
         raise UnfitFilesError("\n".join(map(str, errors.values())), errors=errors)
     rows = [
-        _read_group(spark, source, schema, layout, files, time_zone=time_zone) for layout, files in groups.items()
+        _read_group(spark, source, schema, layout, parts, time_zone=time_zone) for layout, parts in groups.items()
     ]
-    counts = {file.path: file.skip_lines + _rows_of(file.readable) for file in ranges}
     return Numbered(reduce(DataFrame.union, rows), counts)
-
-
-def _rows_of(path: str) -> int:
-    with place_of(path).open("rb") as file:
-        return int(pq.read_metadata(file).num_rows)
 
 
 def _read_group(
@@ -169,32 +158,29 @@ def _read_group(
     source: FilesSource,
     schema: StructType,
     layout: Layout,
-    files: Sequence[FileRange],
+    parts: Sequence[Part],
     *,
     time_zone: str,
 ) -> DataFrame:
     columns = {name: (in_file, kind) for name, in_file, kind in layout.columns}
     shape = [*columns.values(), *layout.unknown]
     ddl = ", ".join(f"{quoted(name)} {kind.read_as.sql}" for name, kind in shape)
-    scan = spark.read.schema(ddl).parquet(*(spark_path(file.readable) for file in files))
+    scan = spark.read.schema(ddl).parquet(*(spark_path(part.file.readable) for part in parts))
     place = scan.metadataColumn("_metadata")  # also if a column of the file has this name
     values = {name: f"__tm_value_{number}" for number, name in enumerate(scan.columns)}  # no name is that of a place
     rows = scan.select(
         *(F.col(quoted(name)).alias(value) for name, value in values.items()),
-        place["file_path"].alias(_URL),
+        place["file_path"].alias(URL),
         (place["row_index"] + 1).alias(_ROW),
     )
     wanted = types_in(schema)
-    by_path = {file.readable: file for file in files}
-    places = [
-        (url, file.name, file.modified_us, file.skip_lines)
+    by_path = {part.file.readable: part for part in parts}
+    by_url = {
+        url: by_path[path_of_url(listed)]
         for listed in scan.inputFiles()
-        for file in [by_path[path_of_url(listed)]]
-        for url in {listed, listed.replace("file:///", "file:/", 1)}  # the spelling of `_metadata.file_path`
-    ]
-    table = frame_of(spark, places, _PLACES)
-    of_file = {MODIFIED: F.timestamp_micros("__tm_modified_us"), POSITION: F.col("__tm_before") + F.col(_ROW)}
-    placed = rows.join(F.broadcast(table), _URL).withColumns(of_file)
+        for url in (listed, listed.replace("file:///", "file:/", 1))  # the spelling of `_metadata.file_path`
+    }
+    placed = with_files(spark, rows, by_url).withColumn(POSITION, F.col(SKIP) + F.col(_ROW))
     return to_records(
         placed,
         source,
@@ -229,24 +215,41 @@ class PlainFile:
 
     Attributes:
         source: Name of its source.
-        name: The file, as `_file` of its records has it.
-        before: Lines of the file that were read before, and are not among the rows.
+        read_from: The file, or a copy of some of its lines.
         stored: Its rows, with the names of the file.
         columns: The columns of the log that the file has, each with its name in the file.
         arrival: The arrival of each row, microseconds; NONE for none.
     """
 
     source: str
-    name: str
-    before: int
+    read_from: FileRange
     stored: Rows
     columns: Mapping[str, str]
     arrival: Array
 
     @property
+    def name(self) -> str:
+        """The file, as `_file` of its records has it."""
+        return self.read_from.name
+
+    @property
+    def before(self) -> int:
+        """Lines of the file that come before, and are not among the rows."""
+        return self.read_from.skip_lines
+
+    @property
     def rows(self) -> Rows:
         """Its rows as rows of the log, as far as a file says them."""
         return replace(self.stored, read=self._read)
+
+    def can_be_read(self, schema: pa.Schema) -> bool:
+        """Return whether all of its rows become rows of a table with these columns."""
+        try:
+            for _, rows in self._read(range(self.stored.count)):
+                with_columns_of(schema, rows)
+        except (pa.ArrowException, OSError):
+            return False
+        return True
 
     def _read(self, span: range) -> Iterator[tuple[Places, pa.Table]]:
         """Read rows.
@@ -272,36 +275,27 @@ def _ensure_fit(rows: pa.Table) -> None:
         raise pa.ArrowInvalid("a record is too large")
 
 
-def plain_files(
-    sources: Sequence[tuple[FilesSource, StructType, str, Sequence[FileRange]]], payload: StructType
-) -> list[PlainFile] | None:
-    """Return the files of an ingestion if Arrow reads all of them as Spark does.
+def plain_file(source: FilesSource, schema: StructType, time_zone: str, file: FileRange) -> PlainFile | None:
+    """Return a file if Arrow reads it as Spark does.
 
     Args:
-        sources: Each source, its columns by their names in the files, the zone of its local times, and its files.
-        payload: The payload columns of the log.
+        source: The source.
+        schema: Its columns by their names in the files.
+        time_zone: IANA name of the zone of times without an offset.
+        file: The file, or a copy.
 
     Returns:
-        None if Spark has to read a file: it is text, an expression is evaluated, unknown columns are kept, or a type
-        becomes another one in a way that only Spark knows.
+        None if Spark has to read it: it is text, an expression is evaluated, unknown columns are kept, a type becomes
+        another one in a way that only Spark knows, or a column does not fit, which `read_parquet` says.
     """
-    files: list[PlainFile] = []
-    for source, schema, zone, ranges in sources:
-        for file in ranges:
-            plain = _plain_file(source, schema, zone, file, payload)
-            if plain is None:
-                return None
-            files.append(plain)
-    return files
-
-
-def _plain_file(
-    source: FilesSource, schema: StructType, zone: str, file: FileRange, payload: StructType
-) -> PlainFile | None:
     if source.split is not None or source.keep_unknown or (file.read_as or source.format) != "parquet":
         return None
     opened = _opened(file.readable)
-    columns = _columns(opened, layout_of(file.readable, schema, source), source, payload, zone)
+    try:
+        layout = layout_of(file.readable, opened, schema, source)
+    except InputError:
+        return None
+    columns = _columns(opened, layout, source, schema, time_zone)
     groups = [opened.metadata.row_group(number) for number in range(opened.num_row_groups)]
     if columns is None or any(group.total_byte_size > _MOST_BYTES for group in groups):
         return None
@@ -309,11 +303,11 @@ def _plain_file(
         is_told = is_instant(file.modified_us)
         arrival = np.full(opened.metadata.num_rows, file.modified_us) if is_told else None
     else:
-        arrival = _instants_of(opened, columns.get(source.arrival_time.strip("`")), zone)
+        arrival = _instants_of(opened, columns.get(source.arrival_time.strip("`")), time_zone)
     if arrival is None:
         return None
     stored = rows_of(partial(_opened, file.readable), list(dict.fromkeys(columns.values())))
-    return PlainFile(source.name, file.name, file.skip_lines, stored, columns, arrival)
+    return PlainFile(source.name, file, stored, columns, arrival)
 
 
 def _instants_of(file: pq.ParquetFile, column: str | None, time_zone: str) -> Array | None:
@@ -334,28 +328,16 @@ def _instants_of(file: pq.ParquetFile, column: str | None, time_zone: str) -> Ar
 
 
 def _columns(
-    file: pq.ParquetFile, layout: Layout, source: FilesSource, payload: StructType, zone: str
+    file: pq.ParquetFile, layout: Layout, source: FilesSource, schema: StructType, zone: str
 ) -> Mapping[str, str] | None:
     """Return the columns of the log in a file, with their names in it; None if Arrow reads them differently."""
-    kinds = {column: kind for _, column, kind in layout.columns}
-    if _has_old_calendar(file.metadata.metadata or {}):
-        return None
-    names = {source.rename.get(name, name): column for name, column, _ in layout.columns}
-    of_log = {field.name: field.dataType for field in payload}
-    types = {field.name: field.type for field in file.schema_arrow}
-    if zone != "UTC" and any(
-        kinds[column].word == "timestamp_ntz" and isinstance(of_log[name], T.TimestampType)
-        for name, column in names.items()
-    ):
-        return None
-    is_plain = all(
-        isinstance(of_log[name], FLAT)
-        and "." not in column
-        and _is_read_alike(types[column])
-        and not kinds[column].stored
-        for name, column in names.items()
+    wanted = {field.name: field.dataType for field in schema}
+    stored = {field.name: field.type for field in file.schema_arrow}
+    are_alike = not _has_old_calendar(file.metadata.metadata or {}) and all(
+        "." not in column and _is_read_alike(kind, stored[column], wanted[name], zone)
+        for name, column, kind in layout.columns
     )
-    return names if is_plain else None
+    return {source.rename.get(name, name): column for name, column, _ in layout.columns} if are_alike else None
 
 
 def _has_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
@@ -363,8 +345,9 @@ def _has_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
     return b"org.apache.spark.legacyDateTime" in metadata or metadata.get(b"org.apache.spark.version", b"3") < b"3"
 
 
-def _is_read_alike(kind: pa.DataType) -> bool:
-    """Return whether Arrow casts a flat value like Spark: INT96 comes with nanoseconds."""
-    is_other = pa.types.is_nested(kind) or pa.types.is_dictionary(kind) or "[ns" in str(kind)
-    is_other = is_other or isinstance(kind, pa.BaseExtensionType)
-    return not is_other and str(kind) not in _OTHER_TEXTS
+def _is_read_alike(kind: ColumnType, stored: pa.DataType, wanted: T.DataType, zone: str) -> bool:
+    """Return whether Arrow reads and casts a value like Spark: INT96 comes with nanoseconds."""
+    is_local = zone != "UTC" and kind.word == "timestamp_ntz" and isinstance(wanted, T.TimestampType)
+    is_other = pa.types.is_nested(stored) or pa.types.is_dictionary(stored) or "[ns" in str(stored)
+    is_other = is_other or isinstance(stored, pa.BaseExtensionType) or str(stored) in _OTHER_TEXTS
+    return isinstance(wanted, FLAT) and not (is_local or is_other or kind.stored)

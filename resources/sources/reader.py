@@ -6,7 +6,7 @@ the choice of one (kinds.py).
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.known_files import FileRange, FileState
+from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import Source
@@ -259,23 +260,34 @@ class SourceRead:
     """The records that one ingestion reads of a source.
 
     Attributes:
-        records: One row per record, not computed yet: the payload columns; with `keep_unknown` `_rescued` STRING;
-            `_malformed` STRING (the text of a record that could not be parsed, else null); `_file` STRING (the path
-            from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record with
-            multiLine); `_modified` TIMESTAMP.
+        records: One row per record that Spark reads, not computed yet: the payload columns; with `keep_unknown`
+            `_rescued` STRING; `_malformed` STRING (the text of a record that could not be parsed, else null); `_file`
+            STRING (the path from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record
+            with multiLine); `_modified` TIMESTAMP.
         states: The states of the files to remember once the records are stored.
         untimed: The first parts of `_file` whose `_modified` only orders them: they have no time of their own.
         corrects: The version of a table whose rows correct the log, with its rows as they were before it.
-        files: The files that have bytes, as they are read: some from copies.
-        count: Number of records, where it is known before Spark reads them.
+        count: Number of records that Spark reads, where it is known before.
+        plain: The files that Arrow reads.
+        by_spark: Returns the records of such files as Spark reads them.
     """
 
     records: DataFrame
     states: tuple[FileState, ...] = ()
     untimed: tuple[str, ...] = ()
     corrects: "tuple[TableVersion, DataFrame] | None" = None
-    files: "tuple[FileRange, ...]" = ()
     count: int | None = None
+    plain: tuple[PlainFile, ...] = ()
+    by_spark: Callable[[Sequence[FileRange]], DataFrame] | None = None
+
+    def leaving(self, files: Sequence[PlainFile]) -> "SourceRead":
+        """Return the same with some of the plain files left to Spark."""
+        left = [file.read_from for file in self.plain if file in files]
+        if not left or self.by_spark is None:
+            return self
+        records = self.by_spark(left)
+        records = records if self.count == 0 else self.records.unionByName(records)
+        return replace(self, records=records, count=None, plain=tuple(f for f in self.plain if f not in files))
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pyspark.sql.types import (
 from tidemark.resources.sources.conversion import has_names_twice, types_in
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.local_files import LONGEST_LINE
-from tidemark.resources.spark.frames import small_frame
+from tidemark.resources.spark.frames import frame_of, small_frame
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.events.event_time import text_at
 from tidemark.timeops.expressions.refusals import first_sentence
@@ -51,6 +51,7 @@ CUT_MARK = "\x01\x02too long\x03"
 
 FILE, POSITION, MODIFIED = "_file", "_position", "_modified"
 GROUP = "__tm_group"
+URL, SKIP = "__tm_url", "__tm_skip"
 MALFORMED, RESCUED = "_malformed", "_rescued"
 LINE = "__tm_line"
 RAW = "__tm_raw"  # the column in which Spark's parsers report a record that they could not parse
@@ -82,6 +83,19 @@ class Numbered:
 
     records: DataFrame
     counts: Mapping[str, int]
+
+
+_MODIFIED_US = "__tm_modified_us"
+_FILES = (
+    StructType().add(URL, StringType()).add(SKIP, LongType()).add(_MODIFIED_US, LongType()).add(FILE, StringType())
+)
+
+
+def with_files(spark: SparkSession, rows: DataFrame, by_url: Mapping[str, Part]) -> DataFrame:
+    """Add `_file`, `_modified` and `__tm_skip`, the records that were read before, by the URL of a row's file."""
+    files = [(url, part.skip, part.file.modified_us, part.file.name) for url, part in by_url.items()]
+    placed = rows.join(F.broadcast(frame_of(spark, files, _FILES)), URL)
+    return placed.withColumn(MODIFIED, F.expr(f"timestamp_micros({_MODIFIED_US})"))
 
 
 def parser_options(source: Source) -> dict[str, str]:

@@ -45,11 +45,14 @@ from tidemark.resources.sources.records import (
     POSITION,
     RAW,
     RESCUED,
+    SKIP,
+    URL,
     Numbered,
     Part,
     Reading,
     parser_options,
     to_records,
+    with_files,
     with_texts,
     with_values,
 )
@@ -62,11 +65,8 @@ from tidemark.timeops.spec import FilesSource, Source
 from tidemark.timeops.spec.fields import all_names, name_in_tables
 
 _SIGNS = ("sep", "delimiter", "quote", "escape")
-_URL, _ID, _SKIP, _MODIFIED_US = "__tm_url", "__tm_id", "__tm_skip", "__tm_modified_us"
-_OF_FILE = StructType().add(FILE, StringType()).add(_SKIP, LongType()).add(GROUP, IntegerType())
-_PLACES = (
-    StructType().add(_URL, StringType()).add(_SKIP, LongType()).add(_MODIFIED_US, LongType()).add(FILE, StringType())
-)
+_ID = "__tm_id"
+_OF_FILE = StructType().add(FILE, StringType()).add(SKIP, LongType()).add(GROUP, IntegerType())
 _MOST_COLUMNS = 20_480  # Spark's own limit; a line with more fails the job, so it must not reach the parser
 
 
@@ -171,7 +171,7 @@ def _read_lines(
     cut = dialect(source)
     of_file = frame_of(spark, [(part.file.name, part.skip, part.group) for part in parts], _OF_FILE)
     lines = read_lines(spark, [part.file for part in parts]).join(F.broadcast(of_file), FILE)
-    lines = lines.where(f"{POSITION} > {_SKIP} AND trim({LINE}) <> ''")
+    lines = lines.where(f"{POSITION} > {SKIP} AND trim({LINE}) <> ''")
     if cut.comment:
         lines = lines.where(~F.startswith(LINE, F.lit(cut.comment)))
     most = max(_MOST_COLUMNS, *(len(layout.names) for layout in layouts))
@@ -215,19 +215,17 @@ def _numbered(spark: SparkSession, scan: DataFrame, parts: Sequence[Part]) -> Nu
     One task reads such a file from its start to its end, so that the ids of its rows rise, whatever else it reads.
     """
     url, by_path = "_metadata.file_path", {part.file.readable: part for part in parts}
-    counts = {row[_URL]: row["count"] for row in scan.groupBy(F.col(url).alias(_URL)).count().collect()}
-    of_url = {url: by_path[path_of_url(url)] for url in counts}
-    places = [(url, part.skip, part.file.modified_us, part.file.name) for url, part in of_url.items()]
-    number = f"row_number() OVER (PARTITION BY {_URL} ORDER BY {_ID})"
-    tagged = scan.selectExpr("*", f"{url} AS {_URL}", f"monotonically_increasing_id() AS {_ID}")
+    counts = {row[URL]: row["count"] for row in scan.groupBy(F.col(url).alias(URL)).count().collect()}
+    by_url = {url: by_path[path_of_url(url)] for url in counts}
+    number = f"row_number() OVER (PARTITION BY {URL} ORDER BY {_ID})"
+    tagged = scan.selectExpr("*", f"{url} AS {URL}", f"monotonically_increasing_id() AS {_ID}")
+    numbered = tagged.withColumn(POSITION, F.expr(number).cast("bigint"))
     records = (
-        tagged.withColumn(POSITION, F.expr(number).cast("bigint"))
-        .join(F.broadcast(frame_of(spark, places, _PLACES)), _URL)
-        .where(f"{POSITION} > {_SKIP}")
-        .withColumn(MODIFIED, F.expr(f"timestamp_micros({_MODIFIED_US})"))
+        with_files(spark, numbered, by_url)
+        .where(f"{POSITION} > {SKIP}")
         .selectExpr(*map(quoted, scan.columns), FILE, POSITION, MODIFIED)
     )
-    return Numbered(records, {part.file.path: counts[url] for url, part in of_url.items()})
+    return Numbered(records, {part.file.path: counts[url] for url, part in by_url.items()})
 
 
 def _records(

@@ -12,8 +12,12 @@ from tests.seeds import Dice
 from tidemark.assets.corrections import PLACE
 from tidemark.assets.log_order import ARRIVAL_US, CAME_US, KEYS, NumberedLog, Records
 from tidemark.resources.delta import ordering
+from tidemark.resources.delta.aside import rows_in_memory
 from tidemark.resources.delta.ordering import Places, Rows
+from tidemark.resources.sources.known_files import FileRange
+from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.timeops import columns as c
+from tidemark.timeops.watermark.fold import NONE
 
 CASES = 20
 Row = dict[str, Any]
@@ -28,8 +32,10 @@ LOG = pa.schema(
 TYPES = {c.SOURCE: pa.string(), c.FILE: pa.string()}
 
 
-def records_of(rows: Sequence[Row], cuts: Sequence[int], names: Sequence[str]) -> Records:
-    """Returns rows in parts, whose keys come in as many chunks."""
+def records_of(
+    rows: Sequence[Row], cuts: Sequence[int], names: Sequence[str], files: Sequence[Sequence[Row]] = ()
+) -> Records:
+    """Returns rows in parts, whose keys come in as many chunks; each of `files` lies in order."""
     parts, keys = [], []
     for begin, end in zip([0, *cuts], [*cuts, len(rows)], strict=True):
         own = pa.table(
@@ -45,7 +51,29 @@ def records_of(rows: Sequence[Row], cuts: Sequence[int], names: Sequence[str]) -
 
         parts.append(Rows(len(own), read))
         keys.append(own.select(list(names)))
-    return Records.of(parts, pa.concat_tables(keys))
+    return Records.of([plain_of(file) for file in files], parts, pa.concat_tables(keys))
+
+
+def plain_of(rows: Sequence[Row]) -> PlainFile:
+    read_from = FileRange("/x", rows[0][c.FILE], 1, 1, "", rows[0][c.POSITION] - 1, ends_with_newline=True)
+    arrival = [NONE if row[ARRIVAL_US] is None else row[ARRIVAL_US] for row in rows]
+    stored = rows_in_memory(pa.table({"number": [row["id"] for row in rows]}))
+    return PlainFile(rows[0][c.SOURCE], read_from, stored, {"id": "number"}, np.array(arrival))
+
+
+def files_in(drawn: random.Random, rows: Sequence[Row], *, reads_tables: bool) -> list[list[Row]]:
+    """Choose some runs of records that follow each other in a file, and take no places."""
+    files: list[list[Row]] = []
+    of_files = [row for row in rows if row[c.FILE] and not (reads_tables and (row[CAME_US] or row[PLACE]))]
+    for row in sorted(of_files, key=lambda row: (row[c.FILE], row[c.SOURCE], row[c.POSITION])):
+        before = row | {c.POSITION: row[c.POSITION] - 1}
+        follows = bool(files) and all(files[-1][-1][name] == before[name] for name in (c.FILE, c.SOURCE, c.POSITION))
+        if follows and drawn.random() < 0.8:
+            files[-1].append(row)
+        elif drawn.random() < 0.5:
+            files.append([row])
+    drawn.shuffle(files)
+    return files
 
 
 def drawn_rows(drawn: random.Random) -> list[Row]:
@@ -86,8 +114,12 @@ def test_records_are_numbered_as_if_sorted_in_one_list(
 def assert_as_if_sorted(drawn: random.Random, *, by_arrival: bool, reads_tables: bool) -> None:
     rows, from_us = drawn_rows(drawn), drawn.choice([None, 6])
     now_us, most_us = drawn.choice([9, 5]), {"r": drawn.choice([None, 0, 1]), "s": drawn.choice([None, 0, 1])}
-    names, cuts = [*KEYS, *([CAME_US, PLACE] if reads_tables else [])], sorted(drawn.choices(range(len(rows)), k=3))
-    records, ahead = records_of(rows, cuts, names).arrived_by(now_us, most_us), {}
+    names = [*KEYS, *([CAME_US, PLACE] if reads_tables else [])]
+    files = drawn.choice([[], files_in(drawn, rows, reads_tables=reads_tables)])
+    in_files = {row["id"] for file in files for row in file}
+    others = [row for row in rows if row["id"] not in in_files]
+    cuts = sorted(drawn.choices(range(len(others) + 1), k=3))
+    records, ahead = records_of(others, cuts, names, files).arrived_by(now_us, most_us), {}
     for row in rows:
         most, arrival_us, is_new = most_us[row[c.SOURCE]], row[ARRIVAL_US], not reads_tables or row[PLACE] is None
         if most is not None and arrival_us is not None and arrival_us > now_us + most and is_new:

@@ -14,7 +14,7 @@ from tests.pure.source import landed
 from tests.pure.source.landed import discover, land, only_error, parquet_of
 from tidemark.resources.sources.footers import ParquetLooks, parquet_looks
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import plain_files
+from tidemark.resources.sources.parquet_files import plain_file
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import FilesSource
 from tidemark.timeops.watermark.fold import NONE
@@ -129,11 +129,10 @@ def file_range(path: Path) -> FileRange:
 def arrivals(given: FilesSource, *files: FileRange, zone: str = "UTC", column: str = "at") -> list[list[int]] | None:
     """Return the arrivals of each file in seconds after the instant; None where Spark has to read one."""
     schema = StructType().add(column, TimestampType())
-    payload = StructType().add(given.rename.get(column, column), TimestampType())
-    found = plain_files([(given, schema, zone, files)], payload)
-    if found is None:
+    plain = [file for each in files if (file := plain_file(given, schema, zone, each)) is not None]
+    if len(plain) < len(files):
         return None
-    return [[us if us == NONE else (us - AT_US) // 1_000_000 for us in file.arrival.tolist()] for file in found]
+    return [[us if us == NONE else (us - AT_US) // 1_000_000 for us in file.arrival.tolist()] for file in plain]
 
 
 def test_arrivals_are_read_in_any_order_also_where_some_lack(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tests.s3 import KEY, SECRET, S3Server
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.places.place import place_of
-from tidemark.resources.sources.parquet_files import plain_files
+from tidemark.resources.sources.parquet_files import plain_file
 from tidemark.timeops.spec import FilesSource
 
 SPEC = """
@@ -147,6 +147,7 @@ def test_parquet_files_are_opened_by_the_options_of_their_store(
     )
     found = discover(given, Path(), (), NOW)
     schema = StructType().add("n", LongType()).add("at", TimestampType())
-    [plain] = plain_files([(given, schema, "UTC", found.ready)], schema) or []
+    [plain] = [plain_file(given, schema, "UTC", file) for file in found.ready]
+    assert plain is not None
     [(_, rows)] = plain.rows.read(range(2))
     assert rows.select(["n", "_position"]).to_pydict() == {"n": [5, 6], "_position": [1, 2]}

@@ -50,7 +50,12 @@ def held_back(given: FilesSource, base: Path) -> tuple[InputError, ...]:
 
 
 def read(spark: SparkSession, given: FilesSource, base: Path, states: Sequence[FileState] = ()) -> SourceRead:
-    return read_files(spark, given, ready(given, base, states), base / "copies")
+    return by_spark(read_files(spark, given, ready(given, base, states), base / "copies"))
+
+
+def by_spark(found: SourceRead) -> SourceRead:
+    """Leave also to Spark what Arrow can read."""
+    return found.leaving(found.plain)
 
 
 def values(row: Row) -> tuple[object, ...]:
@@ -59,7 +64,7 @@ def values(row: Row) -> tuple[object, ...]:
 
 
 def rows(found: SourceRead) -> list[Row]:
-    return sorted(found.records.collect(), key=lambda row: (row["_file"], row["_position"]))
+    return sorted(by_spark(found).records.collect(), key=lambda row: (row["_file"], row["_position"]))
 
 
 def tasks(found: SourceRead) -> int:

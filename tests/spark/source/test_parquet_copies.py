@@ -14,13 +14,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tests.seeds import Dice
-from tidemark.assets.log_order import NumberedLog, Records
+from tidemark.assets.log_order import KEYS, NumberedLog, Records, no_keys
 from tidemark.assets.schemas import log_schema
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
-from tidemark.resources.sources.parquet_files import PlainFile, plain_files
+from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
@@ -70,8 +70,9 @@ def seconds(*after: int) -> pa.Array:
 def copied(
     spark: SparkSession, given: FilesSource, files: Sequence[FileRange], zone: str = "UTC"
 ) -> list[PlainFile] | None:
-    sources = [(given, schema_in_input(spark, given), zone, files)]
-    return plain_files(sources, payload_schema(spark, given))
+    schema = schema_in_input(spark, given)
+    plain = [file for each in files if (file := plain_file(given, schema, zone, each)) is not None]
+    return plain if len(plain) == len(files) else None
 
 
 def log_rows(
@@ -79,7 +80,7 @@ def log_rows(
 ) -> list[pa.Table]:
     """Return the rows of the log, by its files."""
     schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
-    records = Records.of_files(files)
+    records = Records.of(files, [], no_keys(KEYS))
     log = NumberedLog(records, records.in_order(by_arrival=True, from_us=None), 10, before_us)
     return [pa.Table.from_batches(piece(schema), schema) for piece in log.pieces(3)]
 
@@ -101,7 +102,9 @@ def test_rows_that_arrow_copies_are_those_that_spark_reads(
     assert [len(own) for own in by_file] == [18, 19, 19, 19, 19]
     by_arrow = pa.concat_tables(by_file)
     payload = payload_schema(spark, given).names
-    by_spark = read_files(spark, given, files, tmp_path / "copies").records.orderBy(c.FILE, c.POSITION).toArrow()
+    read = read_files(spark, given, files, tmp_path / "copies")
+    assert (read.count, len(read.plain)) == (0, 3)
+    by_spark = read.leaving(read.plain).records.orderBy(c.FILE, c.POSITION).toArrow()
     for name in [*payload, c.FILE, c.POSITION, c.MALFORMED]:
         told = by_arrow[name].cast(by_spark[name].type)
         assert str(told.to_pylist()) == str(by_spark[name].to_pylist()), name
