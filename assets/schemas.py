@@ -17,7 +17,8 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
-from tidemark.resources.delta.columns import OtherColumnsError, fit, old_columns
+from tidemark.resources.delta.columns import OtherColumnsError
+from tidemark.resources.delta.migration import fit, old_columns
 from tidemark.resources.sources.records import RESCUED, payload_schema, split_of
 from tidemark.resources.spark.frames import empty_frame, small_frame
 from tidemark.resources.tables import open_in_column
@@ -256,7 +257,7 @@ def ensure_fits(workspace: Workspace, table: str, schema: StructType, *, change_
 
 
 def fit_tables(workspace: Workspace) -> None:
-    """Add the columns of this spec to tables that were made for an earlier one, see `columns.fit`.
+    """Add the columns of this spec to tables that were made for an earlier one, see `migration.fit`.
 
     A batch does so as soon as it has prepared the tables: undoing an unfinished batch also takes back columns
     that came after it.

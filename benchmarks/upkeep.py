@@ -17,7 +17,7 @@ from tidemark.pipelines import upkeep
 from tidemark.pipelines.runner import RunOptions, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.pipelines.upkeep import maintain
-from tidemark.resources.delta.files import size_of
+from tidemark.resources.delta.upkeep import size_of
 from tidemark.resources.settings import Settings, use_dagster_home
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES

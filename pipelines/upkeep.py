@@ -17,8 +17,8 @@ from tidemark.assets.day_partitions import show_days_first, show_days_held
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
-from tidemark.resources.delta.files import Size, compact, keep_readable, mend_bounds, size_of, vacuum
 from tidemark.resources.delta.undoing import same_rows
+from tidemark.resources.delta.upkeep import Size, compact, keep_readable, mend_bounds, size_of, vacuum
 from tidemark.resources.quality.failures import forget_failures
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent

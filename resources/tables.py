@@ -18,7 +18,7 @@ FORMAT_VERSION = 4
 
 Since 2 `_state/files` names files by their path from the source's folder: a program that knows only absolute
 ones would read all of them again. Since 3 columns of `_state/` have names of their own for the engine's values;
-batches rename the columns of older ones, see delta/columns.py. Since 4 rows of the tables of sessions may take back
+batches rename the columns of older ones, see delta/migration.py. Since 4 rows of the tables of sessions may take back
 others, see assets/state/windows.py; a table of format 3 is one without such rows.
 """
 

@@ -21,11 +21,11 @@ from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog, unwatched
 from tidemark.resources.batches.plans import BatchEvent, Plan
 from tidemark.resources.batches.position import Progress
-from tidemark.resources.delta.columns import migrate
-from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.migration import migrate
 from tidemark.resources.delta.reading import without_spark
 from tidemark.resources.delta.undoing import Change, foreign_changes, outputs, prepare, take_back
+from tidemark.resources.delta.upkeep import keep_readable
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.opening import Memory, Opening
 from tidemark.resources.places.checks import ensure_answers, ensure_folder

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable, QueryBuilder, Schema, write_deltalake
 
-from tidemark.resources.delta.files import compact, mend_bounds, piece_of
+from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.upkeep import compact, mend_bounds
 from tidemark.timeops.utc import FIRST_US, LAST_US
 
 T = "windows/by_hour"

@@ -57,5 +57,5 @@ fi
 echo "setup: installing into $venv (a few minutes the first time)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo]'
 echo "setup: making a cache of Java's classes, so that Spark starts faster (a minute, once)"
-"$venv/bin/python" -m tidemark.resources.spark.class_cache || echo 'setup: there is none; Spark starts as without it'
+"$venv/bin/python" -m tidemark.resources.spark.class_recording || echo 'setup: there is none; Spark starts as without it'
 echo "$hash" >"$stamp"

@@ -39,8 +39,9 @@ from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.plans import BatchInput, Commit, Plan, RebuildInput
 from tidemark.resources.batches.position import plan_end
-from tidemark.resources.delta.columns import delta_columns, differences, fit
+from tidemark.resources.delta.columns import delta_columns, differences
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.migration import fit
 from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.opening import Memory
 from tidemark.resources.places.place import remove_tree

@@ -18,7 +18,7 @@ from tidemark.assets.state.timelines import timelines_at
 from tidemark.assets.state.windows import has_marks, live_rows
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.columns import old_columns
+from tidemark.resources.delta.migration import old_columns
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import closed_from, last_end_before

@@ -28,7 +28,7 @@ from tidemark.resources.batches.plans import (
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import newest_rows, pieces
-from tidemark.resources.sources.kafka import Positions
+from tidemark.resources.sources.kafka_offsets import Positions
 from tidemark.resources.tables import DEAD_LETTERS
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.reasons import Reason

@@ -21,7 +21,7 @@ from tidemark.resources.batches.plans import (
     Plan,
     RebuildInput,
 )
-from tidemark.resources.sources.kafka import Positions
+from tidemark.resources.sources.kafka_offsets import Positions
 from tidemark.timeops.rules import Waiter, waiters_from_json
 from tidemark.timeops.spec import Source
 from tidemark.timeops.utc import us_of

@@ -1,14 +1,10 @@
-"""The data files of a table: written with their entries for the log, joined when they are small, deleted when unread.
+"""The data files of a table, written with their entries for the log.
 
 Here: files of single tables, and the old and new rows of a replacement that a change feed lists. Not here: the commit
-that adds files (lake.py), finding files of a version (versions.py), which tables have upkeep, and which versions have
-to stay (pipelines/upkeep.py).
+that adds files (lake.py), finding files of a version (versions.py), joining and deleting files (upkeep.py).
 
 The change feed of a commit lists all rows of the files that it adds and removes. So rows to delete are moved into
 files of their own first, by a commit that does not change rows, as OPTIMIZE does.
-
-Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
-tries again.
 """
 
 import json
@@ -16,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
@@ -26,18 +22,14 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import ColumnProperties, WriterProperties
-from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyarrow.fs import SubTreeFileSystem
 
 from tidemark.resources.delta.columns import with_columns_of
-from tidemark.resources.delta.log import entry_path
 from tidemark.resources.delta.versions import (
     BOUNDED,
-    RETENTION,
     Filters,
     Version,
-    files_beyond_bounds,
     files_of,
     sql_condition,
 )
@@ -51,8 +43,6 @@ from tidemark.resources.places.place import (
     spark_url,
 )
 from tidemark.timeops.columns import BATCH
-from tidemark.timeops.durations import parse_duration
-from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.utc import instant_of
 
@@ -60,10 +50,10 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructField
 
-    from tidemark.resources.delta.lake import Lake
 
+FOLDER_OF_WRITE = "attempt-"
+"""Begins the name of the folder of one write."""
 
-_PREFIX = "attempt-"
 # The second algorithm moves each file once; a store does so by a copy. A task may die before all its files are moved;
 # then another task moves its own over them, as the files here are named after the tasks.
 COMMITTER = {
@@ -77,6 +67,15 @@ Piece = Callable[[pa.Schema], Iterable[pa.RecordBatch]]
 def piece_of(rows: pa.Table) -> Piece:
     """Return rows in memory as a piece, in one batch, with null in the columns that they lack."""
     return lambda schema: with_columns_of(schema, rows).combine_chunks().to_batches()
+
+
+UNLIMITED = timedelta(days=3650)
+"""The retention of a table as long as none of its files were deleted."""
+
+
+def interval(retention: timedelta) -> str:
+    """Return a retention as Spark and delta-rs read it in a table's properties, in hours, rounded up."""
+    return f"interval {math.ceil(retention / timedelta(hours=1))} hours"
 
 
 @dataclass(frozen=True)
@@ -182,7 +181,7 @@ def take_files(files: Sequence[Place], version: Version, attempt: int) -> DataFi
 @contextmanager
 def _new_folder(version: Version, attempt: int | None) -> Iterator[Place]:
     """Make a folder for the files of one write; a write that fails leaves none of them."""
-    folder = version.folder.absolute() / f"{_PREFIX}{attempt or 0}-{uuid4().hex[:12]}"
+    folder = version.folder.absolute() / f"{FOLDER_OF_WRITE}{attempt or 0}-{uuid4().hex[:12]}"
     try:
         yield folder
     except BaseException:
@@ -207,14 +206,14 @@ def remove_left_over(table: Place, age: timedelta) -> None:
     """
     if isinstance(table, RemotePath):  # a store has no folders, only the files that Spark left in one
         left: dict[Place, list[tuple[Place, float]]] = {}
-        for file, seen in files_below(table, f"{_PREFIX}*/**"):
+        for file, seen in files_below(table, f"{FOLDER_OF_WRITE}*/**"):
             left.setdefault(table / relative(file, table).partition("/")[0], []).append((file, seen.st_mtime))
         for folder, files in left.items():
             newest = max(at for _, at in files)
             if not any(file.suffix == ".parquet" for file, _ in files) and time.time() - newest > age.total_seconds():
                 remove_tree(folder)
         return
-    for folder in table.glob(f"{_PREFIX}*"):
+    for folder in table.glob(f"{FOLDER_OF_WRITE}*"):
         if time.time() - folder.stat().st_mtime > age.total_seconds() and not list(folder.rglob("*.parquet")):
             remove_tree(folder)
 
@@ -231,13 +230,18 @@ def _files_in(folder: Place, version: Version) -> DataFiles:
         name, modified_ms = f"{folder.name}/{path.name}", int(seen.st_mtime * 1000)
         added.append(
             AddAction(
-                name, seen.st_size, {}, modified_ms, data_change=True, stats=statistics(footer, _bounded(version))
+                name,
+                seen.st_size,
+                {},
+                modified_ms,
+                data_change=True,
+                stats=statistics(footer, bounded_columns(version)),
             )
         )
     return DataFiles(folder, added, rows)
 
 
-def _bounded(version: Version) -> list[str]:
+def bounded_columns(version: Version) -> list[str]:
     """Return the columns of a table that have bounds in its log; none in one that says nothing of them."""
     columns = {field.name for field in version.schema.fields}
     return [name for name in version.properties.get(BOUNDED, "").split(",") if name in columns]
@@ -389,154 +393,3 @@ def _comparable(field: "StructField") -> "Column":
 
     name = quoted(field.name)
     return F.expr(as_json(name) if "map<" in field.dataType.simpleString() else name)
-
-
-FILE_BYTES = 64_000_000
-"""Size of a file that is worth having; smaller ones are joined."""
-
-_FEW_FILES = 8  # small files that stay as they are: joining them would cost more than it saves
-_SORTED_BYTES = 256_000_000  # a larger table is not sorted
-_FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
-_TRIES = 5
-_WEEK = timedelta(days=7)
-"""The retention of a table that says nothing of it."""
-UNLIMITED = timedelta(days=3650)
-"""The retention of a table as long as none of its files were deleted."""
-
-
-def interval(retention: timedelta) -> str:
-    """Return a retention as Spark and delta-rs read it in a table's properties, in hours, rounded up."""
-    return f"interval {math.ceil(retention / timedelta(hours=1))} hours"
-
-
-@dataclass(frozen=True)
-class Size:
-    """The space that a table takes.
-
-    Stored data files are in its folder, of any version; live ones are in its latest version, as are `files`.
-    """
-
-    files: int
-    stored: int
-    stored_bytes: int
-    log_bytes: int
-    live_bytes: int
-
-    @property
-    def in_all(self) -> int:
-        """Bytes of all its files."""
-        return self.stored_bytes + self.log_bytes
-
-    @property
-    def of_old_versions(self) -> int:
-        """Bytes of data files that its latest version no longer has."""
-        return max(self.stored_bytes - self.live_bytes, 0)
-
-
-def size_of(lake: "Lake", table: str) -> Size:
-    """Return the space that a table takes on disk."""
-    folder, patterns = lake.path(table), ("*.parquet", f"{_PREFIX}*/*.parquet")
-    data = [seen.st_size for pattern in patterns for _, seen in files_below(folder, pattern)]
-    log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
-    live = _file_sizes(lake, table)
-    return Size(len(live), len(data), sum(data), log, sum(live))
-
-
-def compact(lake: "Lake", table: str, by: str | None = None) -> bool:
-    """Join the small files of a table, if there are many, in one commit.
-
-    Files that were written one after the other are joined, so that each has a short range of values that grow with
-    time. If the table is read in the order of another column, `by`, and is not large, it is sorted by it.
-
-    Return whether files were joined. A run that is faster every time goes first.
-    """
-    for _ in range(_TRIES):
-        sizes = _file_sizes(lake, table)
-        if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
-            return False
-        delta = lake.open(table)
-        optimizer, written_as = delta.optimize, footers_of_joined(lake.opened.known(table, delta))
-        try:
-            if by is not None and sum(sizes) <= _SORTED_BYTES:
-                optimizer.z_order([by], target_size=FILE_BYTES, writer_properties=written_as)
-            else:
-                optimizer.compact(target_size=FILE_BYTES, writer_properties=written_as)
-        except CommitFailedError:
-            continue
-        return True
-    return False
-
-
-def mend_bounds(lake: "Lake", table: str) -> None:
-    """Write bounds that each reader understands where another writer, or an earlier version, wrote others.
-
-    One commit of maintenance names the files again, with other statistics.
-    """
-    version = lake.opened.seen(table)
-    wrong = {*files_beyond_bounds(version.actions, version.dataset.schema)}
-    if not wrong:
-        return
-    files, named = files_of(version.folder), []
-    for path, size in version.sizes.items():
-        if path in wrong:
-            stats = statistics(pq.read_metadata(path, filesystem=files), _bounded(version))
-            changed_ms = int((version.folder / path).stat().st_mtime * 1000)
-            named.append(AddAction(path, size, {}, changed_ms, data_change=False, stats=stats))
-    with suppress(CommitFailedError):  # a run that is faster goes first; the next upkeep tries again
-        lake.name_again(table, named, version.number)
-
-
-def vacuum(lake: "Lake", table: str, retain: timedelta, keep: Sequence[int]) -> int:
-    """Delete the files of a table that have been in no version for some time, rounded up to whole hours.
-
-    The files of the versions to keep stay, however long ago these were the latest. Return the bytes of the deleted
-    files.
-    """
-    hours = math.ceil(retain / timedelta(hours=1))
-    full = retain >= _FORGOTTEN
-    delta = lake.open(table)
-    versions = sorted(set(keep))
-    folder = lake.path(table)
-    remove_left_over(folder, _FORGOTTEN)
-    old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
-    wanted = set(old)
-    there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
-    if not there:  # it also names deleted ones
-        return 0
-    freed: int = sum(there)
-    with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
-        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
-    return freed
-
-
-def keep_readable(lake: "Lake", table: str, version: int, retain: timedelta | None = None) -> None:
-    """Let a Spark of any settings read a version of a table however old it gets.
-
-    This takes one commit of maintenance where the table's property says less. With `retain` this holds for younger
-    versions as well, and no longer than that for others: a checkpoint of the log lists the files that were removed
-    within the retention.
-    """
-    there = _retention_of(lake.opened.seen(table).properties)
-    if retain is None and there is not None and there >= UNLIMITED:
-        return  # without a request to a store
-    try:  # Spark, too, goes by the modification time of the entry
-        age = timedelta(seconds=time.time() - entry_path(lake.path(table), version).stat().st_mtime)
-    except FileNotFoundError:  # there is nothing to read
-        return
-    wanted = max(retain, _WEEK) if retain is not None else there or UNLIMITED
-    if wanted < 2 * age:  # the pipeline seldom runs, and its next commit may come after the retention
-        wanted = there if there is not None and there >= 2 * age else 4 * age
-    if there is None or interval(there) != interval(wanted):
-        lake.set_properties(table, {RETENTION: interval(wanted)})
-
-
-def _retention_of(properties: Mapping[str, str]) -> timedelta | None:
-    try:
-        return parse_duration(properties[RETENTION].lower().removeprefix("interval "))
-    except (KeyError, SpecError):  # others may write it in more ways
-        return None
-
-
-def _file_sizes(lake: "Lake", table: str) -> list[int]:
-    files = pa.table(lake.open(table).get_add_actions(flatten=True))
-    return [int(size) for size in files["size_bytes"].to_pylist()]

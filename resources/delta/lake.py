@@ -86,7 +86,7 @@ _PROPERTIES = {
     # default delta-rs makes a checkpoint every hundred commits.
     "delta.checkpointInterval": "10",
     # A Spark that is not ours reads no version that is older, not even the last commit while a batch is at work.
-    # Nothing is deleted before `tidemark maintain`, which says for how long it keeps files: `files.keep_readable`.
+    # Nothing is deleted before `tidemark maintain`, which says for how long it keeps files: `upkeep.keep_readable`.
     RETENTION: interval(UNLIMITED),
 }
 
@@ -113,7 +113,7 @@ class Lake(LakeReader):
         """Create an empty table whose columns may all be null, unless it exists.
 
         With `may_grow` an existing table may have other columns, and types that can be widened to the wanted ones. No
-        name may differ in case only: see `columns.fit`. For an existing table `set_change_feed` decides on its feed.
+        name may differ in case only: see migration.py. For an existing table `set_change_feed` decides on its feed.
 
         Raises:
             OtherColumnsError: The table exists with other columns.

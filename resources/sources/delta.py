@@ -159,12 +159,13 @@ class DeltaReader(SourceReader[VersionsFound]):
 
     def read(self, spark: SparkSession, findings: VersionsFound, place: Place, time_zone: str) -> SourceRead:
         """Read the rows of the versions."""
-        read = read_versions(spark, self.source, findings.versions, place, time_zone)
-        for version in findings.versions:
+        versions, corrects = findings.versions, None
+        records = read_versions(spark, self.source, versions, place, time_zone)
+        for version in versions:
             if version.how == "corrected":  # it is read alone
-                before = read_before(spark, self.source, version, place, time_zone)
-                read = replace(read, corrects=(version, before))
-        return read
+                corrects = version, read_before(spark, self.source, version, place, time_zone)
+        untimed = tuple(f"v{version.version}" for version in versions if not version.is_timed)
+        return SourceRead(records, tuple(version.state for version in versions), untimed, corrects)
 
 
 def _stat_of(folder: Place, version: int) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import check_names, names_there
 from tidemark.resources.sources.conversion import ensure_can_be_kept, fit_error, types_in, values_to_keep
 from tidemark.resources.sources.kafka_connection import Broker, Connection
+from tidemark.resources.sources.kafka_offsets import OffsetRange
 from tidemark.resources.sources.lines import new_file
 from tidemark.resources.sources.local_files import spark_path
 from tidemark.resources.sources.reader import SourceRead
@@ -55,8 +56,6 @@ from tidemark.timeops.utc import FIRST_US, LAST_US
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-    from tidemark.resources.sources.kafka import OffsetRange
-
 
 _KEY, _VALUE, _HEADERS, _STAMPED = "__tm_key", "__tm_value", "__tm_headers", "__tm_stamped"
 _LARGE = "__tm_large"
@@ -73,7 +72,7 @@ def avro_package() -> str:
 def read_offsets(
     spark: SparkSession,
     source: KafkaSource,
-    ranges: "Sequence[OffsetRange]",
+    ranges: Sequence[OffsetRange],
     base: Path,
     *,
     copy: Place,
@@ -197,7 +196,7 @@ _ON_DEMAND: Mapping[str, str] = {"key": _KEY, "headers": _HEADERS, "timestamp_ty
 
 
 def _copied(
-    source: KafkaSource, ranges: "Sequence[OffsetRange]", fields: Mapping[str, _Field], base: Path, copy: Place
+    source: KafkaSource, ranges: Sequence[OffsetRange], fields: Mapping[str, _Field], base: Path, copy: Place
 ) -> int:
     """Fetch the records and copy them to a file, once, now; return their number.
 

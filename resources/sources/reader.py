@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,12 +17,10 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.columns import Columns
 from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.parquet_files import PlainFile
+from tidemark.resources.sources.table_versions import TableVersion
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.problems import Problem
 from tidemark.timeops.spec import Source
-
-if TYPE_CHECKING:
-    from tidemark.resources.sources.table_versions import TableVersion
 
 
 class InputPart(Protocol):
@@ -261,9 +259,9 @@ class SourceRead:
 
     Attributes:
         records: One row per record that Spark reads, not computed yet: the payload columns; with `keep_unknown`
-            `_rescued` STRING; `_malformed` STRING (the text of a record that could not be parsed, else null); `_file`
-            STRING (the path from the source's fixed folder); `_position` BIGINT (1-based line, row for parquet, record
-            with multiLine); `_modified` TIMESTAMP.
+            `_rescued` STRING; `_malformed` STRING (the text of a record that could not be parsed, else null);
+            `_file` STRING (the path from the source's fixed folder); `_position` BIGINT (1-based line, row for
+            parquet, record with multiLine); `_modified` TIMESTAMP.
         states: The states of the files to remember once the records are stored.
         untimed: The first parts of `_file` whose `_modified` only orders them: they have no time of their own.
         corrects: The version of a table whose rows correct the log, with its rows as they were before it.
@@ -275,7 +273,7 @@ class SourceRead:
     records: DataFrame
     states: tuple[FileState, ...] = ()
     untimed: tuple[str, ...] = ()
-    corrects: "tuple[TableVersion, DataFrame] | None" = None
+    corrects: tuple[TableVersion, DataFrame] | None = None
     count: int | None = None
     plain: tuple[PlainFile, ...] = ()
     by_spark: Callable[[Sequence[FileRange]], DataFrame] | None = None

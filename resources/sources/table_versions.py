@@ -29,7 +29,6 @@ from tidemark.resources.places.place import Place, in_delta, spark_url, temporar
 from tidemark.resources.sources.columns import check_names, names_there, wanted_columns
 from tidemark.resources.sources.conversion import fit_error, holds, types_in, values_to_keep
 from tidemark.resources.sources.known_files import FileState
-from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import (
     FILE,
     MODIFIED,
@@ -341,7 +340,7 @@ def read_versions(
     versions: Sequence[TableVersion],
     place: Place,
     time_zone: str = "UTC",
-) -> SourceRead:
+) -> DataFrame:
     """Read the rows of versions, as records like the ones of files; nothing is computed yet.
 
     `_file` is `v12/` and the file as the table's log names it, `_position` the row in the file from 1. Rows of the
@@ -370,8 +369,7 @@ def read_versions(
         frames += [_records(part, source, schema, zone) for part in rows]
     records = reduce(DataFrame.unionByName, frames) if frames else no_records(spark, source)
     ensure_same_table(versions)
-    untimed = tuple(f"v{version.version}" for version in versions if not version.is_timed)
-    return SourceRead(records, tuple(version.state for version in versions), untimed)
+    return records
 
 
 def read_before(

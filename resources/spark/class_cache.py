@@ -1,7 +1,7 @@
 """Java's cache of loaded classes, by which Spark starts a third faster.
 
-Here: where the cache is, the options of Java that use it, and making it; this module is also the program that makes
-it. Not here: starting Spark (session.py).
+Here: where the cache is, the options of Java that use it, and making it. Not here: starting Spark (session.py), the
+program whose classes are recorded (class_recording.py).
 
 Java 25 has an AOT cache (JEP 483, 514, 515): loaded and linked classes, and profiles of their methods. Before it Java
 has an archive of loaded classes (JEP 350). It makes either at the end of a process that recorded its classes. That
@@ -20,15 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tidemark.resources.settings import cache_folder
-from tidemark.resources.spark.delta_jars import delta_package, known_jars, spark_jars
+from tidemark.resources.spark.delta_jars import known_jars, spark_jars
 
 FIRST_WITH_AOT = 25
 _UNUSED_DAYS = 60
-_MODULE = "tidemark.resources.spark.class_cache"
+RECORDING = "tidemark.resources.spark.class_recording"
+"""The program whose classes are recorded."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ def make_in_background(java: Java, package: str) -> None:
     cache = cache_of(java, package)
     if cache is None or cache.exists() or _failed(cache).exists():
         return
-    null, words = subprocess.DEVNULL, ["nice", "-n", "19", sys.executable, "-m", _MODULE, package]
+    null, words = subprocess.DEVNULL, ["nice", "-n", "19", sys.executable, "-m", RECORDING, package]
     with suppress(OSError):
         subprocess.Popen(words, stdin=null, stdout=null, stderr=null, start_new_session=True)
 
@@ -108,7 +107,11 @@ def make(java: Java, package: str) -> bool:
         tempfile.TemporaryDirectory(dir=cache.parent) as folder,
     ):
         output = Path(folder, "new.cache")
-        words = [sys.executable, "-c", f"from {_MODULE} import record; record({package!r}, {java.making(output)!r})"]
+        words = [
+            sys.executable,
+            "-c",
+            f"from {RECORDING} import record; record({package!r}, {java.making(output)!r})",
+        ]
         # The JVM outlives the process that started it, and its output ends when the cache is made.
         subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=False, cwd=folder)
         if output.is_file():
@@ -143,54 +146,3 @@ def _forget_unused(folder: Path) -> None:
         with suppress(OSError):
             if time.time() - cache.stat().st_mtime > _UNUSED_DAYS * 86_400:
                 cache.unlink()
-
-
-def record(package: str, making: str | None) -> None:
-    """Start Spark and do a little of each part of a batch; Java makes the cache when this process ends.
-
-    Without options of Java that make it, Spark only starts, which finds Delta's jars.
-    """
-    from tidemark.resources.spark.session import JAVA_OPTIONS, PACKAGES, local_session, session_config  # noqa: PLC0415
-
-    config = session_config() | {PACKAGES: package}
-    if making is not None:
-        config[JAVA_OPTIONS] += f" {making}"
-    spark = local_session(config)
-    if making is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            _work(spark, Path(folder))
-
-
-def _work(spark: SparkSession, folder: Path) -> None:
-    rows = spark.createDataFrame(spark.range(1_000).toArrow())
-    at = F.timestamp_millis(F.col("id") * 1_000)
-    events = rows.select("id", at.alias("at"), F.concat(F.lit("k"), F.col("id") % 7).alias("k"))
-    events.write.json(str(folder / "lines"))
-    read = spark.read.schema("id BIGINT, at TIMESTAMP, k STRING").json(str(folder / "lines"))
-    read.repartitionByRange("at").sortWithinPartitions("at").write.format("delta").save(str(folder / "table"))
-    table = spark.read.format("delta").load(str(folder / "table"))
-    for compiled in ("true", "false"):
-        spark.conf.set("spark.sql.codegen.wholeStage", compiled)
-        few = F.broadcast(rows.where("id < 100"))
-        grouped = (
-            table.join(few, "id", "left_anti").groupBy("k", F.window("at", "1 minute")).agg(F.sum("id").alias("n"))
-        )
-        grouped.localCheckpoint().select("k", "n", F.to_json("window")).write.parquet(
-            str(folder / f"found_{compiled}")
-        )
-        table.join(few, "id", "left_semi").unionByName(table).agg(F.count("*"), F.max_by("k", "id")).collect()
-
-
-def main() -> None:
-    """Make the cache now, for the packages that are named, by default for Delta alone."""
-    from tidemark.resources.spark.session import check_java  # noqa: PLC0415
-
-    java, package = check_java(), sys.argv[1] if len(sys.argv) > 1 else delta_package()
-    if not known_jars(package):
-        words = [sys.executable, "-c", f"from {_MODULE} import record; record({package!r}, None)"]
-        subprocess.run(words, check=False)
-    make(java, package)
-
-
-if __name__ == "__main__":
-    main()

@@ -19,7 +19,7 @@ from tests.runs.running import assert_same_tables, rows_by_table
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources import tables
-from tidemark.resources.delta.columns import old_columns
+from tidemark.resources.delta.migration import old_columns
 from tidemark.resources.workspace import SpecFile, Workspace
 
 SPEC = (

@@ -2,7 +2,7 @@
 
 Here: the differences key by key, the decision on each, types of columns by their words in DDL and which of them hold
 all values of others. Not here: which specs the tables were made with (assets/spec_changes.py), what is done about a
-change, writing a table with another type (resources/delta/columns.py).
+change, writing a table with another type (resources/delta/migration.py).
 """
 
 import json

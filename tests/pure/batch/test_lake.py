@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from tests.aged import age
 from tests.pure.batch.batches import SCHEMA, T, content, lake_of, rows
 from tidemark.resources import tables
-from tidemark.resources.delta.columns import fit, migrate, old_columns, sql_types_of
-from tidemark.resources.delta.files import keep_readable
+from tidemark.resources.delta.columns import sql_types_of
 from tidemark.resources.delta.lake import ConflictError, Lake
+from tidemark.resources.delta.migration import fit, migrate, old_columns
 from tidemark.resources.delta.queries import newest_rows, pieces, python_rows, select
 from tidemark.resources.delta.undoing import foreign_changes, prepare, same_rows, take_back
+from tidemark.resources.delta.upkeep import keep_readable
 from tidemark.resources.delta.versions import RETENTION, Opened
 from tidemark.resources.machine import ReadOnlyError
 from tidemark.resources.tables import open_in_column

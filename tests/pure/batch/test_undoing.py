@@ -13,8 +13,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from tests.pure.batch.batches import SCHEMA, T, content, go, lake_of, process_of, rows, said_by
-from tidemark.resources.delta import files as upkeep
-from tidemark.resources.delta.files import compact, size_of
+from tidemark.resources.delta import upkeep
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.undoing import (
     ForeignChangeError,
@@ -25,6 +24,7 @@ from tidemark.resources.delta.undoing import (
     same_rows,
     take_back,
 )
+from tidemark.resources.delta.upkeep import compact, size_of
 from tidemark.timeops.errors import FencedError, LakeError
 
 COMMITTED = 3

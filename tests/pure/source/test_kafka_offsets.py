@@ -11,8 +11,9 @@ import pytest
 from tests.kafka import PASSWORD, SECURE, Topic, login
 from tests.knows import Knows
 from tests.runs.landing import START
-from tidemark.resources.sources.kafka import KafkaReader, OffsetsFound, Positions, fair_shares
+from tidemark.resources.sources.kafka import KafkaReader, OffsetsFound
 from tidemark.resources.sources.kafka_connection import Broker, Connection
+from tidemark.resources.sources.kafka_offsets import Positions, fair_shares
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.spec import KafkaSource
 

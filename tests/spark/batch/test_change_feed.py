@@ -11,9 +11,9 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.feeds import between, changes, net, net_by_spark, rows_at
-from tidemark.resources.delta.files import vacuum
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.undoing import take_back
+from tidemark.resources.delta.upkeep import vacuum
 from tidemark.resources.delta.versions import Filters, files_of
 
 T = "windows/all"

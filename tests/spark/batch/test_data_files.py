@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from tests.hostile import CONDITIONS, HOSTILE, WAYS, ByDuckDB, in_sql, rows_of
 from tests.hostile import T as HOSTILE_TABLE
-from tidemark.resources.delta.files import size_of, vacuum
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.upkeep import size_of, vacuum
 
 T = "windows/all"
 TYPES = {

@@ -12,8 +12,8 @@ from tests.knows import Knows
 from tests.pure.batch.batches import START, T, lake_of, planned, rows
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import read
-from tidemark.resources.delta.files import keep_readable
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.upkeep import keep_readable
 from tidemark.resources.sources.delta import DeltaReader
 from tidemark.resources.sources.known_files import FileState
 from tidemark.resources.sources.table_versions import reading_place

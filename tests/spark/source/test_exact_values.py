@@ -191,5 +191,5 @@ def test_local_times_of_parquet_and_delta_are_read_in_the_zone_of_the_source(
     delta = DeltaSource.model_validate({**of_table, "time_zone": "Europe/Rome"})
     versions = DeltaReader(delta, tmp_path).look(Knows()).versions
     with reading_place(tmp_path / "pipeline") as place:
-        records = read_versions(spark, delta, versions, place, "Asia/Tokyo").records
+        records = read_versions(spark, delta, versions, place, "Asia/Tokyo")
         assert [row["at"].astimezone(UTC) for row in records.collect()] == [TEN]

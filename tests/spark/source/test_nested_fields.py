@@ -81,7 +81,7 @@ def test_a_delta_table_whose_structs_grow_is_read_on(spark: SparkSession, tmp_pa
     found = DeltaReader(delta, tmp_path).look(Knows())
     assert unknown_of(delta, found.columns) == (("loc.alt", "FLOAT"),)
     with reading_place(tmp_path / "pipeline") as place:
-        records = read_versions(spark, delta, found.versions, place).records.orderBy("_modified").collect()
+        records = read_versions(spark, delta, found.versions, place).orderBy("_modified").collect()
     assert [row["loc"].asDict() for row in records] == [LOC, LOC]
     assert [row["_rescued"] for row in records] == [None, '{"loc":{"lat":45.5,"lon":9.5,"alt":0.5}}']
     older = DeltaSource.model_validate({**of_table, "schema": SCHEMA.replace("lon:", "alt: FLOAT, lon:")})

@@ -1,0 +1,178 @@
+"""Upkeep of a table: few files, bounds that each reader understands, none that is obsolete, old versions readable.
+
+Not here: which tables have upkeep, and which versions have to stay (pipelines/upkeep.py), writing files (files.py).
+
+Upkeep does not change rows, and may continue during a run: Delta keeps the commits of both apart, and the later one
+tries again.
+"""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from tidemark.resources.delta.files import (
+    FOLDER_OF_WRITE,
+    UNLIMITED,
+    bounded_columns,
+    footers_of_joined,
+    interval,
+    remove_left_over,
+    statistics,
+)
+from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.log import entry_path
+from tidemark.resources.delta.versions import RETENTION, files_beyond_bounds, files_of
+from tidemark.resources.places.place import files_below, relative
+from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.errors import SpecError
+
+FILE_BYTES = 64_000_000
+"""Size of a file that is worth having; smaller ones are joined."""
+
+_FEW_FILES = 8  # small files that stay as they are: joining them would cost more than it saves
+_SORTED_BYTES = 256_000_000  # a larger table is not sorted
+_FORGOTTEN = timedelta(days=1)  # a file that is so old and belongs to no version comes from a failed write
+_TRIES = 5
+_WEEK = timedelta(days=7)
+"""The retention of a table that says nothing of it."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The space that a table takes.
+
+    Stored data files are in its folder, of any version; live ones are in its latest version, as are `files`.
+    """
+
+    files: int
+    stored: int
+    stored_bytes: int
+    log_bytes: int
+    live_bytes: int
+
+    @property
+    def in_all(self) -> int:
+        """Bytes of all its files."""
+        return self.stored_bytes + self.log_bytes
+
+    @property
+    def of_old_versions(self) -> int:
+        """Bytes of data files that its latest version no longer has."""
+        return max(self.stored_bytes - self.live_bytes, 0)
+
+
+def size_of(lake: Lake, table: str) -> Size:
+    """Return the space that a table takes on disk."""
+    folder, patterns = lake.path(table), ("*.parquet", f"{FOLDER_OF_WRITE}*/*.parquet")
+    data = [seen.st_size for pattern in patterns for _, seen in files_below(folder, pattern)]
+    log = sum(seen.st_size for _, seen in files_below(folder / "_delta_log", "*.*"))
+    live = _file_sizes(lake, table)
+    return Size(len(live), len(data), sum(data), log, sum(live))
+
+
+def compact(lake: Lake, table: str, by: str | None = None) -> bool:
+    """Join the small files of a table, if there are many, in one commit.
+
+    Files that were written one after the other are joined, so that each has a short range of values that grow with
+    time. If the table is read in the order of another column, `by`, and is not large, it is sorted by it.
+
+    Return whether files were joined. A run that is faster every time goes first.
+    """
+    for _ in range(_TRIES):
+        sizes = _file_sizes(lake, table)
+        if sum(size < FILE_BYTES // 2 for size in sizes) <= _FEW_FILES:
+            return False
+        delta = lake.open(table)
+        optimizer, written_as = delta.optimize, footers_of_joined(lake.opened.known(table, delta))
+        try:
+            if by is not None and sum(sizes) <= _SORTED_BYTES:
+                optimizer.z_order([by], target_size=FILE_BYTES, writer_properties=written_as)
+            else:
+                optimizer.compact(target_size=FILE_BYTES, writer_properties=written_as)
+        except CommitFailedError:
+            continue
+        return True
+    return False
+
+
+def mend_bounds(lake: Lake, table: str) -> None:
+    """Write bounds that each reader understands where another writer, or an earlier version, wrote others.
+
+    One commit of maintenance names the files again, with other statistics.
+    """
+    version = lake.opened.seen(table)
+    wrong = {*files_beyond_bounds(version.actions, version.dataset.schema)}
+    if not wrong:
+        return
+    files, named = files_of(version.folder), []
+    for path, size in version.sizes.items():
+        if path in wrong:
+            stats = statistics(pq.read_metadata(path, filesystem=files), bounded_columns(version))
+            changed_ms = int((version.folder / path).stat().st_mtime * 1000)
+            named.append(AddAction(path, size, {}, changed_ms, data_change=False, stats=stats))
+    with suppress(CommitFailedError):  # a run that is faster goes first; the next upkeep tries again
+        lake.name_again(table, named, version.number)
+
+
+def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> int:
+    """Delete the files of a table that have been in no version for some time, rounded up to whole hours.
+
+    The files of the versions to keep stay, however long ago these were the latest. Return the bytes of the deleted
+    files.
+    """
+    hours = math.ceil(retain / timedelta(hours=1))
+    full = retain >= _FORGOTTEN
+    delta = lake.open(table)
+    versions = sorted(set(keep))
+    folder = lake.path(table)
+    remove_left_over(folder, _FORGOTTEN)
+    old = delta.vacuum(hours, enforce_retention_duration=False, full=full, keep_versions=versions)
+    wanted = set(old)
+    there = [seen.st_size for path, seen in files_below(folder, "**/*") if relative(path, folder) in wanted]
+    if not there:  # it also names deleted ones
+        return 0
+    freed: int = sum(there)
+    with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
+        delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
+    return freed
+
+
+def keep_readable(lake: Lake, table: str, version: int, retain: timedelta | None = None) -> None:
+    """Let a Spark of any settings read a version of a table however old it gets.
+
+    This takes one commit of maintenance where the table's property says less. With `retain` this holds for younger
+    versions as well, and no longer than that for others: a checkpoint of the log lists the files that were removed
+    within the retention.
+    """
+    there = _retention_of(lake.opened.seen(table).properties)
+    if retain is None and there is not None and there >= UNLIMITED:
+        return  # without a request to a store
+    try:  # Spark, too, goes by the modification time of the entry
+        age = timedelta(seconds=time.time() - entry_path(lake.path(table), version).stat().st_mtime)
+    except FileNotFoundError:  # there is nothing to read
+        return
+    wanted = max(retain, _WEEK) if retain is not None else there or UNLIMITED
+    if wanted < 2 * age:  # the pipeline seldom runs, and its next commit may come after the retention
+        wanted = there if there is not None and there >= 2 * age else 4 * age
+    if there is None or interval(there) != interval(wanted):
+        lake.set_properties(table, {RETENTION: interval(wanted)})
+
+
+def _retention_of(properties: Mapping[str, str]) -> timedelta | None:
+    try:
+        return parse_duration(properties[RETENTION].lower().removeprefix("interval "))
+    except (KeyError, SpecError):  # others may write it in more ways
+        return None
+
+
+def _file_sizes(lake: Lake, table: str) -> list[int]:
+    files = pa.table(lake.open(table).get_add_actions(flatten=True))
+    return [int(size) for size in files["size_bytes"].to_pylist()]
