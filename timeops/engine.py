@@ -31,8 +31,7 @@ from tidemark.timeops.windows.results import (
     still_needed,
     window_results,
 )
-from tidemark.timeops.windows.segment import WindowSegment, as_events, with_results
-from tidemark.timeops.windows.sessions import PlacedInSessions
+from tidemark.timeops.windows.segment import Placed, WindowSegment, as_events, with_results
 
 EARLIER = "__tm_earlier"
 """BOOLEAN of an event that a window needs: true if it came in an earlier segment, null in this one."""
@@ -127,7 +126,7 @@ class Outcome:
     execution: Execution = field(default_factory=Execution)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
-    _placed: dict[str, PlacedInSessions | None] = field(default_factory=dict, repr=False, compare=False)
+    _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -198,7 +197,7 @@ class Outcome:
             )
         return self._results[window.name]
 
-    def _placed_in(self, window: WindowSpec) -> PlacedInSessions | None:
+    def _placed_in(self, window: WindowSpec) -> Placed | None:
         """Return what the driver finds of the segment's events, for results, late events and open windows."""
         if window.name not in self._placed:
             kind = kind_of(window)

@@ -18,7 +18,7 @@ from pyspark.sql.types import IntegralType, MapType, StringType, TimestampType
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
-from tidemark.timeops.events.adjustment import RELEASE_ORDER, Segment
+from tidemark.timeops.events.adjustment import RELEASE_ORDER, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
@@ -231,31 +231,27 @@ def adjust(
     flushed = spec.flushes()
     where = LogPlace(tick_us=None if tick is None else _us_of_tick(tick), flushed=flushed)
     outcome = advance(Segment(log, where), State(), rules)
-    released = outcome.released
-    columns = [*map(quoted, payload), *_EVENT_COLUMNS]
-    last = [c.ADJUSTED_BY, c.WATERMARK]
-    place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
-    numbered = released.sequence.withColumn(c.RELEASE_SEQ, place)
-    ordered = numbered.unionByName(released.passed, allowMissingColumns=True)
+    columns, last = [*map(quoted, payload), *_EVENT_COLUMNS], (c.ADJUSTED_BY, c.WATERMARK)
+    order = c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
     watermark = F.lit(None).cast("timestamp") if flushed else c.to_instant("watermark")
+    of_timelines = watermark.alias("watermark"), c.to_instant("max_t").alias("max_timestamp"), "watermark_set_by"
     return AdjustedEvents(
         accepted=outcome.accepted.select(*columns, *last),
-        ordered=ordered.select(*columns, c.RELEASE_SEQ, *last).orderBy(
-            c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
-        ),
-        held=released.held.select(*columns, *last),
+        ordered=_numbered(outcome.released).select(*columns, c.RELEASE_SEQ, *last).orderBy(*order),
+        held=outcome.released.held.select(*columns, *last),
         dead_letters=outcome.dead_letters(payload),
-        watermarks=from_driver(events.sparkSession, outcome.timelines).select(
-            c.TIMELINE,
-            watermark.alias("watermark"),
-            c.to_instant("max_t").alias("max_timestamp"),
-            "watermark_set_by",
-        ),
+        watermarks=from_driver(events.sparkSession, outcome.timelines).select(c.TIMELINE, *of_timelines),
         time=spec,
         _outcome=outcome,
         _payload=payload,
         _has_arrival=arrival_time is not None or c.ARRIVAL in events.columns,
     )
+
+
+def _numbered(released: Released) -> DataFrame:
+    """Return the released events, with `_release_seq` where they have a place in the order."""
+    place = F.row_number().over(Window.partitionBy(c.TIMELINE).orderBy(*RELEASE_ORDER[1:])).cast("bigint") - 1
+    return released.sequence.withColumn(c.RELEASE_SEQ, place).unionByName(released.passed, allowMissingColumns=True)
 
 
 def windows(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> DataFrame:

@@ -141,7 +141,6 @@ class AlignedWindows:
     """Windows on a grid, and snapshots; see kinds.WindowKind for what each method is."""
 
     window: WindowSpec
-    keys: ClassVar[tuple[str, ...]] = BY_END
     merges: ClassVar[bool] = False
     needs_others: ClassVar[bool] = False
     needs_after_flush: ClassVar[bool] = False
@@ -169,7 +168,7 @@ class AlignedWindows:
         if partials is not None:
             results = sliced_results(events, segment, self.window, partials)
         else:
-            results = results_of(self.closed_contents(segment), self.keys, self.window)
+            results = results_of(self.closed_contents(segment), BY_END, self.window)
         return segment.materialize(results)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:

@@ -11,92 +11,126 @@ from pyspark.sql import DataFrame
 
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.windows.aligned import AlignedWindows
-from tidemark.timeops.windows.membership import Rank
-from tidemark.timeops.windows.segment import WindowSegment
-from tidemark.timeops.windows.sessions import PlacedInSessions, Sessions
+from tidemark.timeops.windows.membership import BY_BOUNDS, BY_END, Rank
+from tidemark.timeops.windows.segment import Placed, WindowSegment
+from tidemark.timeops.windows.sessions import Sessions
 from tidemark.timeops.windows.sliding import SlidingWindows
 
 
 class WindowKind(Protocol):
-    """A kind of window; its instances are windows of a spec. A new kind is a class with these methods."""
+    """A kind of window; its instances are windows of a spec. A new kind is a class with these members.
+
+    A segment asks in this order: `placed` if windows merge, `place` for the counts of each event, then the results,
+    `late_events`, and at last which events the next segment needs. What returns a frame only describes it: an answer
+    is a function of the segment, whoever asks, and however often.
+    """
 
     @property
     def window(self) -> WindowSpec:
         """The window of the spec."""
 
     @property
-    def keys(self) -> tuple[str, ...]:
-        """The columns that distinguish the windows of a group: `_timeline`, `__tm_end`, maybe `__tm_start`."""
-
-    @property
     def merges(self) -> bool:
-        """True if an event may change the bounds of windows: only next to others of its group an event shows late."""
+        """True if an event may change the bounds of windows. Asked first.
+
+        Then only the other events of its group say whether it is late, results have `__tm_start`, and bounds that a
+        window has had before are results of their own.
+        """
 
     # Which windows there are.
 
     def start_of(self, end_us: str) -> str:
-        """Return SQL of the start of the window with this end; of a session, that of one event."""
+        """Return SQL of the start of the window with this end; of a window that merges, that of one event.
+
+        Asked for the start of results, and for the windows that a dead letter missed.
+        """
 
     def place(self, events: DataFrame) -> DataFrame:
         """Add to accepted events, as far as each alone says, `__tm_filtered`, `__tm_ends` and `__tm_missed`.
 
-        The first says that the window leaves the event out. The second are the ends of windows that it is in. The
-        third are the ends of windows that had closed when it came, by the watermark or, with `__tm_flushed_windows`,
-        by a flush.
+        Asked once a segment, to count what became of its events. The first says that the window leaves the event out.
+        The second are the ends of windows that it is in. The third are the ends of windows that had closed when it
+        came, by the watermark or, with `__tm_flushed_windows`, by a flush. No row is added or lost.
         """
 
-    def placed(self, segment: WindowSegment, /) -> PlacedInSessions | None:
-        """Return what the driver finds of the segment's events, once for all callers; None where it finds nothing."""
+    def placed(self, segment: WindowSegment, /) -> Placed | None:
+        """Return what the driver finds of the segment's events; None where a kind finds nothing.
+
+        Asked at most once a segment, before anything else needs it: it is in `WindowSegment.placed` from then on.
+        """
 
     # The results of a segment.
 
     def closed_contents(self, segment: WindowSegment) -> DataFrame:
-        """Return the events of the windows that close in the segment, by `keys` and group: a row per window."""
+        """Return the events of the windows that close in the segment, by `keys_of` and group: a row per window.
+
+        Asked by the kind itself for its results, and where a flush closes windows, for what stays closed.
+        """
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the aggregates of the same, one row per window and group."""
+        """Return the aggregates of the same, one row per window and group.
+
+        Asked once a segment, of a window that gives one result.
+        """
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add to results of closed windows `_watermark` BIGINT: just after the item that closed each.
 
-        It is null where no item did: a flush.
+        It is null where no item did: a flush. Asked after `closed_results`, and for rows of windows without events.
         """
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, a row per window that holds them.
+
+        Asked once a segment, of a window that revises its results.
 
         Args:
             segment: The segment; the known events have the watermark and the clock that they met.
             rank: The first moment after an event.
 
         Returns:
-            The rows by `keys` and group with RANK, the moment from which the window holds the event, FRESH, that what
-            makes it so came in the segment, and both watermarks around the segment. Where windows merge also
+            The rows by `keys_of` and group with RANK, the moment from which the window holds the event, FRESH, that
+            what makes it so came in the segment, and both watermarks around the segment. Where windows merge also
             CHANGED_BY: each bounds that a window has had are a window.
         """
 
     def late_events(self, segment: WindowSegment) -> DataFrame:
-        """Return accepted events that came when all their windows had closed.
+        """Return accepted events that came when all their windows had closed, each once.
 
-        They have `__tm_missed` and `__tm_lateness_us`, with flushed windows also `__tm_by_flush`: a flush had closed
-        the last one, the watermark had not.
+        Asked once a segment, where some may be late. They have `__tm_missed` and `__tm_lateness_us`, with flushed
+        windows also `__tm_by_flush`: a flush had closed the last one, the watermark had not.
         """
 
     # What it needs of the past.
 
     @property
     def needs_others(self) -> bool:
-        """True if others of its group say if an event is still needed: it is kept with the names of such windows."""
+        """True if others of its group say if an event is still needed: it is kept with the names of such windows.
+
+        Asked when the tables of a pipeline are made, and when its windows are sorted by the events that they share.
+        """
 
     @property
     def needs_after_flush(self) -> bool:
         """True if events are still needed when a flush has closed all windows, in case the log is reopened."""
 
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
-        """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it."""
+        """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it.
+
+        Asked last. An event that is not needed now is not needed later: it is not kept.
+        """
 
     def needed_from(self, watermark_us: int, /) -> int:
-        """Return an instant, microseconds: no event before it is in a window that is open at the watermark."""
+        """Return an instant, microseconds: no event before it is in a window that is open at the watermark.
+
+        Asked before stored events are read, so that files without such events stay closed. It never falls while the
+        watermark rises.
+        """
+
+
+def keys_of(kind: WindowKind) -> tuple[str, ...]:
+    """Return the columns that distinguish the windows of a group."""
+    return BY_BOUNDS if kind.merges else BY_END
 
 
 def kind_of(window: WindowSpec) -> WindowKind:

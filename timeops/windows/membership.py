@@ -21,6 +21,8 @@ START = "__tm_start"  # of a window, microseconds
 END = "__tm_end"
 BY_END: tuple[str, ...] = (TIMELINE, END)
 """Which window of its group a row is of, where its end says so."""
+BY_BOUNDS: tuple[str, ...] = (TIMELINE, START, END)
+"""The same where windows merge: with late events two may have one start, and bounds that are revised share either."""
 
 FILTERED = "__tm_filtered"
 ENDS = "__tm_ends"  # ends of the windows that an event is in

@@ -25,7 +25,7 @@ from tidemark.timeops.windows.gap_filling import (
     once,
     seen_groups,
 )
-from tidemark.timeops.windows.kinds import WindowKind, kind_of
+from tidemark.timeops.windows.kinds import WindowKind, keys_of, kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, END, OPEN_IN, START, group_names
 from tidemark.timeops.windows.revisions import (
     CAUSE,
@@ -74,7 +74,7 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     """Return a result at each moment of a window; one that does not pass `having` takes an earlier row away."""
     window = kind.window
     causes = [F.array_sort(F.collect_set(CAUSE)).alias(LATE_EVENTS)] if window.history else []
-    keys = (*kind.keys, REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
+    keys = (*keys_of(kind), REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
     results = _with_start(results_of(revised_contents(segment, kind), keys, window, *causes), kind)
     if window.empty:
         results = segment.materialize(results)
@@ -92,7 +92,7 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
 
 
 def _with_start(rows: DataFrame, kind: WindowKind) -> DataFrame:
-    return rows if START in kind.keys else rows.withColumn(START, F.expr(kind.start_of(END)))
+    return rows if kind.merges else rows.withColumn(START, F.expr(kind.start_of(END)))
 
 
 def _final(results: DataFrame, segment: WindowSegment, kind: WindowKind) -> DataFrame:

@@ -30,7 +30,7 @@ from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.watermark.timelines import Watermarks
-from tidemark.timeops.windows.kinds import WindowKind
+from tidemark.timeops.windows.kinds import WindowKind, keys_of
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
 from tidemark.timeops.windows.segment import WindowSegment
 
@@ -219,14 +219,14 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
         kind: The window's.
 
     Returns:
-        The rows with `kind.keys`, the group columns of `membership.with_groups`, `__tm_revision`, `__tm_is_final`,
+        The rows with `keys_of`, the group columns of `membership.with_groups`, `__tm_revision`, `__tm_is_final`,
         `__tm_is_taken_back`, `__tm_cause`, and `_watermark` BIGINT, just after the item at which the result was
         made; null where a flush made it.
     """
     rows = segment.materialize(_ranked(segment, kind))
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
     moment = to_join(rows.sparkSession, _moments(rows, segment, kind)).alias("moment")
-    same = same_in("event", "moment", (*kind.keys, *group_names(kind.window)))
+    same = same_in("event", "moment", (*keys_of(kind), *group_names(kind.window)))
     so_far = F.expr(f"event.{RANK} <= moment.{RANK}")
     more = [f"moment.{name}" for name in (REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)]
     is_new = f"event.{RANK} > {_PREVIOUS} AND {_reached(W_BEFORE, kind.window, f'event.{END}')}"
@@ -263,7 +263,7 @@ def _reached(watermark_us: str, window: WindowSpec, end_us: str = END) -> str:
 
 def _moments(rows: DataFrame, segment: WindowSegment, kind: WindowKind) -> pa.Table:
     """Return the moments at which windows have a result: keys, `__tm_rank`, and what makes it a row."""
-    keys = [*kind.keys, *group_names(kind.window)]
+    keys = [*keys_of(kind), *group_names(kind.window)]
     ends = (W_START, W_END, _CLOCK_START)
     marks = F.collect_set(F.struct(RANK, FRESH)).alias(_MARKS)
     grouped = rows.groupBy(*keys, *ends, CHANGED_BY).agg(marks).select(*keys, *ends, f"{CHANGED_BY}.*", _MARKS)

@@ -11,7 +11,7 @@ of the windows over it, as these allow at least its lateness.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -152,6 +152,14 @@ def may_be_late(accepted: DataFrame, flushed_windows: DataFrame | None, window: 
 def no_seq() -> Column:
     """Return LAST_SEQ of a window without events."""
     return F.lit(None).cast("bigint").alias(LAST_SEQ)
+
+
+class Placed(Protocol):
+    """What the driver finds of the events of a segment: which windows they are in. Each kind has its own."""
+
+    @property
+    def late(self) -> int:
+        """How many accepted events of the segment are in none."""
 
 
 @dataclass(frozen=True)

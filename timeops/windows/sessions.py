@@ -33,6 +33,7 @@ from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.fold import NEVER, NONE, Array
 from tidemark.timeops.windows.aggregates import results_of
 from tidemark.timeops.windows.membership import (
+    BY_BOUNDS,
     BY_FLUSH,
     CHANGED_BY,
     END,
@@ -423,8 +424,6 @@ class Sessions:
     """Sessions: windows that merge; see kinds.WindowKind for what each method is."""
 
     window: WindowSpec
-    keys: ClassVar[tuple[str, ...]] = (c.TIMELINE, START, END)
-    """With late events two of them may have one start, but not one end; bounds that are revised may share both."""
     merges: ClassVar[bool] = True
     needs_others: ClassVar[bool] = True
     needs_after_flush: ClassVar[bool] = False
@@ -470,7 +469,7 @@ class Sessions:
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results of the sessions that close in the segment, with `_watermark`."""
-        return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
+        return results_of(self.closed_contents(segment), (*BY_BOUNDS, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have their `_watermark`."""

@@ -52,7 +52,6 @@ class SlidingWindows:
     """Sliding windows; see kinds.WindowKind for what each method is."""
 
     window: WindowSpec
-    keys: ClassVar[tuple[str, ...]] = BY_END
     merges: ClassVar[bool] = False
     needs_after_flush: ClassVar[bool] = True
     """True, as the events of what a flush closed still count at later instants."""
@@ -96,7 +95,7 @@ class SlidingWindows:
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the results at the instants that close in the segment, with `_watermark`."""
-        return results_of(self.closed_contents(segment), (*self.keys, c.WATERMARK), self.window)
+        return results_of(self.closed_contents(segment), (*BY_END, c.WATERMARK), self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:  # noqa: ARG002
         """Return the results, which have their `_watermark`."""
