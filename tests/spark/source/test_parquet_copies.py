@@ -1,5 +1,6 @@
 """Parquet files that Arrow copies into the log: its rows equal what Spark reads; other files are left to Spark."""
 
+import random
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -14,14 +15,19 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from tests.seeds import Dice
+from tidemark.assets.ingestion import ingest
 from tidemark.assets.log_order import KEYS, NumberedLog, Records, no_keys
-from tidemark.assets.schemas import log_schema
+from tidemark.assets.schemas import create_tables, log_schema
+from tidemark.pipelines.spec_files import read_spec
 from tidemark.resources.delta import ordering
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.sources import lines, local_files
 from tidemark.resources.sources.files import read_files
 from tidemark.resources.sources.known_files import FileRange
 from tidemark.resources.sources.parquet_files import PlainFile, plain_file
 from tidemark.resources.sources.records import payload_schema, schema_in_input
+from tidemark.resources.tables import RAW_EVENTS
+from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.spec import FilesSource
 
@@ -183,6 +189,67 @@ def test_a_record_that_is_malformed_is_left_to_spark_which_refuses_it(
     assert found is not None
     with pytest.raises(pa.ArrowInvalid):
         log_rows(spark, given, found)
+
+
+ALIKE = '{kind: files, settle: 0 s, arrival_time: at, schema: "at TIMESTAMP, k STRING"'
+MIXED = f"""
+name: mixed
+sources:
+  - {ALIKE}, name: rows, path: rows/*, format: parquet}}
+  - {ALIKE}, name: lines, path: lines/*, format: json}}
+time: {{timestamp_by: at}}
+"""
+
+
+def log_of(spark: SparkSession, folder: Path, warehouse: str) -> pa.Table:
+    """Return the log after one ingestion."""
+    workspace = Workspace(read_spec(folder / "mixed.yaml"), folder / warehouse, lambda: spark)
+    create_tables(workspace)
+    assert not ingest(workspace, "run").found.errors
+    return workspace.lake.rows(RAW_EVENTS).sort_by(c.SEQ)
+
+
+def test_the_log_is_the_one_that_spark_alone_writes_whichever_files_arrow_reads(
+    spark: SparkSession, tmp_path: Path, dice: Dice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some files are plain, some are not, and one seems to be; a file of lines has blocks of both kinds."""
+    drawn = random.Random(dice.seed(5))
+    monkeypatch.setattr(lines, "_BLOCK_CHUNKS", 1)
+    monkeypatch.setattr(local_files, "_CHUNK_BYTES", 300)
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "lines").mkdir()
+    (tmp_path / "mixed.yaml").write_text(MIXED)
+    for name in ("b", "é", "a", "Z", "c"):
+        columns = {"at": seconds(*(drawn.randrange(99) for _ in range(20))), "k": pa.array([name] * 20)}
+        if name == "é":
+            columns["k"] = pa.array([b"\xff", *[b"x"] * 19]).view(pa.string())
+        land(tmp_path / "rows", name, columns, use_deprecated_int96_timestamps=name in "bc")
+    for name in ("b", "x"):
+        texts = [f'{{"at": "2026-01-01T00:00:{drawn.randrange(60):02}Z", "k": "{number}"}}' for number in range(60)]
+        texts[drawn.randrange(60)] = '{"k": 1}' if name == "b" else "{"
+        (tmp_path / "lines" / name).write_text("\n".join(texts) + "\n")
+    mixed = log_of(spark, tmp_path, "mixed")
+    monkeypatch.setattr("tidemark.resources.sources.files.plain_file", lambda *_: None)
+    assert mixed.num_rows == 5 * 20 + 2 * 60
+    assert mixed.equals(log_of(spark, tmp_path, "by_spark"))
+
+
+def test_only_files_that_arrow_cannot_read_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    given, text = source("at TIMESTAMP, k STRING"), pa.array([b"x", b"\xff"]).view(pa.string())
+    texts = {"a": pa.array(["x", "y"]), "b": pa.array(["x", "y"]), "c": text}
+    landed = [
+        land(tmp_path, name, {"at": seconds(1, 2), "k": kinds}, use_deprecated_int96_timestamps=name == "b")
+        for name, kinds in texts.items()
+    ]
+    read = read_files(spark, given, landed, tmp_path / "copies")
+    assert [file.name for file in read.plain] == ["a", "c"]
+    assert [row[c.FILE] for row in read.records.collect()] == ["b", "b"]
+    schema = to_arrow_schema(log_schema(payload_schema(spark, given)), timezone="UTC")
+    rest = read.leaving([file for file in read.plain if not file.can_be_read(schema)])
+    assert [file.name for file in rest.plain] == ["a"]
+    malformed = {(row[c.FILE], row[c.POSITION]) for row in rest.records.where("_malformed IS NOT NULL").collect()}
+    assert (rest.records.count(), malformed) == (4, {("c", 2)})
+    assert rest.states == read.states
 
 
 def test_pieces_that_cannot_be_read_to_their_end_leave_no_file(spark: SparkSession, tmp_path: Path) -> None:
