@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.alerts import alerts_of, count_alert
 from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
 from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
@@ -113,10 +114,10 @@ def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     return {asset: (*always, *alerts.get(asset, ())) for asset, always in by_asset.items()}
 
 
-def run_checks(batch: Batch, asset: str) -> list[Checked]:
-    """Run the checks of an asset (a key of CHECKS) on what a batch wrote."""
+def run_checks(batch: Batch, asset: str, lost: BatchLosses) -> list[Checked]:
+    """Run the checks of an asset (a key of CHECKS) on what a batch wrote; `lost` has its losses."""
     checks = expectations(batch.workspace.spec)[asset]
-    alerts = [count_alert(batch, check) for check in checks if check not in CHECKS[asset]]
+    alerts = [count_alert(lost, check) for check in checks if check not in CHECKS[asset]]
     return validated([*_count_rows(batch, asset), *alerts])
 
 
