@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -296,8 +297,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
     for window in workspace.spec.windows:
         table = window_table(window.name)
-        batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
-        written = sum(batch >= newest[0].batch_id for batch in batches) if newest else 0
+        batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"]
+        written = pc.sum(pc.greater_equal(batches, newest[0].batch_id)).as_py() or 0 if newest else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))
     return lines
 
