@@ -22,7 +22,7 @@ class WindowKind(Protocol):
 
     A segment asks in this order: `placed` if windows merge, `place` for the counts of each event, then the results,
     `late_events`, and at last which events the next segment needs. What returns a frame only describes it: an answer
-    is a function of the segment, whoever asks, and however often.
+    is a function of the segment, however often it is asked for.
     """
 
     @property
@@ -70,7 +70,7 @@ class WindowKind(Protocol):
     def closed_results(self, segment: WindowSegment) -> DataFrame:
         """Return the aggregates of the same, one row per window and group.
 
-        Asked once a segment, of a window that gives one result.
+        Asked once a segment, of a window with one result.
         """
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
@@ -117,7 +117,7 @@ class WindowKind(Protocol):
     def with_needed(self, events: DataFrame, segment: WindowSegment, into: str) -> DataFrame:
         """Add to all of the events BOOLEAN `into`: a window that is open after the segment may still need it.
 
-        Asked last. An event that is not needed now is not needed later: it is not kept.
+        Asked last. The next segment does not get an event that no window needs now.
         """
 
     def needed_from(self, watermark_us: int, /) -> int:

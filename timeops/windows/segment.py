@@ -155,7 +155,7 @@ def no_seq() -> Column:
 
 
 class Placed(Protocol):
-    """What the driver finds of the events of a segment: which windows they are in. Each kind has its own."""
+    """The windows of a segment's events, as the driver finds them; each kind has a class of its own."""
 
     @property
     def late(self) -> int:
