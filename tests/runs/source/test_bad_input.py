@@ -157,7 +157,7 @@ def test_every_kind_of_bad_file_is_held_back_alone_and_named(folder: Path) -> No
         "named.parquet": "this is not a readable parquet file",
         "brotli.parquet": "columns are compressed with brotli, which Spark cannot read",
         "missing.parquet": "column `v` is missing from the file",
-        "typed.parquet": "column `v` has the type string",
+        "typed.parquet": "column `v` has the type STRING",
         "a_page.parquet": "the file cannot be read to its end",
         "pages.parquet": "the file cannot be read to its end",
     }
