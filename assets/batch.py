@@ -6,7 +6,7 @@ and safe to repeat. Not here: judging (judging.py), which rows a stage writes, h
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,30 +24,16 @@ from tidemark.resources.delta.files import Piece, piece_of
 from tidemark.resources.delta.lake import Written
 from tidemark.resources.delta.versions import Filters, unreadable_file
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, file_that_failed, is_of_a_file
-from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.spark.amount import ANY, Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import Outcome
-from tidemark.timeops.spec import Spec
 
 Span = tuple[int, int]
 """First and last instant of a span of event time, microseconds."""
 
-FEW_RECORDS = 50_000
-"""A batch of at most so many records takes longer to plan than to compute, on two cores as on many."""
-
 BASE_EVERY = 16  # batches
-
-MATERIALIZED_RECORDS = 1_000_000
-"""The judged records of at most so large a batch are kept for all stages. Of a larger one only what the loop found is
-kept, and each stage computes the records' times again: that is a scan of the log, which costs less than writing all
-its rows aside. Looking for duplicates is more than a scan, so then every batch keeps them."""
-
-
-def keeps_records(spec: Spec, count: int) -> bool:
-    """Return whether so many judged records are kept for all who read them, see MATERIALIZED_RECORDS."""
-    return bool(spec.time.deduplicate_by) or count <= MATERIALIZED_RECORDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,9 +49,9 @@ class BatchWriter:
         return F.lit(self.plan.batch_id).cast("bigint").alias(c.BATCH)
 
     @property
-    def is_small(self) -> bool:
-        """Return whether the batch spends its time on planning, not on computing; false where nothing says it."""
-        return self.plan.kind == "process" and records_in(self.plan) <= FEW_RECORDS
+    def amount(self) -> Amount:
+        """How many records it has; where it judges none, nothing says how many rows it writes."""
+        return Amount(records_in(self.plan)) if self.plan.kind == "process" else ANY
 
     @property
     def flushes(self) -> bool:
@@ -90,7 +76,7 @@ class BatchWriter:
         """Run a stage of the batch: its lease is kept, and Spark is set for its size."""
         with (
             self.workspace.batches.keeping_lease(self.plan, self.workspace.clock),  # also while Spark starts
-            tuned_for_few_rows(self.workspace.spark) if self.is_small else nullcontext(),
+            self.amount.tuned(self.workspace.session),
         ):
             try:
                 yield
@@ -117,7 +103,6 @@ class BatchWriter:
         where: Filters | None,
         grows: bool = False,
         as_cut: bool = False,
-        stays: Filters | None = None,
     ) -> Written:
         """Delete rows and add others, with the number of the batch, in one commit; arguments as of `Lake.replace`.
 
@@ -126,17 +111,19 @@ class BatchWriter:
         """
         stamped = rows if c.BATCH in rows.columns else rows.withColumn(c.BATCH, self.stamp)
         ready = self.workspace.ready_for(table, self.plan, stamped) if grows else self._ready(table)
-        lake, attempt, few = self.workspace.lake, self.plan.attempt, self.is_small and not as_cut
-        return lake.replace(table, stamped, where=where, attempt=attempt, expect=ready, are_few=few, stays=stays)
+        lake, attempt, amount = self.workspace.lake, self.plan.attempt, ANY if as_cut else self.amount
+        return lake.replace(table, stamped, where=where, attempt=attempt, expect=ready, amount=amount)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
         """Add rows of Arrow, whole; see `Lake.append_pieces`."""
         return self.replace_pieces(table, pieces, where=None)
 
-    def replace_pieces(self, table: str, pieces: Sequence[Piece], *, where: Filters | None) -> Written:
+    def replace_pieces(
+        self, table: str, pieces: Sequence[Piece], *, where: Filters | None, stays: Filters | None = None
+    ) -> Written:
         """Delete rows and add others of Arrow, whole, in one commit; see `Lake.replace_pieces`."""
         lake, expect, attempt = self.workspace.lake, self._ready(table), self.plan.attempt
-        return lake.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect)
+        return lake.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect, stays=stays)
 
     def append_rows(self, table: str, rows: pa.Table) -> None:
         """Add rows that this process has, whole, as they are."""
@@ -217,11 +204,6 @@ class Batch(BatchWriter):
         """The records of the segment."""
         return records_between(self.workspace, self.plan.first_seq, plan_end(self.plan))
 
-    @property
-    def keeps_records(self) -> bool:
-        """Return whether the judged records are kept for all stages."""
-        return keeps_records(self.workspace.spec, records_in(self.plan))
-
     def may_reach(self, us: int) -> Column:
         """Return a BOOLEAN, never null: false only for records of the segment with an event time before an instant.
 
@@ -230,8 +212,8 @@ class Batch(BatchWriter):
         """
         before_us, workspace = self.before.max_t_us, self.workspace
         # An event that is adjusted takes the time of the watermark, which an earlier batch may have left.
-        may_be_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
-        if may_be_any or workspace.spec.keeps_timelines or self.keeps_records:
+        is_any = workspace.spec.time.out_of_order == "adjust" or (before_us is not None and before_us >= us)
+        if is_any or workspace.spec.keeps_timelines:
             return F.lit(True)
         first_seq = self.outcome.judged.watermarks.first_seq_from(us)
         return F.col(c.SEQ) >= F.lit(plan_end(self.plan) if first_seq is None else first_seq)

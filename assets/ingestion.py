@@ -38,7 +38,7 @@ from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, split_of
 from tidemark.resources.sources.table_versions import reading_place
-from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.durations import roughly
@@ -49,8 +49,6 @@ from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.spec import Source, Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import LastArrival
-
-_FEW_BYTES = 4_000_000  # of files: how many records they hold is not known before they are read
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ def _ingest(workspace: Workspace, run_id: str, waiting: Waiting) -> Ingested:
     last = workspace.batches.last_commit()
     seqs = (workspace.progress.log_end(), None)
     plan = begin(workspace, run_id, "ingest", _input_of(workspace, waiting).to_json(), after=last, seqs=seqs)
-    is_small = waiting.size <= _FEW_BYTES
-    with at_work(workspace, plan), tuned_for_few_rows(workspace.spark) if is_small else nullcontext():
+    with at_work(workspace, plan), Amount.of_bytes(waiting.size).tuned(workspace.session):
         workspace.prepare(plan)
         fit_tables(workspace)
         payload = payload_of(workspace)
@@ -307,7 +304,7 @@ def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Re
     by_spark = (
         nullcontext(Aside((), no_keys))
         if read.count == 0
-        else set_aside(read.records, workspace.folder, few=waiting.size <= _FEW_BYTES)
+        else set_aside(read.records, workspace.folder, Amount.of_bytes(waiting.size))
     )
     with by_spark as aside:
         keys = aside.narrow(names)

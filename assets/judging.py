@@ -5,13 +5,11 @@ last record. Not here: the rules (timeops/engine.py), reading each part of the s
 """
 
 from dataclasses import replace
-from functools import partial
 
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
 
 from tidemark.assets.batch import Batch, Judged
-from tidemark.assets.exclusions import some_records, stored_columns
+from tidemark.assets.exclusions import some_records
 from tidemark.assets.log_control import waits_before
 from tidemark.assets.planning import segment_of
 from tidemark.assets.replay import clocks_after, replay
@@ -19,14 +17,11 @@ from tidemark.assets.state.dedup import known_first_times, spans_of
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
-from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
 from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops import columns as c
 from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.engine import State
-from tidemark.timeops.materialize import Execution, computed
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
@@ -53,7 +48,8 @@ def judge(batch: Batch) -> Judged:
         state=start,
         position=before,
         waits=waits_before(workspace),
-        execution=lambda _: _execution(batch),
+        some=lambda _, seqs: some_records(workspace, batch.plan.first_seq, plan_end(batch.plan), seqs),
+        counts=True,
     )
     rules = replayed.judged.rules
     reached = clocks_after(workspace, segment, batch.items, before, rules)
@@ -68,26 +64,6 @@ def judge(batch: Batch) -> Judged:
         stored = stored.with_events(batch.let_in, workspace.spec.windows)
     outcome = replace(replayed, judged=replace(replayed.judged, told=None), before=stored)
     return Judged(outcome, after, timelines, spans, [Outcomes.of(replayed.judged)])
-
-
-def _execution(batch: Batch) -> Execution:
-    workspace = batch.workspace
-    first_seq, end_seq = batch.plan.first_seq, plan_end(batch.plan)
-
-    def results_of_batch(window: str) -> DataFrame:
-        """Return the final results that the batch has written of a window, for windows over it."""
-        of_batch = [(c.BATCH, "=", batch.plan.batch_id), ("_is_final", "=", True)]
-        return workspace.lake.read(tables.window_table(window), filters=of_batch)
-
-    return Execution(
-        computed,  # rather than a cache: what follows is planned from its rows, not from their plan
-        counts=True,
-        are_few=batch.is_small,
-        keeps_records=batch.keeps_records,
-        stored=partial(stored_columns, workspace, first_seq, end_seq),
-        few=None if workspace.windows_alone else partial(some_records, workspace, first_seq, end_seq),
-        written=results_of_batch,
-    )
 
 
 def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rules: TimeRules) -> Position:

@@ -14,7 +14,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted, events_let_in
-from tidemark.assets.batch import keeps_records
 from tidemark.assets.exclusions import Numbers, excluded, records_between, some_records, stored_columns
 from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
 from tidemark.assets.planning import LogSegment
@@ -22,12 +21,13 @@ from tidemark.assets.schemas import as_declared, payload_of
 from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
+from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
 from tidemark.timeops import engine
 from tidemark.timeops.engine import Outcome, State
 from tidemark.timeops.events.adjustment import Segment
-from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import us_of
@@ -104,7 +104,8 @@ def replay(
     state: State | None = None,
     position: Position | None = None,
     waits: Waits | None = None,
-    execution: Callable[[LogSegment], Execution] | None = None,
+    some: Callable[[LogSegment, Numbers], DataFrame | None] | None = None,
+    counts: bool = False,
     windows: Sequence[WindowSpec] | None = None,
     tell: Callable[[str], None] = silent,
 ) -> Iterator[Outcome]:
@@ -118,17 +119,19 @@ def replay(
             but the latter.
         position: The clocks of the log before them.
         waits: The sources and splits that wait before them.
-        execution: How a segment is computed; by default in memory, each frame once.
+        some: Returns the records of a segment with some numbers, see `adjustment.Segment`.
+        counts: Whether the outcomes are counted.
         windows: The windows whose state is carried from segment to segment; by default all of the spec.
         tell: Is told which segment is judged.
     """
-    rules, execution = workspace.rules, execution or partial(_in_memory, workspace)
+    rules = workspace.rules
     let_in, carried = admitted(workspace), workspace.spec.windows if windows is None else windows
 
     def steps() -> Iterator[tuple[Segment, TimeRules]]:
         waiting, before, reached = waits or Waits(), position or Position(), None
         for number, segment in enumerate(segments, start=1):
-            count = segment.end_seq - segment.first_seq
+            first_seq, end_seq = segment.first_seq, segment.end_seq
+            count = end_seq - first_seq
             tell(f"judging {count:,} records in memory, piece {number} of {len(segments)}")
             before, records = reached() if reached else before, read(segment)
             if follows_waits(workspace.spec):
@@ -137,8 +140,11 @@ def replay(
                 Segment(
                     records,
                     _place_of(workspace, segment, before),
-                    execution(segment),
-                    events_let_in(workspace, let_in.between(segment.first_seq, segment.end_seq)),
+                    Amount(count).execution(),
+                    events_let_in(workspace, let_in.between(first_seq, end_seq)),
+                    partial(stored_columns, workspace, first_seq, end_seq),
+                    None if some is None else partial(some, segment),
+                    counts,
                 ),
                 replace(rules, waits=waiting),
             )
@@ -165,28 +171,16 @@ def replay_all(workspace: Workspace) -> Iterator[Outcome]:
     def read(segment: LogSegment) -> DataFrame:
         return _declared(workspace, records_between(workspace, segment.first_seq, segment.end_seq))
 
-    def execution(segment: LogSegment) -> Execution:
-        def few(seqs: Numbers) -> DataFrame | None:
-            found = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
-            return None if found is None else _declared(workspace, found)
-
-        return replace(_in_memory(workspace, segment), few=few)
+    def some(segment: LogSegment, seqs: Numbers) -> DataFrame | None:
+        found = some_records(workspace, segment.first_seq, segment.end_seq, seqs)
+        return None if found is None else _declared(workspace, found)
 
     segments = [piece.segment for piece in pieces]
-    return replay(workspace, segments, read, execution=execution, tell=workspace.tell)
+    return replay(workspace, segments, read, some=some, tell=workspace.tell)
 
 
 def _declared(workspace: Workspace, records: DataFrame) -> DataFrame:
     return as_declared(records, payload_of(workspace), workspace.rules.sources[0].time_zone)
-
-
-def _in_memory(workspace: Workspace, segment: LogSegment) -> Execution:
-    first_seq, end_seq = segment.first_seq, segment.end_seq
-    return Execution(
-        computed,
-        keeps_records=keeps_records(workspace.spec, end_seq - first_seq),
-        stored=partial(stored_columns, workspace, first_seq, end_seq),
-    )
 
 
 def _place_of(workspace: Workspace, segment: LogSegment, before: Position) -> LogPlace:

@@ -176,18 +176,17 @@ def open_columns(payload: StructType) -> list[str]:
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
-def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: WindowSpec) -> DataFrame:
-    """Return events or results with the columns of `tables.needed_table`, but its batch.
+def needed_columns(spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
+    """Return the columns of `tables.needed_table`, but its batch.
 
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
     if window.input is not None:
-        columns = [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
-        return events.selectExpr(*map(quoted, columns))
+        return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
     open_in = [open_in_column(payload.names)] if kind_of(window).needs_others else []
-    return events.selectExpr(*map(quoted, [*open_columns(payload), *came, *open_in]))
+    return [*open_columns(payload), *came, *open_in]
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
@@ -345,11 +344,11 @@ def _table_schemas(workspace: Workspace) -> dict[str, StructType]:
     def emptied(frame: DataFrame) -> DataFrame:
         return empty_frame(workspace.spark, frame.schema)
 
-    execution = Execution(emptied, keeps_records=True)
-    segment = Segment(log, LogPlace(), execution)
+    segment = Segment(log, LogPlace(), Execution(emptied, emptied))
     judged = time_adjustment(segment, STATE.empty_table(), rules, watermarks=Watermarks(()))
     # Without the expressions of these columns, which Spark would plan with at every step.
-    adjusted = replace(judged, accepted=emptied(judged.accepted), refused=emptied(judged.refused))
+    refused = emptied(judged.refused)
+    adjusted = replace(judged, accepted=emptied(judged.accepted), find_refused=lambda: refused)
     columns = {c.WATERMARK: c.to_instant(c.W_BEFORE), c.RELEASE_SEQ: F.col(c.SEQ)}
     released = adjusted.accepted.withColumns(columns)
     letters = time_letters(adjusted.refused, payload.names, adjusted.rules).schema.add(_BATCH_FIELD)
@@ -367,7 +366,8 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     schemas: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
-        schemas[table] = needed_of(events, workspace.spec, payload, window).schema.add(_BATCH_FIELD)
+        needed = events.selectExpr(*map(quoted, needed_columns(workspace.spec, payload, window)))
+        schemas[table] = needed.schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
@@ -388,7 +388,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            needed = needed_of(segment.accepted, spec, StructType(), window)
+            needed = segment.accepted.selectExpr(*map(quoted, needed_columns(spec, StructType(), window)))
             schemas[tables.needed_table(window)] = needed.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}

@@ -23,7 +23,7 @@ from tidemark.resources.delta.versions import Filters
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.grid import may_close_between
-from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import EPOCH, Instant, begin_of, us_of
 from tidemark.timeops.windows.gap_filling import may_wait, told_in_words
@@ -64,9 +64,8 @@ def _may_give(batch: Batch, window: WindowSpec) -> bool:
 
 
 def _write_results(batch: Batch, window: WindowSpec) -> int:
-    materialize = as_it_is if batch.is_small and not window.empty else computed
     with told_in_words():
-        rows = batch.outcome.results(window, materialize=materialize)
+        rows = batch.outcome.results(window)
         return batch.append(tables.window_table(window.name), rows, grows=True).rows
 
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from benchmarks.logs import JITTER_MS, log_of, spark_of_two_cores, stored_log
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.timeops.events.adjustment import Segment, time_adjustment
-from tidemark.timeops.materialize import Execution, Stored
+from tidemark.timeops.materialize import Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.watermark.timelines import STATE, LogPlace
@@ -28,7 +28,7 @@ def by_minute(log: DataFrame) -> object:
 def late(log: DataFrame, stored: Stored, *, over: tuple[str, ...] = (), setters: bool = False) -> object:
     """Return how many events are out of order, and how late; with `setters` also which records made them so."""
     time = TimeSpec(timestamp_by="t", over=over, out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
-    segment = Segment(log, LogPlace(), Execution(stored=stored))
+    segment = Segment(log, LogPlace(), stored=stored)
     adjusted = time_adjustment(segment, STATE.empty_table(), TimeRules(time))
     asked = [F.count("*"), F.sum("__tm_lateness_us"), *([F.sum("__tm_w_set_by")] if setters else [])]
     return adjusted.refused.where("__tm_w_before IS NOT NULL").agg(*asked).collect()

@@ -19,10 +19,11 @@ from benchmarks.logs import JITTER_MS, log_name, log_of, spark_of_two_cores, sto
 from benchmarks.timing import BUDGET, INTO, LOGS, Figure, Report, seconds
 from tidemark.resources.delta.aside import set_aside
 from tidemark.resources.delta.ordering import in_order
+from tidemark.resources.spark.amount import ANY
 from tidemark.timeops.columns import RELEASE_SEQ, SEQ, TIMESTAMP
 from tidemark.timeops.engine import State, advance
 from tidemark.timeops.events.adjustment import Released, Segment
-from tidemark.timeops.materialize import Execution, Stored, computed
+from tidemark.timeops.materialize import Stored
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.timelines import LogPlace
@@ -48,7 +49,7 @@ def judged_windows(
     time = TimeSpec(timestamp_by="t", out_of_orderness=f"{JITTER_MS} ms", out_of_order="drop")
     window = WindowSpec(name="w", group_by=("k",), aggregates=AGGREGATES, **shape)
     rules = TimeRules(time, windows=(window,))
-    outcome = advance(Segment(log, LogPlace(), Execution(computed, stored=stored)), State(), rules)
+    outcome = advance(Segment(log, LogPlace(), ANY.execution(), stored=stored), State(), rules)
     written(outcome.results(window), out / "windows")
     written(outcome.dead_letters(PAYLOAD), out / "dead_letters")
     if ordered:
@@ -59,7 +60,7 @@ def write_in_order(released: Released, out: Path) -> None:
     """Write the released events, numbered, and the held ones."""
     rows = released.sequence.select(*PAYLOAD, TIMESTAMP, SEQ)
     schema = to_arrow_schema(rows.schema, timezone="UTC").append(pa.field(RELEASE_SEQ, pa.int64()))
-    with set_aside(rows, out, few=False) as aside:
+    with set_aside(rows, out, ANY) as aside:
         keys = aside.narrow([TIMESTAMP, SEQ])
         order = np.lexsort((keys[SEQ].to_numpy(), keys[TIMESTAMP].cast(pa.int64()).to_numpy()))
         pieces = in_order(aside.parts, order, {RELEASE_SEQ: lambda own: pa.array(np.arange(own.start, own.stop))})

@@ -67,7 +67,7 @@ class Outcomes:
 
     @staticmethod
     def of(judged: Adjusted) -> "Outcomes":
-        """Return what became of the records of one log; the segment must be judged with `Execution.counts`."""
+        """Return what became of the records of one log; the segment must be judged with `Segment.counts`."""
         assert judged.told is not None
         columns, [log] = judged.told, judged.watermarks.logs
         items, behind = log.rises.items, log.rises.findings.out_of_order

@@ -161,12 +161,7 @@ class Outcome:
             return self.judged
         if window.name not in self._segments:
             source = input_of(window, self.windows)
-            results = (
-                passing(self.results(source))
-                if self.execution.written is None
-                else self.execution.written(source.name)
-            )
-            events = as_events(results, source, self.windows, self.time.over)
+            events = as_events(passing(self.results(source)), source, self.windows, self.time.over)
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
@@ -175,26 +170,18 @@ class Outcome:
         events = self.before.events.get(window.name)
         return None if events is None else events.withColumn(EARLIER, F.lit(True))
 
-    def results(
-        self, window: WindowSpec, *, only: Span | None = None, materialize: Materialize | None = None
-    ) -> DataFrame:
-        """Return the `window_results` of the segment, computed once where other windows go over them.
-
-        `materialize` is for the frames in between; by default it is that of the segment.
-        """
+    def results(self, window: WindowSpec, *, only: Span | None = None) -> DataFrame:
+        """Return the `window_results` of the segment, computed once where other windows go over them."""
         if window.name not in self._results:
             segment = replace(
                 self._segment(window, is_known=True),
                 seen=self.before.seen_groups.get(window.name),
                 placed=self._placed_in(window),
-                materialize=materialize or self.execution.materialize,
-                are_few=self.execution.are_few,
+                execution=self.execution,
             )
             results = window_results(segment, window, only=only)
             is_input = any(reader.input == window.name for reader in self.windows)
-            self._results[window.name] = (
-                self.execution.materialize(results) if is_input and self.execution.written is None else results
-            )
+            self._results[window.name] = self.execution.materialize(results) if is_input else results
         return self._results[window.name]
 
     def _placed_in(self, window: WindowSpec) -> Placed | None:

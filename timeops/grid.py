@@ -119,13 +119,9 @@ def open_to(end_us: str, watermark_us: str, window: WindowSpec) -> str:
 
 
 def close_asked(timestamp_us: str, window: WindowSpec, unit_us: int) -> str:
-    """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap.
-
-    Where the end is inside, a window closes only after its end and lateness: the next watermark of the clock, which
-    is a whole number of units, is one unit later.
-    """
+    """Return the watermark with which the clock closes the last window that holds an instant (M); null in a gap."""
     end = instant_of_end(last_end_of(timestamp_us, window), window)
-    return shifted(end, window.allowed_lateness_us + window.ends_inside_us * unit_us)
+    return shifted(end, window.clock_closes_after_us(unit_us))
 
 
 def last_closed(watermark_us: str, window: WindowSpec) -> str:

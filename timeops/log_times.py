@@ -1,8 +1,8 @@
 """The times of a whole log as arrays, judged by any rules: what questions about records and watermarks begin with.
 
-Here: rules 1 and 2 for arrays, judging the stretches of a log one after the other, the watermark that a record met,
-the item that brought a watermark to a value, the least tolerance with which a record is accepted. Not here: where
-the times are read (assets/questions), the loop (watermark/fold.py), the words of an answer.
+Here: judging the stretches of a log one after the other, the watermark that a record met, the item that brought a
+watermark to a value, the least tolerance with which a record is accepted. Not here: where the times are read
+(assets/questions), rules 1 and 2 (arrival.py), the loop (watermark/fold.py), the words of an answer.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tidemark.timeops.arrival import arrival_rules, kept_early
 from tidemark.timeops.grid import last_ends
 from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
@@ -214,7 +215,7 @@ def _coded(places: Array, texts: Sequence[str | None]) -> pa.Array:
 
 
 def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
-    """Apply rules 1 and 2 to the records of a log, as `judge_arrival` of events/adjustment.py does in SQL.
+    """Apply rules 1 and 2 to the records of a log, as `judge_arrival` of events/adjustment.py does to rows of Spark.
 
     Returns:
         The time of each that rule 3 judges, NONE where there is none; why it is refused, as CODES; and which rule
@@ -223,20 +224,12 @@ def judged_alone(times: LogTimes, time: TimeSpec) -> Alone:
     arrival, unit = times.arrival_us, time.unit_us
     t = times.event_us if unit == 1 else times.event_us // unit * unit
     why, moved_by = times.why.copy(), np.zeros(len(times.seq), np.int8)
-    ahead = times.event_us - arrival if time.early or time.late else arrival
-    rules = []
-    if time.early is not None and time.keep_early_from_us is None:  # one that is kept is as it was
-        limit = (arrival + time.early.tolerance_us) // unit * unit
-        rules.append((1, Reason.EARLY, time.early.policy, ahead > time.early.tolerance_us, limit))
-    if time.late is not None:
-        limit = np.maximum((arrival - time.late.tolerance_us) // unit * unit, MIN_US)
-        rules.append((2, Reason.LATE_ARRIVAL, time.late.policy, -ahead > time.late.tolerance_us, limit))
-    for number, reason, policy, applies, limit in rules:
-        concerned = applies & (why == 0) & (moved_by == 0)
-        if policy == "drop":
-            why[concerned] = CODES[reason]
-        else:
-            t, moved_by[concerned] = np.where(concerned, limit, t), number
+    for rule in arrival_rules(time):
+        concerned = rule.applies(times.event_us - arrival) & (why == 0)
+        if rule.policy == "drop":
+            why[concerned] = CODES[rule.reason]
+        elif rule.policy == "adjust":
+            t, moved_by[concerned] = np.where(concerned, rule.limit(arrival), t), rule.number
     return np.where(why == 0, t, NONE) if why.any() else t, why, moved_by
 
 
@@ -250,10 +243,10 @@ def _roles(times: LogTimes, why: Array, rules: TimeRules) -> Array:
 
 def _are_kept_early(times: LogTimes, why: Array, time: TimeSpec) -> Array:
     """Return which records are ahead of their arrival by more than `early` allows, and stay as they are."""
-    if time.keep_early_from_us is None:
+    rule = kept_early(time)
+    if rule is None:
         return np.zeros(len(times.seq), bool)
-    are_kept: Array = (times.event_us - times.arrival_us > time.keep_early_from_us) & (why == 0)
-    return are_kept
+    return np.asarray(rule.applies(times.event_us - times.arrival_us) & (why == 0))
 
 
 def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
@@ -263,8 +256,7 @@ def _closes(t: Array, window: WindowSpec, rules: TimeRules) -> Array:
     if is_timed.any():
         own = t[is_timed]
         ends = last_ends(own, window)
-        later = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
-        found[is_timed] = np.where(ends == NONE, NONE, ends + later)
+        found[is_timed] = np.where(ends == NONE, NONE, ends + window.clock_closes_after_us(rules.time.unit_us))
     return found
 
 

@@ -1,6 +1,7 @@
 """How a segment is computed: what is done with a frame that is read several times.
 
-Here: the ways. Not here: which of them pays off, which depends on how many rows there are (assets/).
+Here: the ways. Not here: which of them pays off, which depends on how many rows there are
+(resources/spark/amount.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,12 @@ Materialize = Callable[[DataFrame], DataFrame]
 Stored = Callable[[Sequence[str]], Iterator[pa.RecordBatch] | None]
 """Returns some columns of the records of a segment, piece by piece, in any order; None where that is not possible."""
 
+Some = Callable[[NDArray[np.int64]], DataFrame | None]
+"""Returns the records of a segment that have some numbers; None where they have to be looked for among all."""
+
+LookUp = Callable[[DataFrame, Sequence[str], Materialize], DataFrame]
+"""Returns rows with the columns that a function adds to each combination of some of their columns."""
+
 
 def computed(frame: DataFrame) -> DataFrame:
     """Return the same rows, computed now: else they are planned and computed again each time.
@@ -38,6 +45,16 @@ def as_it_is(frame: DataFrame) -> DataFrame:
     return frame
 
 
+def by_keys(rows: DataFrame, keys: Sequence[str], add: Materialize) -> DataFrame:
+    """Look up columns once for each combination of keys, which are never null, and join what is found."""
+    return rows.join(add(rows.select(*keys).distinct()), [*keys], "left")
+
+
+def by_row(rows: DataFrame, keys: Sequence[str], add: Materialize) -> DataFrame:  # noqa: ARG001
+    """Look up columns for each row: all of them go where that is done."""
+    return add(rows)
+
+
 def from_driver(spark: SparkSession, rows: pa.Table, schema: StructType | None = None) -> DataFrame:
     """Return rows that the driver has as a frame, by default of the types that Arrow says.
 
@@ -50,24 +67,14 @@ def from_driver(spark: SparkSession, rows: pa.Table, schema: StructType | None =
 
 @dataclass(frozen=True)
 class Execution:
-    """How a segment is computed; its results are the same.
+    """How the frames of a segment are computed; its results are the same.
 
     Attributes:
         materialize: What is done with frames that are read several times.
-        counts: The judged records hold what `counts.Outcomes` is made of.
-        are_few: The segment has few records: what is found of them goes through the driver instead of joins.
-        keeps_records: The judged records are computed once and stay in memory; else each reader judges them again.
-        stored: Reads columns of the segment's records without Spark; by default Spark reads them.
-        few: Returns the records of the segment that have these numbers, unless they are too large; by default they
-            are looked for among all.
-        written: Returns the results of a window, by its name, from where they were written, for windows over it; by
-            default they are computed again.
+        keep: What is done with the judged records, which many read; None where each reader judges them again.
+        look_up: How results get what this process knows of their keys.
     """
 
     materialize: Materialize = as_it_is
-    are_few: bool = False
-    keeps_records: bool = False
-    counts: bool = False
-    stored: Stored | None = None
-    few: Callable[[NDArray[np.int64]], DataFrame | None] | None = None
-    written: Callable[[str], DataFrame] | None = None
+    keep: Materialize | None = None
+    look_up: LookUp = by_keys

@@ -48,7 +48,7 @@ class Reason(StrEnum):
     NO_TIMESTAMP = ("no_timestamp", Stage.TIME, False, "the record has no event time")
     # rule 0: `with_duplicates` in timeops/events/duplicates.py
     DUPLICATE = ("duplicate", Stage.TIME, False, "an earlier record describes the same event")
-    # rules 1 and 2: `judge_arrival` in timeops/events/adjustment.py
+    # rules 1 and 2: `arrival_rules` in timeops/arrival.py, `judge_arrival` in timeops/events/adjustment.py
     EARLY = ("early", Stage.TIME, False, "its event time is too far ahead of its arrival")
     LATE_ARRIVAL = ("late_arrival", Stage.TIME, False, "it arrived too long after its event time")
     # rule 3: `_apply_out_of_order` in timeops/watermark/fold.py finds it; `_with_rule_3` in events/adjustment.py

@@ -40,7 +40,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.engine import State
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.grid import closed_from
-from tidemark.timeops.materialize import as_it_is, computed
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_of
 from tidemark.timeops.utc import begin_of, us_of
@@ -208,9 +208,7 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         windows=chain,
         tell=workspace.tell if is_cut else silent,
     ):
-        # As live runs do: they ask for one frame many times.
-        materialize = computed if outcome.execution.keeps_records or window.revises else as_it_is
-        rows = outcome.results(window, only=only, materialize=materialize)
+        rows = outcome.results(window, only=only)
         results.append(computed(rows) if is_cut else rows)  # else Spark computes only the rows of the days
     return passing(last_revisions(reduce(DataFrame.unionByName, results), window))
 

@@ -149,7 +149,7 @@ class _Events:
             yield _Lying([held, Rows(len(seqs), partial(self._read_stored, names)), let_in])
             return
         records = batch.items.selectExpr(*map(quoted, names))
-        with set_aside(records, batch.workspace.folder, few=batch.is_small) as aside:
+        with set_aside(records, batch.workspace.folder, batch.amount) as aside:
             numbers = np.searchsorted(seqs, aside.narrow([c.SEQ])[c.SEQ].to_numpy())
             places = np.arange(len(self.us))
             places[len(self.held) + numbers] = len(self.held) + np.arange(len(numbers))

@@ -3,7 +3,7 @@
 Here: which table holds what, which of its rows a batch reads, and which it rewrites. Not here: which events a
 window needs (timeops/engine.py), the tables of results (../windows.py).
 
-A batch of few records adds rows and takes rows back; it does not rewrite what stays:
+A batch adds rows and takes rows back; it does not rewrite what stays:
 - Of windows on a grid, files go when no event in them is needed any longer. Events that share a file with others stay
   until a base is due: they are in no window that closes, and are not read.
 - Of sessions and sliding windows, a row whose `_arrival_seq` is -1 - *n* takes back the row *n* of earlier batches.
@@ -14,18 +14,31 @@ A batch of few records adds rows and takes rows back; it does not rewrite what s
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.schemas import loaded_events, loaded_groups, needed_of, payload_of, stored_events, stored_groups
+from tidemark.assets.schemas import (
+    loaded_events,
+    loaded_groups,
+    needed_columns,
+    payload_of,
+    stored_events,
+    stored_groups,
+)
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
-from tidemark.resources.delta.aside import FEW_ROWS
+from tidemark.resources.delta.aside import rows_in_memory, set_aside
+from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.lake import MOST_FILES
-from tidemark.resources.delta.versions import Filters, arrow_condition, sql_condition
+from tidemark.resources.delta.ordering import ByRank, Rows, in_order
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters, sql_condition
+from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.engine import EARLIER, sharing
@@ -116,37 +129,52 @@ def write_window_state(batch: Batch) -> None:
 
 
 def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
-    """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes."""
-    table = tables.needed_table(windows[0])
-    if batch.let_in is not None and windows[0].input is None:
-        _write_all_needed(batch, table, windows)
-        return
-    may_add = has_marks(table) and batch.is_small and not batch.flushes
-    if may_add and batch.workspace.lake.row_count(table, batch.workspace.base_of(table)) <= FEW_ROWS:
-        _write_changes(batch, table, windows)
-        return
-    look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
-    where, earlier = look(batch, table, windows)
+    """Write the events that windows with a shared table need: the batch's own, and earlier ones that it deletes.
+
+    Spark says which they are. Their times are sorted here, and Arrow writes them by time.
+    """
+    workspace, table, payload = batch.workspace, tables.needed_table(windows[0]), payload_of(batch.workspace)
+    where, earlier = _looked_at(batch, table, windows)
     rows = batch.outcome.needed_after(windows, None if earlier is None else earlier.withColumn(EARLIER, F.lit(True)))
     may_stay = _may_be_needed(batch, windows)
     if earlier is not None:  # earlier ones that the table keeps are not written again
         is_deleted = F.expr(sql_condition(where)) if where is not None else F.lit(False)
         may_stay = F.when(F.col(EARLIER).isNull(), may_stay).otherwise(is_deleted)
-    rows = rows.where(may_stay)
-    payload = payload_of(batch.workspace)
-    stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
-    stays = None
+    needed = stored_events(rows.where(may_stay), payload)
+    columns, stays = [*map(quoted, needed_columns(workspace.spec, payload, windows[0]))], None
     if where and earlier is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
-    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=where, stays=stays)
+    if has_marks(table) and where != ():
+        if not _is_full(workspace, table):
+            _write_changes(batch, table, where, needed.selectExpr(*columns, EARLIER))
+            return
+        others = live_events(workspace, table).drop(c.BATCH)
+        others = others.where(f"NOT ({sql_condition(where)})") if where else others
+        needed, where = needed.selectExpr(*columns).unionByName(others), ()
+    with set_aside(needed.selectExpr(*columns), workspace.folder, batch.amount) as aside:
+        rows_by_time = _by_time(batch, aside.parts, [aside.narrow([c.TIMESTAMP])])
+        batch.replace_pieces(table, rows_by_time, where=where, stays=stays)
 
 
-def _write_all_needed(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> None:
-    """Write what windows need after the first batch, which begins with events that were let in."""
-    outcome, payload = batch.outcome, payload_of(batch.workspace)
-    rows = outcome.needed_after(windows, outcome.known_to(windows[0])).drop(EARLIER)
-    stored = needed_of(stored_events(rows, payload), batch.workspace.spec, payload, windows[0])
-    batch.replace(table, stored.repartitionByRange(c.TIMESTAMP), where=())
+def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple[Filters | None, DataFrame | None]:
+    """Return which stored events are deleted or may be obsolete, and the earlier events that may still be needed.
+
+    The ones to delete that are still needed are written again.
+    """
+    if batch.let_in is not None and windows[0].input is None:  # the first batch, which begins with them
+        return (), batch.outcome.known_to(windows[0])
+    return (_around_watermark if has_marks(table) else _before_open_windows)(batch, table, windows)
+
+
+def _by_time(
+    batch: Batch, parts: Sequence[Rows], keys: Sequence[pa.Table], wanted: NDArray[np.bool_] | None = None
+) -> list[Piece]:
+    """Return rows in the order of their times, which `keys` have, by default all; with the number of the batch."""
+    us = np.concatenate([rows[c.TIMESTAMP].cast(pa.int64()).to_numpy() for rows in keys])
+    places = np.arange(len(us)) if wanted is None else np.flatnonzero(wanted)
+    batch_id = pa.scalar(batch.plan.batch_id, pa.int64())
+    number: ByRank = {c.BATCH: lambda ranks: pa.repeat(batch_id, ranks.stop - ranks.start)}
+    return in_order(parts, places[np.argsort(us[places], kind="stable")], number)
 
 
 def has_marks(table: str) -> bool:
@@ -154,51 +182,47 @@ def has_marks(table: str) -> bool:
     return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
-def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> None:
-    """Add the events of the batch that sessions and sliding windows need, and take back what is obsolete."""
-    workspace, lake, payload = batch.workspace, batch.workspace.lake, payload_of(batch.workspace)
-    where, _ = _around_watermark(batch, table, windows)
-    stored = lake.rows(table, workspace.base_of(table))
-    alive = live_rows(stored).drop_columns(c.BATCH)
-    looked_at = _matching(alive, _up_to_watermark(batch, batch.after, windows))
-    earlier = loaded_events(_of_names_now(workspace, lake.frame(table, looked_at)), payload)
-    earlier = earlier.withColumn(EARLIER, F.lit(True))
-    needed = stored_events(batch.outcome.needed_after(windows, earlier), payload)
-    columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
-    needed_rows = needed.selectExpr(*map(quoted, columns), EARLIER).toArrow()
-    is_known = pc.is_valid(needed_rows[EARLIER])
-    fresh, needed_still = (needed_rows.filter(mask).drop_columns(EARLIER) for mask in (pc.invert(is_known), is_known))
-    may_go = _matching(looked_at, where) if where is not None else looked_at.slice(0, 0)
-    mark = tables.open_in_column(payload.names)
-    gone, again = _differing(may_go, needed_still, mark)
-    added = [rows.select(alive.column_names).cast(alive.schema) for rows in (fresh, again)]
-    changes = pa.concat_tables([*added, _taken_back(gone).cast(alive.schema)])
-    is_gone = pc.is_in(alive[c.SEQ], gone[c.SEQ].combine_chunks())
-    base = pa.concat_tables([alive.filter(pc.invert(is_gone)), *added])
-    is_full = stored.num_rows + changes.num_rows > 2 * base.num_rows + _FEW_CHANGES
-    if is_full or lake.file_count(table) >= MOST_FILES:
-        batch.replace_rows(table, base, where=())
-    else:
-        batch.replace_rows(table, changes, where=None)
+def _is_full(workspace: Workspace, table: str) -> bool:
+    """Return whether a table is rewritten: less than half of its rows count, or the files are many."""
+    lake, version = workspace.lake, workspace.base_of(table)
+    taken_back = sum(len(rows) for rows in pieces(lake, table, version, [c.SEQ], [(c.SEQ, "<", 0)]))
+    return 4 * taken_back > lake.row_count(table, version) + _FEW_CHANGES or lake.file_count(table) >= MOST_FILES
 
 
-def _differing(before: pa.Table, after: pa.Table, mark: str) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that are obsolete or needed by other windows than before, and the latter as they are now."""
-    now = dict(zip(after[c.SEQ].to_pylist(), after[mark].to_pylist(), strict=True))
-    was = dict(zip(before[c.SEQ].to_pylist(), before[mark].to_pylist(), strict=True))
-    gone = [seq for seq, names in was.items() if sorted(now.get(seq, ())) != sorted(names)]
-    numbers = pa.array(gone, pa.int64())
-    return before.filter(pc.is_in(before[c.SEQ], numbers)), after.filter(pc.is_in(after[c.SEQ], numbers))
+def _write_changes(batch: Batch, table: str, where: Filters | None, needed: DataFrame) -> None:
+    """Add the events of the batch that sessions and sliding windows need, and take back what is obsolete.
+
+    Args:
+        batch: The batch.
+        table: The table.
+        where: Which stored events may be obsolete; None for none.
+        needed: The events of the batch, and the ones of these that are still needed, with EARLIER.
+    """
+    workspace, mark = batch.workspace, tables.open_in_column(payload_of(batch.workspace).names)
+    with set_aside(needed, workspace.folder, batch.amount) as aside:
+        keys, columns = aside.narrow([c.SEQ, c.TIMESTAMP, mark, EARLIER]), [c.SEQ, c.TIMESTAMP, mark, c.BATCH]
+        stored = workspace.lake.rows(table, workspace.base_of(table), columns=columns, filters=where)
+        gone = _differing(live_rows(stored) if where is not None else stored.slice(0, 0), keys, mark)
+        taken_back = _taken_back(gone)
+        again = pc.is_in(keys[c.SEQ], value_set=gone[c.SEQ].combine_chunks())
+        wanted = [pc.or_(pc.is_null(keys[EARLIER]), again).to_numpy(), np.ones(len(gone), bool)]
+        parts = [*aside.parts, rows_in_memory(taken_back)]
+        changes = _by_time(batch, parts, [keys, taken_back], np.concatenate(wanted))
+        batch.replace_pieces(table, changes, where=None)
+
+
+def _differing(before: pa.Table, after: pa.Table, mark: str) -> pa.Table:
+    """Return the rows that are obsolete, or needed by other windows than before."""
+    texts = pa.list_(pa.string())
+    names_before, names_after = (pc.binary_join(rows[mark].cast(texts), "\n") for rows in (before, after))
+    places = pc.index_in(before[c.SEQ], value_set=after[c.SEQ].combine_chunks())
+    is_same = pc.equal(names_before, names_after.take(places))
+    return before.filter(pc.invert(pc.fill_null(is_same, False)))
 
 
 def _taken_back(rows: pa.Table) -> pa.Table:
     """Return the rows that take back the given ones: all columns but number and time are null."""
-    numbers = pc.subtract(pa.scalar(-1, pa.int64()), rows[c.SEQ])
-    columns = {c.SEQ: numbers, c.TIMESTAMP: rows[c.TIMESTAMP]}
-    return pa.table(
-        [columns.get(field.name, pa.nulls(rows.num_rows, field.type)) for field in rows.schema],
-        names=rows.column_names,
-    )
+    return pa.table({c.SEQ: pc.subtract(pa.scalar(-1, pa.int64()), rows[c.SEQ]), c.TIMESTAMP: rows[c.TIMESTAMP]})
 
 
 def live_rows(rows: pa.Table) -> pa.Table:
@@ -219,7 +243,7 @@ def live_rows(rows: pa.Table) -> pa.Table:
 def live_events(workspace: Workspace, table: str, only: Filters | None = None) -> DataFrame:
     """Return the live rows that match as of the last commit, by Spark if they are many."""
     lake, version = workspace.lake, workspace.base_of(table)
-    if lake.row_count(table, version) <= FEW_ROWS:
+    if Amount(lake.row_count(table, version)).are_few:
         return lake.frame(table, live_rows(lake.rows(table, version, filters=only)))
     rows = workspace.read_base(table, filters=only)
     files = lake.opened.seen(table, version).lowest_by_file(c.SEQ)
@@ -228,10 +252,6 @@ def live_events(workspace: Workspace, table: str, only: Filters | None = None) -
     back = rows.where(F.col(c.SEQ) < 0).groupBy((-1 - F.col(c.SEQ)).alias("of")).agg(F.max(c.BATCH).alias("by"))
     is_taken = (F.col(c.SEQ) == F.col("of")) & (F.col(c.BATCH) < F.col("by"))
     return rows.where(F.col(c.SEQ) >= 0).join(back, is_taken, "left_anti")
-
-
-def _matching(rows: pa.Table, filters: Filters | None) -> pa.Table:
-    return rows.filter(arrow_condition(filters)) if filters else rows
 
 
 def _may_be_needed(batch: Batch, windows: Sequence[WindowSpec]) -> Column:
@@ -263,10 +283,7 @@ def _before_open_windows(
 def _around_watermark(
     batch: Batch, table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
-    """Return which events of sessions and sliding windows may be obsolete, and the events that decide it.
-
-    The events that are still needed are rewritten.
-    """
+    """Return which events of sessions and sliding windows may be obsolete, and the events that decide it."""
     events = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
     if batch.flushes:
         return (), events

@@ -52,7 +52,7 @@ from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.materialize import Execution, from_driver
+from tidemark.timeops.materialize import Execution, by_row, from_driver
 from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
@@ -453,7 +453,7 @@ def _outcomes_of(
     items = records.frame.join(F.broadcast(cut), "__tm_case")
     passed = F.filter(F.from_json("__tm_ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
     items = items.withColumn("__tm_part", F.size(passed))
-    execution = Execution(in_one_part, keeps_records=True)
+    execution = Execution(in_one_part, in_one_part, by_row)
     # If all logs are flushed and none has ticks, the last segment of each ends with the flush.
     goes_on = bool(flushing) and (len(flushing) < len(logs) or any(log.ticks for log in logs))
 

@@ -31,7 +31,7 @@ from tidemark.pipelines.case_tests.differences import (
 from tidemark.pipelines.case_tests.runs import read_records, run_cases
 from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
-from tidemark.resources.spark.session import tuned_for_few_rows
+from tidemark.resources.spark.amount import FEW
 from tidemark.resources.workspace import SpecFile, Workspace, without_tables
 from tidemark.timeops.cases import (
     DEAD_LETTERS,
@@ -125,7 +125,7 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
         SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
     """
     spec = spec_file.spec
-    with tuned_for_few_rows(spark):
+    with FEW.tuned(lambda: spark):
         workspace = without_tables(spec_file, lambda: spark)
         schemas = _schemas(workspace)
         read = replace(file, cases=_with_values(file, schemas))
@@ -135,7 +135,7 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
 def outcome_of(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> Outcome:
     """Return what the tables hold at the end of the only case of a file; errors as of `judge`."""
     spec = spec_file.spec
-    with tuned_for_few_rows(spark):
+    with FEW.tuned(lambda: spark):
         workspace = without_tables(spec_file, lambda: spark)
         schemas, payload = _schemas(workspace), payload_of(workspace)
         records = read_records(spark, spec, file, payload)

@@ -18,12 +18,10 @@ from tidemark.resources.delta.files import COMMITTER
 from tidemark.resources.delta.ordering import Places, Rows
 from tidemark.resources.delta.versions import files_of
 from tidemark.resources.places.place import Place, files_below, relative, spark_url, temporary_place
+from tidemark.resources.spark.amount import Amount
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-FEW_ROWS = 50_000
-"""How many rows this process takes from Spark as one answer."""
 
 _BATCH_ROWS = 1 << 16
 
@@ -42,16 +40,16 @@ class Aside:
 
 
 @contextmanager
-def set_aside(frame: "DataFrame", folder: Place, *, few: bool) -> Iterator[Aside]:
+def set_aside(frame: "DataFrame", folder: Place, amount: Amount) -> Iterator[Aside]:
     """Let Spark compute rows once; during the block they can be read.
 
     Args:
         frame: The rows.
         folder: Folder of the pipeline: every Spark that writes its tables can write there.
-        few: There are probably no more than FEW_ROWS: then they come into this process, as an answer of Spark. Others
-            Spark writes into files, several at a time.
+        amount: How many there probably are. Few come into this process, as an answer of Spark. Others Spark writes
+            into files, several at a time.
     """
-    rows = few_rows(frame) if few else None
+    rows = amount.answer(frame)
     if rows is not None:
         yield Aside([rows_in_memory(rows)], rows.select)
         return
@@ -63,15 +61,11 @@ def set_aside(frame: "DataFrame", folder: Place, *, few: bool) -> Iterator[Aside
 
         def narrow(wanted: Sequence[str]) -> pa.Table:
             # One after the other: a row is known by its place in this order. A text is there once, not for each row.
-            return pa.concat_tables(file(read_dictionary=[*wanted]).read(columns=[*wanted]) for file in opened)
+            schema = opened[0]().schema_arrow
+            texts = [name for name in wanted if pa.types.is_string(schema.field(name).type)]
+            return pa.concat_tables(file(read_dictionary=texts).read(columns=[*wanted]) for file in opened)
 
         yield Aside([*map(rows_of, opened)], narrow)
-
-
-def few_rows(frame: "DataFrame") -> pa.Table | None:
-    """Return rows that Spark computes, in one chunk; None if there are more than FEW_ROWS."""
-    rows: pa.Table = frame.limit(FEW_ROWS + 1).toArrow()
-    return rows.combine_chunks() if rows.num_rows <= FEW_ROWS else None
 
 
 def rows_in_memory(rows: pa.Table) -> Rows:

@@ -23,7 +23,6 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from tidemark.resources.delta.aside import FEW_ROWS, few_rows
 from tidemark.resources.delta.columns import (
     OtherColumnsError,
     delta_columns,
@@ -63,6 +62,7 @@ from tidemark.resources.delta.versions import (
 )
 from tidemark.resources.machine import writing
 from tidemark.resources.places.place import Place, delta_place, remove_tree
+from tidemark.resources.spark.amount import ANY, Amount
 from tidemark.resources.tables import bounded_columns
 from tidemark.timeops.errors import FencedError, LakeError
 
@@ -265,7 +265,7 @@ class Lake(LakeReader):
         finally:
             self.opened.forget(table)
 
-    def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, are_few: bool = False) -> Written:
+    def append(self, table: str, df: "DataFrame", *, attempt: int, expect: int, amount: Amount = ANY) -> Written:
         """Append rows that Spark computes, in one commit. Repeated by the same attempt, it writes nothing.
 
         A DataFrame without rows may also make a commit.
@@ -276,14 +276,13 @@ class Lake(LakeReader):
             attempt: Number of the attempt that writes (see batches/batch_log.py); at most one write per
                 table and attempt.
             expect: The version of the table before the write.
-            are_few: There are probably no more than FEW_ROWS rows. Then this process fetches them from Spark and
-                writes them itself.
+            amount: How many rows there probably are. Few this process fetches from Spark and writes itself.
 
         Raises:
             ConflictError: The table is at another version, before or after the write.
             FencedError: A later attempt has written the table.
         """
-        return self.replace(table, df, where=None, attempt=attempt, expect=expect, are_few=are_few)
+        return self.replace(table, df, where=None, attempt=attempt, expect=expect, amount=amount)
 
     def append_pieces(self, table: str, pieces: Sequence[Piece], *, attempt: int, expect: int) -> Written:
         """Append rows of Arrow like `append`, see `replace_pieces`."""
@@ -306,25 +305,24 @@ class Lake(LakeReader):
         where: Filters | None,
         attempt: int,
         expect: int,
-        are_few: bool = False,
-        stays: Filters | None = None,
+        amount: Amount = ANY,
     ) -> Written:
         """Delete the rows that match `where` and add others, in one commit; otherwise as `append`.
 
         No conditions mean all rows, None means none. The added rows need not match. Rows for which `where` is null
-        stay, and so do all rows of a file with rows that match `stays`.
+        stay.
 
         Only files that hold matching rows are rewritten. In a table with a change feed only rows that differ are
         deleted and added, see `files.RowChanges`.
         """
         if where is not None and self.opened.seen(table).has_change_feed:
             return self._exchange(table, df, where, attempt, expect)
-        rows = few_rows(df) if are_few else None
+        rows = amount.answer(df)
         if rows is not None:
             pieces = [piece_of(rows)] if rows.num_rows else []
-            return self.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect, stays=stays)
+            return self.replace_pieces(table, pieces, where=where, attempt=attempt, expect=expect)
         put = partial(write_files, df, attempt=attempt)
-        return self._save(table, put, attempt, expect, where=where, stays=stays)
+        return self._save(table, put, attempt, expect, where=where)
 
     def replace_pieces(
         self,
@@ -337,6 +335,8 @@ class Lake(LakeReader):
         stays: Filters | None = None,
     ) -> Written:
         """Replace rows by rows of Arrow, as `replace` does; a file for each piece, see `write_pieces`.
+
+        All rows of a file stay that has rows which match `stays`.
 
         Raises:
             pyarrow.ArrowException: The rows cannot be read; nothing was written.
@@ -411,7 +411,7 @@ class Lake(LakeReader):
         expect: int,
         *,
         where: Filters | None,
-        stays: Filters | None,
+        stays: Filters | None = None,
         pieces: Sequence[Piece] | None = None,
     ) -> Written:
         """Write files and commit them in place of old ones, whose rows that do not match `where` are rewritten.
@@ -424,7 +424,7 @@ class Lake(LakeReader):
         def save(delta: DeltaTable) -> Written:
             version = self.opened.known(table, delta)
             replaced = old(version)
-            is_one = pieces is not None and len(pieces) <= 1 and version.row_count(replaced) <= FEW_ROWS
+            is_one = pieces is not None and len(pieces) <= 1 and Amount(version.row_count(replaced)).are_few
             if where is not None and pieces is not None and is_one:
                 return self._merge(table, delta, replaced, pieces, where=where, attempt=attempt)
             if not made:  # if maintenance comes in between, they need not be written again
@@ -451,7 +451,7 @@ class Lake(LakeReader):
     ) -> Written:
         """Commit rows in one file with the rows of old files that stay."""
         version = self.opened.known(table, delta)
-        if version.actions.num_rows > MOST_FILES and version.row_count() <= FEW_ROWS:
+        if version.actions.num_rows > MOST_FILES and Amount(version.row_count()).are_few:
             replaced = list(version.sizes)  # otherwise small files would pile up
         schema: pa.Schema = version.dataset.schema
         files = replaced if where else []

@@ -220,23 +220,6 @@ def use_stores(session: SparkSession, stores: Iterable[str]) -> None:
 
 
 @contextmanager
-def tuned_for_few_rows(session: SparkSession) -> Iterator[None]:
-    """Let a session plan fast rather than run fast: for batches that take longer to plan than to compute.
-
-    The results stay the same: compiling a query, splitting it, and planning it again while it runs pay off only on
-    many rows.
-    """
-    settings = {
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.sql.autoBroadcastJoinThreshold": "-1",  # each broadcast is a job of its own
-    }
-    with with_settings(session, settings):
-        yield
-
-
-@contextmanager
 def with_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
     """Change settings of a session during the block, and restore them afterwards."""
     before = {name: session.conf.get(name) for name in settings}

@@ -20,7 +20,6 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from tidemark.assets import batch, ingestion
 from tidemark.pipelines.command_line import in_words
 from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
@@ -30,6 +29,7 @@ from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.place import Place, delta_place
 from tidemark.resources.settings import Settings
 from tidemark.resources.sources import kafka_records
+from tidemark.resources.spark import amount
 from tidemark.resources.spark.session import local_session, session_config
 from tidemark.resources.tables import BATCHES, REBUILD
 from tidemark.resources.workspace import SpecFile
@@ -209,7 +209,7 @@ def _run(
             die(death.after)
 
     if death.is_large:
-        vars(batch)["FEW_RECORDS"] = vars(ingestion)["_FEW_BYTES"] = 0
+        vars(amount)["FEW_ROWS"] = vars(amount)["FEW_BYTES"] = 0
         setattr(Lake, "_committing", lambda _lake, table: die(table))  # noqa: B010 - as below
     else:
         setattr(Lake, "_committed", on_every_commit(die))  # noqa: B010 - mypy would have it as a plain attribute

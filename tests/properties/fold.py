@@ -22,7 +22,7 @@ from tidemark.timeops.engine import Outcome, State, replay
 from tidemark.timeops.events.adjustment import Released, Segment, admitted_events
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.materialize import Execution, computed
+from tidemark.timeops.materialize import Execution, by_row, computed
 from tidemark.timeops.rules import SourceTime, TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.windows.revisions import PASSES
@@ -84,8 +84,11 @@ def run(
         own = None if events is None else events.where(F.col("_arrival_seq").isin(*[e.seq for e in of_part(part)]))
         flushed = part in flushed_after or (flush and part == parts[-1])
         in_part = replace(rules, waits=(waits or {}).get(part, Waits()))
+        # Where records are not kept, the refused ones are read by themselves, and what results ask is joined.
+        execution = Execution(computed, computed, by_row) if keeps_records else Execution(computed)
+        some = None if keeps_records else lambda seqs: rows.where(F.col("_arrival_seq").isin(seqs.tolist()))
         places = places_of(logs, part, time.emit_every_us or 1, flushed=flushed)
-        return Segment(rows, places, Execution(computed, keeps_records=keeps_records), own), in_part
+        return Segment(rows, places, execution, own, some=some), in_part
 
     def carry(outcome: Outcome) -> State:
         return outcome.state().materialized(computed)

@@ -90,9 +90,9 @@ def checkpoints_of(log: Log, time: TimeSpec, rng: random.Random, *, flush: bool)
         return outcome[end - 1].get(log.timeline) if end else None
 
     def kept_until(end: int) -> int | None:
-        bound_us = time.keep_early_from_us
-        if bound_us is None:
+        if time.early is None or time.early.policy != "keep":
             return None
+        bound_us = time.early.tolerance_us
         events = [event for event in log.events[:end] if not event.malformed]
         timed = [(e.event_us, e.event_us - e.arrival_us) for e in events if e.event_us and e.arrival_us]
         return max((t for t, ahead_us in timed if ahead_us > bound_us), default=None)

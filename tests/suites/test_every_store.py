@@ -47,7 +47,6 @@ from tests.runs.running import (
 )
 from tests.runs.store.conftest import forget, said_soon
 from tests.s3 import READER, SECRET, S3Server, s3_server
-from tidemark.assets import batch as batch_at_work
 from tidemark.assets.pending_work import look
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
@@ -57,6 +56,7 @@ from tidemark.resources.batches.plans import this_process
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.places.place import Place, RemotePath, delta_place, place_of
+from tidemark.resources.spark import amount
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS
 from tidemark.timeops.errors import BusyError
 
@@ -200,7 +200,7 @@ def test_whole_or_cut_and_killed_runs_have_the_rows_of_a_local_disk_and_every_co
     assert go(whole).batches == 1
     store.upload(landed, "late*")
     assert go(whole).batches == 1
-    monkeypatch.setattr(batch_at_work, "FEW_RECORDS", 0)  # Spark writes the files, as of a large batch
+    monkeypatch.setattr(amount, "FEW_ROWS", 0)  # Spark writes the files, as of a large batch
     assert go(cut, options=CUT).batches >= 2
     assert_every_command_reads(spark, cut, store.secret)
     assert_same_tables(rows(whole, of_one_batch=True), rows(local, of_one_batch=True))

@@ -8,6 +8,7 @@ the whole log.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
@@ -16,12 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
+from tidemark.timeops.arrival import arrival_rules, kept_early
 from tidemark.timeops.events.duplicates import with_duplicates
 from tidemark.timeops.events.event_time import extract
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
 from tidemark.timeops.grid import close_asked
-from tidemark.timeops.materialize import Execution
+from tidemark.timeops.materialize import Execution, Some, Stored
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
 from tidemark.timeops.reasons import AT_INGESTION, REASONS, Reason
 from tidemark.timeops.rules import TimeRules
@@ -83,12 +85,18 @@ class Segment:
         place: Where it is in its log, or in each of several logs, and what ends it.
         execution: How it is computed; by default nothing stays in memory.
         admitted: The events of the records in it that an operator has let in, see `admitted_events`; None for none.
+        stored: Reads columns of its records without Spark; by default Spark reads them.
+        some: Finds some of its records; by default they are looked for among all.
+        counts: The judged records hold what `counts.Outcomes` is made of.
     """
 
     items: DataFrame
     place: LogPlace | LogPlaces
     execution: Execution = field(default_factory=Execution)
     admitted: DataFrame | None = None
+    stored: Stored | None = None
+    some: Some | None = None
+    counts: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,14 +115,15 @@ class Adjusted:
         accepted: The accepted events: `_timestamp`, `_event_time`, `_timeline`, `_adjusted_by`, `__tm_timestamp`,
             `__tm_w_before` (microseconds; null where the event is on time), and under `keep` `__tm_w_set_by`; with
             `deduplicate_by` also `__tm_key`.
-        refused: Records that rules refuse: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and `__tm_w_set_by`;
-            with `deduplicate_by` also `__tm_key` and `__tm_first_seq`.
+        find_refused: Returns the records that rules refuse: `__tm_reason`, `__tm_lateness_us`, `__tm_w_before` and
+            `__tm_w_set_by`; with `deduplicate_by` also `__tm_key` and `__tm_first_seq`. They are read when they are
+            asked for.
         rules: The rules that it was judged by.
         before: timelines.STATE before the segment.
         state: The same after it.
         watermarks: How the watermarks rose in it.
         ends: The watermark around the segment where only one timeline can be; None where each row looks for its own.
-        told: With `Execution.counts` what counts ask of each record, in the order of the log: WHY, and as far
+        told: With `Segment.counts` what counts ask of each record, in the order of the log: WHY, and as far
             as the rules make a difference MOVED_BY, SOURCE_PLACE, ARRIVAL_US and EVENT_US, NONE for null.
         seqs: The numbers of its records, where they are so many that they are fetched piece by piece.
         admitted: The records that an operator has let in, see `admitted_events`; None for none. Windows have them
@@ -124,7 +133,7 @@ class Adjusted:
     """
 
     accepted: DataFrame
-    refused: DataFrame
+    find_refused: Callable[[], DataFrame]
     rules: TimeRules
     before: pa.Table
     state: pa.Table
@@ -135,6 +144,11 @@ class Adjusted:
     admitted: DataFrame | None = None
     admitted_seqs: Array = field(default_factory=lambda: np.zeros(0, np.int64))
     by_rules: DataFrame | None = None
+
+    @property
+    def refused(self) -> DataFrame:
+        """The records that rules refuse, see `find_refused`."""
+        return self.find_refused()
 
     @property
     def all_accepted(self) -> DataFrame:
@@ -209,8 +223,10 @@ def time_adjustment(
         return judge_arrival(timed, rules.time)
 
     judged = judged_alone(items)
-    if execution.keeps_records:
-        judged = execution.materialize(judged)
+    # To look for duplicates is more than a scan, so it is done once.
+    is_kept = execution.keep is not None or bool(rules.time.deduplicate_by)
+    if is_kept:
+        judged = (execution.keep or execution.materialize)(judged)
     columns = None
     if watermarks is None:
         if isinstance(place, LogPlace):
@@ -222,20 +238,19 @@ def time_adjustment(
     after = watermarks.state if watermarks.has_items else state
     names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
     behind = watermarks.behind.rename_columns(names) if watermarks.logs else None
-    if execution.keeps_records or rules.time.deduplicate_by:
-        accepted = refused = _with_rule_3(_beside(judged, behind), rules)
-    else:
-        # The few that are refused are read again by themselves, and the others without them.
-        seqs = _refused_seqs(watermarks, rules)
-        rest = judged_alone(_without(items, seqs))
-        drops_all = rules.time.out_of_order == "drop" and seqs is not None  # the rest has no event out of order
-        accepted = _with_rule_3(_beside(rest, None if drops_all else behind), rules)
-        few = execution.few(seqs) if execution.few is not None and seqs is not None else None
-        refused = _with_rule_3(_beside(judged_alone(_only(items, seqs) if few is None else few), behind), rules)
-    by_rules = accepted.where(F.col(c.REASON).isNull())
+    by_all_rules = _with_rule_3(_beside(judged, behind), rules)
+
+    @cache
+    def refused() -> DataFrame:
+        seqs = None if is_kept or segment.some is None else _refused_seqs(watermarks, rules)
+        some = None if seqs is None or segment.some is None else segment.some(seqs)
+        records = by_all_rules if some is None else _with_rule_3(_beside(judged_alone(some), behind), rules)
+        return records.where(F.col(c.REASON).isNotNull())
+
+    by_rules = by_all_rules.where(F.col(c.REASON).isNull())
     return Adjusted(
         accepted=_without(by_rules, admitted),
-        refused=refused.where(F.col(c.REASON).isNotNull()),
+        find_refused=refused,
         rules=rules,
         before=state,
         state=after,
@@ -276,11 +291,11 @@ def _ends(before: pa.Table, after: pa.Table) -> Ends:
 
 def _rows_of_log(segment: Segment, judged: DataFrame, rules: TimeRules, seqs: range | None) -> pa.Table:
     """Return the columns of a segment that the loop and the counts read, in the order of the log."""
-    rows, execution = None, segment.execution
-    if execution.stored is not None:
-        rows = stored_times(segment.items, rules, execution.stored, counts=execution.counts)
+    rows = None
+    if segment.stored is not None:
+        rows = stored_times(segment.items, rules, segment.stored, counts=segment.counts)
     if rows is None:
-        counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if execution.counts else []
+        counted = _asked_by_counts(rules, has_marks=c.ARRIVED_AHEAD in judged.columns) if segment.counts else []
         rows = fetched(judged.selectExpr(*_narrow(rules), *counted), seqs)
     return in_order(rows)
 
@@ -367,16 +382,11 @@ def _refused_seqs(watermarks: Watermarks, rules: TimeRules) -> np.ndarray | None
     return seqs if len(seqs) <= BROADCAST else None
 
 
-def _seqs_frame(items: DataFrame, seqs: np.ndarray) -> DataFrame:
-    return to_join(items.sparkSession, pa.table({c.SEQ: pa.array(seqs, pa.int64())}))
-
-
-def _without(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
-    return items if seqs is None or not len(seqs) else items.join(_seqs_frame(items, seqs), c.SEQ, "left_anti")
-
-
-def _only(items: DataFrame, seqs: np.ndarray | None) -> DataFrame:
-    return items if seqs is None else items.join(_seqs_frame(items, seqs), c.SEQ, "left_semi")
+def _without(events: DataFrame, seqs: np.ndarray | None) -> DataFrame:
+    if seqs is None or not len(seqs):
+        return events
+    numbers = to_join(events.sparkSession, pa.table({c.SEQ: pa.array(seqs, pa.int64())}))
+    return events.join(numbers, c.SEQ, "left_anti")
 
 
 def _beside(judged: DataFrame, behind: pa.Table | None) -> DataFrame:
@@ -416,23 +426,14 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
         `__tm_t` moved where one is adjusted, `_adjusted_by` ARRAY<STRING>, and `__tm_lateness_us`: by how much the
         tolerance was too small.
     """
-    arrival = f"unix_micros({c.ARRIVAL})"
-    rules: list[_OfArrival] = []
-    if time.early is not None:
-        limit = c.floor_to(c.shifted(arrival, time.early.tolerance_us), time.unit_us)
-        by = c.shifted(_AHEAD_OF_ARRIVAL, -time.early.tolerance_us)
-        rules.append(_OfArrival("early", Reason.EARLY, time.early.policy, by, limit))
-    if time.late is not None:
-        limit = f"greatest({c.MIN_US}L, {c.floor_to(c.shifted(arrival, -time.late.tolerance_us), time.unit_us)})"
-        by = c.shifted(f"(-{_AHEAD_OF_ARRIVAL})", -time.late.tolerance_us)
-        rules.append(_OfArrival("late", Reason.LATE_ARRIVAL, time.late.policy, by, limit))
+    rules = arrival_rules(time)
     dropping = [rule for rule in rules if rule.policy == "drop"]
     moving = [rule for rule in rules if rule.policy == "adjust"]
-    drop_reason = _case([(rule.by, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
-    lateness = _case([(rule.by, rule.by) for rule in dropping], "CAST(NULL AS BIGINT)")
-    moved = _case([(rule.by, rule.limit) for rule in moving], c.T)
+    drop_reason = _case([(rule.beyond_sql, f"'{rule.reason}'") for rule in dropping], "CAST(NULL AS STRING)")
+    lateness = _case([(rule.beyond_sql, rule.beyond_sql) for rule in dropping], "CAST(NULL AS BIGINT)")
+    moved = _case([(rule.beyond_sql, rule.limit_sql) for rule in moving], c.T)
     no_names = "CAST(array() AS ARRAY<STRING>)"
-    names = _case([(rule.by, f"array('{rule.name}')") for rule in moving], no_names)
+    names = _case([(rule.beyond_sql, f"array('{rule.name}')") for rule in moving], no_names)
     if c.ARRIVED_AHEAD in events.columns:
         names = f"concat(IF({c.ARRIVED_AHEAD}, array('{FUTURE_ARRIVAL}'), {no_names}), {names})"
     reason = f"coalesce({c.REASON}, {drop_reason})"
@@ -447,32 +448,10 @@ def judge_arrival(events: DataFrame, time: TimeSpec) -> DataFrame:
     )
 
 
-_AHEAD_OF_ARRIVAL = f"(unix_micros({c.EVENT_TIME}) - unix_micros({c.ARRIVAL}))"
-
-
 def _is_kept_early(rules: TimeRules) -> str:
     """Return SQL of whether rule 1 keeps an accepted event with its own time, so that it moves no watermark."""
-    tolerance_us = rules.time.keep_early_from_us
-    return "false" if tolerance_us is None else f"{c.shifted(_AHEAD_OF_ARRIVAL, -tolerance_us)} > 0"
-
-
-@dataclass(frozen=True)
-class _OfArrival:
-    """Rule 1 or 2 of a spec.
-
-    Attributes:
-        name: Its name in `_adjusted_by`.
-        reason: Why it refuses.
-        policy: `drop`, `adjust` or `keep`.
-        by: SQL of by how much an event is beyond its tolerance, microseconds; the rule applies above zero.
-        limit: SQL of the event time, microseconds, to which it moves an event.
-    """
-
-    name: str
-    reason: Reason
-    policy: str
-    by: str
-    limit: str
+    rule = kept_early(rules.time)
+    return "false" if rule is None else f"{rule.beyond_sql} > 0"
 
 
 def _case(branches: Sequence[tuple[str, str]], otherwise: str) -> str:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, TimestampType
 
+from tidemark.timeops.arrival import kept_early
 from tidemark.timeops.columns import ARRIVAL, CLOCK, MALFORMED, MAX_US, MIN_US, SEQ, SOURCE, SPLIT, TIMELINE
 from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.try_expression import Columns
@@ -108,10 +109,10 @@ def _is_utf8(texts: pa.Array) -> bool:
 
 def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence[str], *, counts: bool) -> pa.Table:
     unit_us, count = rules.time.unit_us, len(whole)
-    event, keep_from_us = np.asarray(whole[_EVENT]), rules.time.keep_early_from_us
+    event, keeping = np.asarray(whole[_EVENT]), kept_early(rules.time)
     is_ahead = np.zeros(count, bool)
-    if keep_from_us is not None:
-        is_ahead = event - np.asarray(whole[_ARRIVAL]) > keep_from_us
+    if keeping is not None:
+        is_ahead = keeping.applies(event - np.asarray(whole[_ARRIVAL]))
     columns: dict[str, object] = {
         SEQ: whole[SEQ],
         T_US: whole[_EVENT] if unit_us == 1 else pa.array(event // unit_us * unit_us),
@@ -124,7 +125,7 @@ def _narrow(whole: pa.Table, items: DataFrame, rules: TimeRules, texts: Sequence
         columns |= {SOURCE: whole[SOURCE], SPLIT: whole[SPLIT]}
     if counts:
         columns[WHY] = np.zeros(count, np.int8)
-        if keep_from_us is not None:
+        if keeping is not None:
             columns[MOVED_BY] = is_ahead.astype(np.int8)
         if len(rules.sources) > 1:
             names = pa.array([source.name for source in rules.sources])

@@ -167,11 +167,6 @@ class TimeSpec(SpecModel):
         return micros(self.out_of_orderness)
 
     @property
-    def keep_early_from_us(self) -> int | None:
-        """How far ahead of its arrival an event is kept and moves no watermark, microseconds; None for no bound."""
-        return self.early.tolerance_us if self.early is not None and self.early.policy == "keep" else None
-
-    @property
     def within_us(self) -> int:
         """How far apart the event times of duplicates are at most, microseconds; 0 without `deduplicate_by`."""
         return 0 if self.within is None else micros(self.within)

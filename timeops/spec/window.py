@@ -439,6 +439,13 @@ class WindowEmission(WindowShape):
         """
         return self.allowed_lateness_us + self.ends_inside_us
 
+    def clock_closes_after_us(self, unit_us: int) -> int:
+        """Return how far past the end a watermark of the clock closes the window (M), in microseconds.
+
+        Such a watermark is a whole number of units. Where the end belongs to the window, it is one unit later.
+        """
+        return self.allowed_lateness_us + self.ends_inside_us * unit_us
+
     @property
     def early_every_us(self) -> int | None:
         """Length of a period of results before the end, in microseconds; None for none."""

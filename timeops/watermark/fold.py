@@ -299,7 +299,7 @@ def _is_due(timeline: Any, rules: Any, log: Any) -> bool:
     if log["period"] > timeline["period"] if rules["every"] > 0 else timeline["published"] != timeline["watermark"]:
         return True
     if idle == ARRIVAL_CLOCK:
-        return bool(_arrival_clock_watermark(now, rules) > timeline["watermark"])
+        return bool(arrival_clock_watermark(now, rules) > timeline["watermark"])
     if idle == EXCLUDE_SPLIT:
         return bool(timeline["next_idle"] <= now)
     return bool(idle == WINDOW_CLOSE and timeline["last"] != NONE and now > timeline["last"] + rules["timeout"])
@@ -343,7 +343,7 @@ def _apply_idle(
     timeline, rules = state.timelines[k], state.rules[0]
     idle = rules["idle"]
     if idle == ARRIVAL_CLOCK:
-        _raise_by_clock(timeline, _arrival_clock_watermark(now, rules))
+        _raise_by_clock(timeline, arrival_clock_watermark(now, rules))
     elif idle == WINDOW_CLOSE:
         # An event at the very instant of the timeout beats it, a tick does not.
         _raise_by_clock(timeline, _window_close_watermark(k, now if is_tick else now - 1, state))
@@ -357,7 +357,7 @@ def _raise_by_clock(timeline: Any, proposed: int) -> None:
         timeline["watermark"], timeline["set_by"] = proposed, NONE
 
 
-def _arrival_clock_watermark(now: int, rules: Any) -> int:
+def arrival_clock_watermark(now: int, rules: Any) -> int:
     """Return the watermark that the arrival clock sets for every timeline (A2)."""
     return _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
 
@@ -550,7 +550,7 @@ def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, s
 
 _PARTS = (
     *(_advance_clock, _is_due, _publish, _apply_idle_and_publish),
-    *(_apply_idle, _raise_by_clock, _arrival_clock_watermark, _window_close_watermark, _last_close, _exclude_splits),
+    *(_apply_idle, _raise_by_clock, arrival_clock_watermark, _window_close_watermark, _last_close, _exclude_splits),
     *(_apply_out_of_order, _note_activity, _note_closes, _move),
     *(_move_split, event_watermark, _idle_at, waited),
     *(_floor, _first_from, _write_rise),

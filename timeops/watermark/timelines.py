@@ -154,7 +154,7 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
     """Return the watermark that the arrival clock sets for every timeline (A2); None where it sets none."""
     if clock_us is None or time.clock_tolerance_us is None:
         return None
-    return max(clock_us - time.clock_tolerance_us, f.MIN_US) // time.unit_us * time.unit_us
+    return f.arrival_clock_watermark(clock_us, {"clock_tolerance": time.clock_tolerance_us, "unit": time.unit_us})
 
 
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
@@ -390,7 +390,7 @@ def _with_grids(state: f.Fold, items: f.Items, rules: TimeRules) -> f.Fold:
     closes = np.concatenate([items.closes[items.role == f.JUDGED], state.reached])
     grids, instants = np.zeros(len(rules.windows_to_close), f.GRID), [np.zeros(0, np.int64)]
     for w, window in enumerate(rules.windows_to_close):
-        after = window.allowed_lateness_us + window.ends_inside_us * rules.time.unit_us
+        after = window.clock_closes_after_us(rules.time.unit_us)
         grid, begin = grids[w], sum(map(len, instants))
         if window.local_grid is not None and edges_us and len(closes):
             timeout = rules.time.idle_timeout_us or 0

@@ -12,6 +12,7 @@ for all windows that hold it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from math import gcd
 from typing import ClassVar
@@ -50,7 +51,7 @@ from tidemark.timeops.windows.membership import (
     place,
     with_groups,
 )
-from tidemark.timeops.windows.segment import WindowSegment, may_be_late, told_of, with_end_once, with_first_watermarks
+from tidemark.timeops.windows.segment import WindowSegment, closing_watermarks, may_be_late, told_of, with_end_once
 
 MOST_ASSIGNED = 3
 """An event in at most so many windows is added up in each of them: that is cheaper than adding up twice."""
@@ -162,18 +163,17 @@ class AlignedWindows:
         return with_groups(segment.closing(self._in_windows(events), self.window), self.window)
 
     def closed_results(self, segment: WindowSegment) -> DataFrame:
-        """Return the results of the windows that close in the segment, computed once: they are read again."""
+        """Return the results of the windows that close in the segment."""
         events = told_of(segment.events, segment.flushed_windows, self.window)
         partials = partials_by_slice(events, self.window)
         if partials is not None:
-            results = sliced_results(events, segment, self.window, partials)
-        else:
-            results = results_of(self.closed_contents(segment), BY_END, self.window)
-        return segment.materialize(results)
+            return sliced_results(events, segment, self.window, partials)
+        return results_of(self.closed_contents(segment), BY_END, self.window)
 
     def dated(self, results: DataFrame, segment: WindowSegment) -> DataFrame:
         """Add `_watermark`, just after the item that closed the window."""
-        return with_first_watermarks(results, segment.adjusted, self.window, are_few=segment.are_few)
+        add = partial(closing_watermarks, adjusted=segment.adjusted, window=self.window)
+        return segment.execution.look_up(results, BY_END, add)
 
     def contents_so_far(self, segment: WindowSegment, rank: Rank) -> DataFrame:
         """Return the events of the windows that had not closed before the segment, each from its own moment on."""

@@ -212,7 +212,7 @@ def _reached(owed: DataFrame, seen: DataFrame, fresh: DataFrame, segment: Window
     both = reached_by.unionByName(earlier).unionByName(wanted, allowMissingColumns=True)
     here_or_later = Window.partitionBy(c.TIMELINE).orderBy(F.desc(END))  # the same end counts, too
     first = both.withColumn(AFTER_SEQ, F.min(AFTER_SEQ).over(here_or_later)).where(F.col(_IS_ASKED))
-    by_item = segment.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))
+    by_item = segment.execution.materialize(first.where(F.col(AFTER_SEQ) >= 0).select(*BY_END, AFTER_SEQ))
     places = by_item.select(c.TIMELINE, AFTER_SEQ).distinct()
     stood = watermarks_after(places, segment.adjusted).withColumnRenamed(c.WATERMARK, REACHED_W)
     return by_item.join(stood, [c.TIMELINE, AFTER_SEQ]).select(*BY_END, REACHED_W)

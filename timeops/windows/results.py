@@ -61,11 +61,12 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
 
 def _once(segment: WindowSegment, kind: WindowKind, only: Span | None) -> DataFrame:
     """Return one result of each window, when it closes."""
-    window = kind.window
+    window, materialize = kind.window, segment.execution.materialize
     results = kind.closed_results(segment)
     if window.empty:
+        results = materialize(results)
         owed = empty_rows(results, segment, window, only)
-        results = segment.materialize(results.unionByName(owed, allowMissingColumns=True))
+        results = materialize(results.unionByName(owed, allowMissingColumns=True))
     rows = _shaped(_final(results, segment, kind), segment, window)
     return rows if window.having is None else rows.where(passes_having(Columns.of(rows), window.having))
 
@@ -77,7 +78,7 @@ def _in_revisions(segment: WindowSegment, kind: WindowKind, only: Span | None) -
     keys = (*keys_of(kind), REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK)
     results = _with_start(results_of(revised_contents(segment, kind), keys, window, *causes), kind)
     if window.empty:
-        results = segment.materialize(results)
+        results = segment.execution.materialize(results)
         final = results.where(IS_FINAL).drop(START, REVISION, IS_FINAL, IS_TAKEN_BACK, WATERMARK, LATE_EVENTS)
         owed = _final(empty_rows(final, segment, window, only), segment, kind)
         no_cause = {LATE_EVENTS: F.array().cast("array<bigint>")} if window.history else {}

@@ -223,7 +223,7 @@ def revised_contents(segment: WindowSegment, kind: WindowKind) -> DataFrame:
         `__tm_is_taken_back`, `__tm_cause`, and `_watermark` BIGINT, just after the item at which the result was
         made; null where a flush made it.
     """
-    rows = segment.materialize(_ranked(segment, kind))
+    rows = segment.execution.materialize(_ranked(segment, kind))
     event = rows.drop(W_START, W_END, _CLOCK_START, FRESH, CHANGED_BY, WATERMARK).alias("event")
     moment = to_join(rows.sparkSession, _moments(rows, segment, kind)).alias("moment")
     same = same_in("event", "moment", (*keys_of(kind), *group_names(kind.window)))

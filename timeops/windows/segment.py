@@ -10,7 +10,7 @@ of the windows over it, as these allow at least its lateness.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from tidemark.timeops.events.event_time import timeline
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_time, open_to
-from tidemark.timeops.materialize import Materialize, as_it_is, from_driver
+from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import timeline_columns
@@ -49,17 +49,6 @@ def closing_watermarks(wanted: DataFrame, adjusted: Adjusted, window: WindowSpec
 
     closed = wanted.withColumn(_CLOSES_AT, F.expr(close_time(END, window)))
     return _answered(closed, adjusted, [c.WATERMARK], ask).drop(_CLOSES_AT)
-
-
-def with_first_watermarks(results: DataFrame, adjusted: Adjusted, window: WindowSpec, *, are_few: bool) -> DataFrame:
-    """Add `_watermark` to results of closed windows: just after the item that closed each; null where none did.
-
-    Few results go through the driver whole: to join the answer would take longer than to compute them.
-    """
-    if are_few:
-        return closing_watermarks(results, adjusted, window)
-    closed = closing_watermarks(results.select(c.TIMELINE, END).distinct(), adjusted, window)
-    return results.join(closed, [c.TIMELINE, END], "left")
 
 
 def watermarks_after(wanted: DataFrame, adjusted: Adjusted) -> DataFrame:
@@ -174,8 +163,7 @@ class WindowSegment:
         seen: With `empty` the groups that earlier segments have seen, see gap_filling.py; None for none.
         flushed: The segment ends with a flushing end of input: every window closes.
         placed: What the kind's `placed` returns, where it is known; None where it is not, or the kind finds nothing.
-        materialize: What is done with frames that are read several times.
-        are_few: Its events are few, and so are the results.
+        execution: How its frames are computed.
     """
 
     adjusted: Adjusted
@@ -184,8 +172,7 @@ class WindowSegment:
     seen: DataFrame | None = None
     flushed: bool = False
     placed: Any = None
-    materialize: Materialize = as_it_is
-    are_few: bool = False
+    execution: Execution = field(default_factory=Execution)
 
     @property
     def events(self) -> DataFrame:

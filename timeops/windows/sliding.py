@@ -138,7 +138,7 @@ class SlidingWindows:
 
     def _passing(self, events: DataFrame, segment: WindowSegment) -> DataFrame:
         """Return the events in a window, by group, computed once: they make the instants and are held at them."""
-        return segment.materialize(with_groups(events.where(_is_in_one(events, self.window)), self.window))
+        return segment.execution.materialize(with_groups(events.where(_is_in_one(events, self.window)), self.window))
 
 
 def _is_in_one(events: DataFrame, window: WindowSpec) -> str:

@@ -10,10 +10,10 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import assert_tables_equal_the_oracle, land
 from tests.runs.running import FLUSH, go, pipeline, workspace_of, written
-from tidemark.assets import batch as batch_at_work
-from tidemark.assets import exclusions, ingestion
+from tidemark.assets import exclusions
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources import recount, tables
+from tidemark.resources.spark import amount
 
 EVERY_TYPE = """\
 name: typed
@@ -31,9 +31,8 @@ time: {timestamp_by: at, out_of_orderness: 10 s}
 
 @pytest.fixture(autouse=True)
 def _all_batches_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for bound in ("FEW_RECORDS", "MATERIALIZED_RECORDS"):
-        monkeypatch.setattr(batch_at_work, bound, 0)
-    monkeypatch.setattr(ingestion, "_FEW_BYTES", 0)
+    for bound in ("FEW_ROWS", "FEW_BYTES", "KEPT_ROWS"):
+        monkeypatch.setattr(amount, bound, 0)
     monkeypatch.setattr(recount, "_PIECE", 100)
 
 

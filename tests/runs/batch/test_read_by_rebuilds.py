@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from tests.runs.landing import LINES, land
 from tests.runs.running import assert_as_new, changed, go, rebuild, written
-from tidemark.assets import batch
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.spark import amount
 
 SPEC = (
     f"name: shop\n{LINES}    order: position\n"
@@ -90,7 +90,7 @@ def test_a_window_is_made_anew_from_the_columns_of_the_log_that_it_needs(
         go(made, instance)
         made = changed(made, "size: 1 minute", "size: 2 minutes")
         with monkeypatch.context() as patched:
-            patched.setattr(batch, "MATERIALIZED_RECORDS", 10)  # as of a long log
+            patched.setattr(amount, "KEPT_ROWS", 10)  # as of a long log
             patched.setattr(Lake, "dataset", opening)
             last = max(queries(spark))
             done = rebuild(made, "--window", "minutes")

@@ -14,10 +14,9 @@ from pyspark.sql import SparkSession
 
 from tests.runs.running import FLUSH, Made, assert_same, committed, go, workspace_of, written
 from tests.seeds import Dice
-from tidemark.assets import batch as batch_at_work
-from tidemark.assets import ingestion
 from tidemark.assets.replay import replay_all
 from tidemark.resources.delta import ordering, queries
+from tidemark.resources.spark import amount
 
 CASES = 1
 SPEC = """\
@@ -99,9 +98,8 @@ def test_events_are_the_same_in_small_pieces_of_large_batches_as_in_one_small_ba
     arrived = BY_VALUE if "early" in more else ""
     files, spec = events(dice.seed(6), late_s=late_s), SPEC.format(by=by, unit=unit, more=more, arrived=arrived)
     with monkeypatch.context() as patched:
-        for bound in ("FEW_RECORDS", "MATERIALIZED_RECORDS"):
-            patched.setattr(batch_at_work, bound, 0)
-        patched.setattr(ingestion, "_FEW_BYTES", 0)
+        for bound in ("FEW_ROWS", "FEW_BYTES", "KEPT_ROWS"):
+            patched.setattr(amount, bound, 0)
         patched.setattr(queries, "_PIECE_ROWS", 10)
         for bound, value in {"_GROUP_ROWS": 7, "_LEAST_ROWS": 20, "_WAITING_BYTES": 2_000}.items():
             patched.setattr(ordering, bound, value)

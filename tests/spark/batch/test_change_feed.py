@@ -15,6 +15,7 @@ from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.undoing import take_back
 from tidemark.resources.delta.upkeep import vacuum
 from tidemark.resources.delta.versions import Filters, files_of
+from tidemark.resources.spark.amount import ANY, FEW, Amount
 
 T = "windows/all"
 SCHEMA = "k BIGINT, v STRING, at TIMESTAMP, tally MAP<STRING, DOUBLE>, parts ARRAY<STRUCT<a: INT>>, _batch_id BIGINT"
@@ -54,13 +55,13 @@ def assert_feed_and_table_agree(spark: SparkSession, lake: Lake, after: int = 0)
     assert net(folder, after, latest) == net_by_spark(spark, folder, after, latest) == between(folder, after, latest)
 
 
-@pytest.mark.parametrize("are_few", [True, False])
+@pytest.mark.parametrize("amount", [FEW, ANY], ids=["few", "any"])
 def test_a_replacement_tells_the_rows_that_go_and_come_and_none_that_stay(
-    spark: SparkSession, lake: Lake, are_few: bool
+    spark: SparkSession, lake: Lake, amount: Amount
 ) -> None:
     before = seed(lake, [1, 2, 20, None], [3, 3, 21], [30])
     new = rows(lake, [1, 3], batch=9).unionByName(rows(lake, [4, 4], "new", batch=9))
-    written = lake.replace(T, new, where=LOW, attempt=9, expect=before, are_few=are_few)
+    written = lake.replace(T, new, where=LOW, attempt=9, expect=before, amount=amount)
     assert written.rows == 2
     assert told(lake, before) == {(2, "old", "delete"): 1, (3, "old", "delete"): 1, (4, "new", "insert"): 2}
     assert_feed_and_table_agree(spark, lake)

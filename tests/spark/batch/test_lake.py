@@ -26,10 +26,12 @@ from pyspark.sql.types import (
 )
 
 import tidemark as tm
-from tidemark.resources.delta import aside
 from tidemark.resources.delta import lake as lake_module
+from tidemark.resources.delta.files import piece_of
 from tidemark.resources.delta.lake import ConflictError, Lake
 from tidemark.resources.delta.versions import Filters
+from tidemark.resources.spark import amount as amount_module
+from tidemark.resources.spark.amount import ANY, FEW, Amount
 from tidemark.resources.spark.delta_jars import delta_package
 from tidemark.resources.spark.session import check_java, session_config
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, LOG_CONTROL, LOG_CONTROL_SCHEMA
@@ -145,18 +147,18 @@ def test_a_table_that_somebody_else_has_written_is_not_written(lake: Lake) -> No
     assert [version for _, version in Counting.noted if version >= 0] == [], "it committed nothing"
 
 
-@pytest.mark.parametrize("are_few", [False, True])
-def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake, are_few: bool) -> None:
+@pytest.mark.parametrize("amount", [ANY, FEW], ids=["any", "few"])
+def test_a_write_by_somebody_else_at_the_same_time_is_noticed(lake: Lake, amount: Amount) -> None:
     class Crossed(Lake):
         def _committing(self, table: str) -> None:  # noqa: ARG002
             by_somebody_else(lake)
 
     crossed = Crossed(lake.root, lake.session)
     with pytest.raises(ConflictError, match="is at version 1"):
-        crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0, are_few=are_few)
+        crossed.append(EVENTS, some(lake, [1]), attempt=1, expect=0, amount=amount)
     where = [("k", "=", 99)]
     with pytest.raises(ConflictError, match="is at version 2"):
-        crossed.replace(EVENTS, some(lake, [1]), where=where, attempt=2, expect=1, are_few=are_few)
+        crossed.replace(EVENTS, some(lake, [1]), where=where, attempt=2, expect=1, amount=amount)
     assert content(lake) == [(99, "x"), (99, "x")]
     assert not list(lake.path(EVENTS).glob("attempt-*")), "what Spark wrote for nothing is gone"
 
@@ -168,9 +170,9 @@ def test_maintenance_at_the_same_time_is_no_write_by_somebody_else(lake: Lake) -
 
     maintained = Maintained(lake.root, lake.session)
     seed(lake, [1], [2])
-    for attempt, are_few in ((3, False), (4, True)):
+    for attempt, amount in ((3, ANY), (4, FEW)):
         done = maintained.append(
-            EVENTS, some(lake, [attempt]), attempt=attempt, expect=lake.version(EVENTS), are_few=are_few
+            EVENTS, some(lake, [attempt]), attempt=attempt, expect=lake.version(EVENTS), amount=amount
         )
         assert (done.rows, done.version) == (1, lake.version(EVENTS))
     where = [("k", "=", 2)]
@@ -194,12 +196,12 @@ def test_replace_is_one_commit_that_rewrites_only_files_with_matching_rows(lake:
     assert lake.version(EVENTS) == 4
 
 
-@pytest.mark.parametrize("are_few", [False, True])
-def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake, are_few: bool) -> None:
+@pytest.mark.parametrize("amount", [ANY, FEW], ids=["any", "few"])
+def test_replace_keeps_rows_for_which_the_condition_is_null(lake: Lake, amount: Amount) -> None:
     df = lake.session().createDataFrame([(1, None), (2, "open"), (3, "closed")], SCHEMA)
-    lake.append(EVENTS, df, attempt=1, expect=0, are_few=are_few)
+    lake.append(EVENTS, df, attempt=1, expect=0, amount=amount)
     where = [("v", "=", "open")]
-    lake.replace(EVENTS, some(lake, [4], "closed"), where=where, attempt=2, expect=1, are_few=are_few)
+    lake.replace(EVENTS, some(lake, [4], "closed"), where=where, attempt=2, expect=1, amount=amount)
     assert sorted(lake.rows(EVENTS)["k"].to_pylist()) == [1, 3, 4]
 
 
@@ -220,16 +222,15 @@ def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_th
     lake: Lake, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """With `most` 3 the appended rows are few, and the ones that stay get a file of their own."""
-    for module in (lake_module, aside):
-        monkeypatch.setattr(module, "FEW_ROWS", most)
-    first = lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, are_few=True)
+    monkeypatch.setattr(amount_module, "FEW_ROWS", most)
+    first = lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, amount=FEW)
     assert (first.version, first.rows) == (1, 2)
-    assert lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, are_few=True) == first
-    lake.append(EVENTS, some(lake, [3, 4]), attempt=2, expect=1, are_few=True)
+    assert lake.append(EVENTS, some(lake, [1, 2]), attempt=1, expect=0, amount=FEW) == first
+    lake.append(EVENTS, some(lake, [3, 4]), attempt=2, expect=1, amount=FEW)
     where = [("k", ">=", 2), ("k", "<", 4)]
-    written = lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, are_few=True)
+    written = lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, amount=FEW)
     assert (written.version, written.rows) == (3, 1)
-    assert lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, are_few=True) == written
+    assert lake.replace(EVENTS, some(lake, [7], "new"), where=where, attempt=3, expect=2, amount=FEW) == written
     assert content(lake) == [(1, "old"), (4, "old"), (7, "new")]
     added = {version: set(DeltaTable(str(lake.path(EVENTS)), version).file_uris()) for version in (0, 1, 2, 3)}
     by_spark = [
@@ -237,24 +238,23 @@ def test_few_rows_are_written_without_spark_and_many_with_it_and_the_table_is_th
     ]
     assert by_spark == [most < 2, most < 1]
     with pytest.raises(FencedError):
-        lake.replace(EVENTS, some(lake, [8]), where=(), attempt=2, expect=3, are_few=True)
-    lake.replace(EVENTS, some(lake, [8]), where=(), attempt=4, expect=3, are_few=True)
+        lake.replace(EVENTS, some(lake, [8]), where=(), attempt=2, expect=3, amount=FEW)
+    lake.replace(EVENTS, some(lake, [8]), where=(), attempt=4, expect=3, amount=FEW)
     assert content(lake) == [(8, "old")]
     assert lake.restore(EVENTS, 3) == 5
     assert len(content(lake)) == 3
 
 
-@pytest.mark.parametrize("are_few", [True, False])
-def test_rows_to_delete_may_stay_as_long_as_they_share_a_file_with_others(lake: Lake, are_few: bool) -> None:
+def test_rows_to_delete_may_stay_as_long_as_they_share_a_file_with_others(lake: Lake) -> None:
     held, schema = "held_events", pa.schema([("_arrival_seq", pa.int64())])  # the log has bounds of this column
     lake.create(held, schema)
     for version, numbers in enumerate([[0, 1], [2, 3], [4]]):
         lake.append_rows(held, pa.table([numbers], schema=schema), attempt=version + 1, expect=version)
 
     def replace(number: int, below: int, attempt: int, stays: Filters | None) -> list[int]:
-        row = lake.session().createDataFrame([(number,)], "_arrival_seq BIGINT")
+        row = [piece_of(pa.table([[number]], schema=schema))]
         where = [("_arrival_seq", "<", below)]
-        lake.replace(held, row, where=where, stays=stays, attempt=attempt, expect=attempt - 1, are_few=are_few)
+        lake.replace_pieces(held, row, where=where, stays=stays, attempt=attempt, expect=attempt - 1)
         return sorted(lake.rows(held)["_arrival_seq"].to_pylist())
 
     before = set(DeltaTable(str(lake.path(held))).file_uris())
@@ -269,11 +269,11 @@ def test_few_rows_are_replaced_in_the_files_that_hold_them_and_many_small_files_
 ) -> None:
     seed(lake, [0, 1], [2, 3], [4])
     before = files(lake)
-    lake.replace(EVENTS, some(lake, [9]), where=[("k", "=", 3)], attempt=4, expect=3, are_few=True)
+    lake.replace(EVENTS, some(lake, [9]), where=[("k", "=", 3)], attempt=4, expect=3, amount=FEW)
     assert [key for key, _ in content(lake)] == [0, 1, 2, 4, 9]
     assert len(before & files(lake)) == 2
     monkeypatch.setattr(lake_module, "MOST_FILES", 2)
-    lake.replace(EVENTS, some(lake, [8]), where=[("k", "=", 9)], attempt=5, expect=4, are_few=True)
+    lake.replace(EVENTS, some(lake, [8]), where=[("k", "=", 9)], attempt=5, expect=4, amount=FEW)
     assert [key for key, _ in content(lake)] == [0, 1, 2, 4, 8]
     assert len(files(lake)) == 1
 
@@ -283,11 +283,11 @@ def test_instants_of_all_years_are_kept_to_the_microsecond_when_few_rows_are_wri
     df = lake.session().createDataFrame([(us, us % 7) for us in edges], "us LONG, n LONG")
     df = df.selectExpr("us", "timestamp_micros(us) AS at")
     lake.create("times", df.schema)
-    lake.append("times", df, attempt=1, expect=0, are_few=True)
+    lake.append("times", df, attempt=1, expect=0, amount=FEW)
     assert lake.read("times").where("unix_micros(at) = us").count() == len(edges)
     cut = datetime(1970, 1, 1, tzinfo=UTC)
     assert lake.read("times", filters=[("at", "<", cut)]).count() == 2
-    lake.replace("times", df.limit(0), where=[("at", "<", cut)], attempt=2, expect=1, are_few=True)
+    lake.replace("times", df.limit(0), where=[("at", "<", cut)], attempt=2, expect=1, amount=FEW)
     assert sorted(lake.rows("times")["us"].to_pylist()) == edges[2:]
 
 
@@ -541,8 +541,8 @@ def test_a_table_grows_by_the_columns_that_it_lacks_and_rows_may_lack_some(
     grown = lake.grow("results", fresh.schema, attempt=2, expect=first.version)
     assert lake.grow("results", fresh.schema, attempt=2, expect=grown) == grown == first.version + 1
     by_spark = lake.append("results", fresh, attempt=2, expect=grown)
-    few = lake.append("results", fresh, attempt=3, expect=by_spark.version, are_few=True)
-    lake.replace("results", fresh, where=[("a", "=", 1)], attempt=4, expect=few.version, are_few=True)
+    few = lake.append("results", fresh, attempt=3, expect=by_spark.version, amount=FEW)
+    lake.replace("results", fresh, where=[("a", "=", 1)], attempt=4, expect=few.version, amount=FEW)
     rows = lake.rows("results").to_pylist()
     assert rows == [{"a": 3, "gone": None, "b": "x"}] * 3
     lake.restore("results", first.version)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.stored_times import stored_times
-from tidemark.timeops.materialize import Execution, from_driver
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.rules import SourceTime, TimeRules
 from tidemark.timeops.spec import TimeSpec
 from tidemark.timeops.utc import FIRST_US, LAST_US
@@ -55,8 +55,8 @@ class Shelf:
 
 
 def judged(spark: SparkSession, rows: pa.Table, rules: TimeRules, shelf: Shelf | None) -> Adjusted:
-    items, execution = from_driver(spark, rows), Execution(counts=True, stored=shelf.read if shelf else None)
-    return time_adjustment(Segment(items, LogPlace(), execution), STATE.empty_table(), rules)
+    segment = Segment(from_driver(spark, rows), LogPlace(), stored=shelf.read if shelf else None, counts=True)
+    return time_adjustment(segment, STATE.empty_table(), rules)
 
 
 @pytest.mark.parametrize(
