@@ -49,7 +49,7 @@ from tidemark.resources.quality.failures import failed_checks
 from tidemark.resources.settings import lineage_namespace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named
-from tidemark.timeops.reasons import OF_WINDOWS
+from tidemark.timeops.reasons import OF_ACCEPTED
 from tidemark.timeops.spec import Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
@@ -157,7 +157,7 @@ def _run_facets(happened: BatchEvent, why: str, job: str | None, spec: Spec) -> 
             parent_run.Run(plan.owner.id), parent_run.Job(lineage_namespace(), job), producer=PRODUCER
         )
     if commit is not None and plan.kind == "process":
-        facets["tidemark_refusals"] = _refusals(commit, [window.name for window in spec.windows])
+        facets["tidemark_refusals"] = _refusals(commit, spec.result_names)
     if why:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(why, "PYTHON", producer=PRODUCER)
     return facets
@@ -173,7 +173,7 @@ def _is_uuid(text: str) -> bool:
 
 def _refusals(commit: Commit, windows: Sequence[str]) -> TidemarkRefusalsRunFacet:
     by_window: dict[str, dict[str, int]] = {}
-    for reason in OF_WINDOWS:
+    for reason in OF_ACCEPTED:
         for name, n in commit.counts.of_windows(reason, windows).items():
             by_window.setdefault(name, {})[reason] = n
     reasons = dict(commit.counts.refused)

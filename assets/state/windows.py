@@ -161,7 +161,7 @@ def _write_changes(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> N
     stored = lake.rows(table, workspace.base_of(table))
     alive = live_rows(stored).drop_columns(c.BATCH)
     looked_at = _matching(alive, _up_to_watermark(batch, batch.after, windows))
-    earlier = loaded_events(_of_names_now(workspace, lake.frame(table, looked_at)), payload)
+    earlier = loaded_events(of_names_now(workspace, lake.frame(table, looked_at)), payload)
     earlier = earlier.withColumn(EARLIER, F.lit(True))
     needed = stored_events(batch.outcome.needed_after(windows, earlier), payload)
     columns = needed_of(needed, workspace.spec, payload, windows[0]).columns
@@ -288,10 +288,11 @@ def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
     rows = live_events(workspace, table, only) if has_marks(table) else workspace.read_base(table, filters=only)
-    return loaded_events(_of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
+    return loaded_events(of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
 
 
-def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+def of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+    """Return stored events with the names that sources have now."""
     names = workspace.source_names if c.SOURCE in rows.columns else {}
     return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows
 

@@ -262,6 +262,9 @@ def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {old: name for old, name in names_now.items() if old != name}
 
 
+_SIDES = ("left", "right")
+
+
 def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str = "windows") -> Mapping[str, Any]:
     """Return a spec, as canonical JSON, whose windows or sources have new names, and that says what they were.
 
@@ -278,7 +281,13 @@ def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str 
         if "from" in entry:
             renamed["from"] = new_of.get(entry["from"], entry["from"])
         parts.append(renamed)
-    return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"])) if part == "windows" else parts}
+    if part == "windows":
+        return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"]))}
+    joins = [
+        {**join, **{side: {"source": new_of.get(join[side]["source"], join[side]["source"])} for side in _SIDES}}
+        for join in spec.get("joins", [])
+    ]
+    return {**spec, part: parts, **({"joins": joins} if joins else {})}
 
 
 def _renamed(name: str, old: str) -> Change:
