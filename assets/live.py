@@ -327,10 +327,10 @@ def _close_windows(_context: dg.AssetExecutionContext, batch: Batch) -> show.Met
 def _join(join: JoinSpec, _context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         rows = answer_join(batch, join)
-    counts, own = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{join.name}."
+    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{join.name}."
     return {
         **show.rows_written(rows),
-        **show.numbers({name.removeprefix(own): n for name, n in counts.items() if name.startswith(own)}),
+        **show.numbers({name.removeprefix(of_join): n for name, n in counts.items() if name.startswith(of_join)}),
         **show.table_rows(batch.workspace.lake, tables.join_table(join.name)),
     }
 

@@ -29,7 +29,7 @@ from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
-from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
+from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, join_table
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.reasons import Reason
@@ -294,8 +294,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
         lines.append(Line("let in again, of dead_letters", None, sum(in_all.replayed.values())))
     changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.progress.log_end())
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
-    for window in workspace.spec.windows:
-        table = window_table(window.name)
+    joins = [join_table(join.name) for join in workspace.spec.joins]
+    for table in (*workspace.window_tables.values(), *joins):
         batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
         written = sum(batch >= newest[0].batch_id for batch in batches) if newest else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))

@@ -66,7 +66,7 @@ class Reason(StrEnum):
     # `came_too_late` in timeops/joins/sides.py
     JOIN_CLOSED = (
         *("join_closed", Stage.JOIN, True),
-        "all answers of the join that the event could give or change were final; the event itself was accepted",
+        "all answers of the join that the event could change were final; the event itself was accepted",
     )
 
 

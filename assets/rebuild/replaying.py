@@ -215,8 +215,8 @@ def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
         names = ", ".join(f"'{reason}'" for reason in sorted(without_time))
         raise SpecError(
             f"Among the dead letters that match are records that have no time or cannot be computed: {said}",
-            expected="letters that a rule of time, a closed window or a closed join has refused: early, late_arrival, "
-            "out_of_order, duplicate, window_closed, join_closed",
+            expected="letters that a rule of time, a closed window or a closed join has refused: early, "
+            "late_arrival, out_of_order, duplicate, window_closed, join_closed",
             remedy=f"leave them out: `AND reason NOT IN ({names})`; or correct them: `--with FILE`",
         )
     by_flush = pc.ends_with(pc.fill_null(letters["detail"], ""), FLUSH_HAD_CLOSED)

@@ -22,15 +22,16 @@ from tidemark.timeops.spec import JoinSpec
 def needed_by_joins(workspace: Workspace) -> Mapping[str, DataFrame]:
     """Return the events of earlier batches that each join needs, by its name."""
     payload = payload_of(workspace) if workspace.spec.joins else None
-    found = {}
+    by_join = {}
     for join in workspace.spec.joins:
         rows = workspace.read_base(tables.joining_table(join.name)).drop(c.BATCH)
         assert payload is not None
-        found[join.name] = loaded_events(of_names_now(workspace, rows), payload)
-    return found
+        by_join[join.name] = loaded_events(of_names_now(workspace, rows), payload)
+    return by_join
 
 
 def write_joining(batch: Batch, join: JoinSpec) -> None:
     """Write the events that a join needs after a batch."""
     rows = joining_events(batch.outcome.needed_by_join(join), payload_of(batch.workspace))
-    batch.replace(tables.joining_table(join.name), rows.repartitionByRange(c.TIMESTAMP), where=())
+    in_ranges = rows if batch.is_small else rows.repartitionByRange(c.TIMESTAMP)
+    batch.replace(tables.joining_table(join.name), in_ranges, where=())

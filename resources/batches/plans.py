@@ -326,7 +326,7 @@ class Counts(Mapping[str, int]):
 
     @property
     def windows(self) -> list[str]:
-        """The windows and joins in the counts: also those that the spec no longer has, whose dead letters stay."""
+        """The windows and joins in the counts: also ones that the spec no longer has, whose dead letters stay."""
         of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
         names = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
         places = [name.rpartition(".") for name in names]

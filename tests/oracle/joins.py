@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass
 class Joined:
-    """What a join makes of a log: its answers, the events that came too late with their lateness, who waits."""
+    """A join of a log: its answers, the events that came too late with their lateness, who waits."""
 
     answers: list[Answer] = field(default_factory=list)
     late: dict[int, int] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Waiting:
 
 
 Given = tuple[Waiting, int | None, bool]
-"""An answer that the item at hand gives: whose, the partner, whether it is final."""
+"""An answer at the item at hand: whose, the partner, whether it is final."""
 
 
 def joined(outcome: Outcome, items: Sequence[Record | Control], join: Join) -> Joined:
@@ -101,7 +101,7 @@ def settle(
     join: Join,
     given: list[Given],
 ) -> list[Waiting]:
-    """Give the answers of a timeline that are due at a watermark; return the left events that still wait."""
+    """Note the answers of a timeline that are due at a watermark; return the left events that still wait."""
     stay = []
     for left in waiting:
         due = left.event.timestamp_us + join.ahead_us
@@ -156,7 +156,7 @@ def take(
 
 
 def partner_of(left: Waiting, rights: Sequence[tuple[OrderedEvent, tuple[object, ...]]], join: Join) -> int | None:
-    """Return the right event that a left one gets of those that have come; None for none."""
+    """Return the right event that a left one gets that has come; None for none."""
     t = left.event.timestamp_us
     if None in left.key:
         return None

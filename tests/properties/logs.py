@@ -317,8 +317,8 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
 
 def join_of(join: JoinSpec) -> Join:
     """Return the oracle's words for a join."""
-    keys = (join.within_us, join.direction, join.how, join.allowed_lateness_us, join.emit)
-    return Join(*join.sources, join.on, *keys)
+    lateness = join.allowed_lateness_us
+    return Join(*join.sources, join.on, join.within_us, join.direction, join.how, lateness, join.emit)
 
 
 def shape_of(window: WindowSpec) -> oracle.Window:

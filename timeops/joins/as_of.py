@@ -1,6 +1,6 @@
 """As-of joins over a segment of the log: the answers that events of the left side get in it, and their revisions.
 
-Here: which event of the right side is the partner, and the moments at which an answer is given. Not here: the sides
+Here: which event of the right side is the partner, and the moments at which it has an answer. Not here: the sides
 and what is needed of the past (sides.py), storage.
 
 The partner of a left event is the nearest right event of its key in reach; of several at one instant the one that
@@ -55,7 +55,7 @@ def answers(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> Dat
 
     Returns:
         One row per answer: `columns`, `_timestamp` of the left event, `_left_seq`, `_right_seq` (null without a
-        partner), `_watermark` (just after the item at which it was given; null where a flush gave it), `_revision`
+        partner), `_watermark` (just after the item at which it was made; null where a flush made it), `_revision`
         INT, `_is_final`. With `how: inner` answers without a partner are left out.
     """
     keeps = segment.adjusted.rules.time.out_of_order == "keep"
@@ -64,11 +64,11 @@ def answers(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> Dat
         rows = segment.materialize(rows)
     lefts = _with_partner(rows, join).where(IS_LEFT)
     if join.revises:
-        given = _in_revisions(segment.materialize(lefts), rows, segment, join)
+        answered = _in_revisions(segment.materialize(lefts), rows, segment, join)
     else:
         pairs = _late_pairs(lefts, rows, join) if keeps else None
-        given = _once(lefts if pairs is None else _with_better(lefts, pairs), segment, join)
-    return _shaped(given if join.how == "left" else given.where(f"{_PARTNER} IS NOT NULL"), columns)
+        answered = _once(lefts if pairs is None else _with_better(lefts, pairs), segment, join)
+    return _shaped(answered if join.how == "left" else answered.where(f"{_PARTNER} IS NOT NULL"), columns)
 
 
 def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> DataFrame:
@@ -80,12 +80,12 @@ def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> 
     is_open = f"NOT coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_START}, false)"
     right = ", ".join(f"{quoted(name)} AS {quoted(shown)}" for name, shown in columns.right)
     event = f"struct({c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, struct({right}) AS event)"
-    asked = events.where(
+    open_events = events.where(
         f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open}, {has_key(join)})"
     ).withColumn(_RIGHT, F.expr(f"IF({IS_LEFT}, NULL, {event})"))
     payload = dict.fromkeys([*columns.left, *join.on])
     working = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, _RIGHT)
-    return asked.selectExpr(*map(quoted, payload), *working)
+    return open_events.selectExpr(*map(quoted, payload), *working)
 
 
 _IS_LATE = f"coalesce({c.W_BEFORE} > {c.T_FINAL}, false)"
@@ -97,9 +97,9 @@ def _with_partner(rows: DataFrame, join: JoinSpec) -> DataFrame:
 
     def with_last(events: DataFrame, order: str, into: str) -> DataFrame:
         so_far = f"ORDER BY {order}, {IS_LEFT}, {c.SEQ} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"
-        found = events.withColumn(into, F.expr(f"last({candidate}, true) OVER (PARTITION BY {keys} {so_far})"))
+        with_nearest = events.withColumn(into, F.expr(f"last({candidate}, true) OVER (PARTITION BY {keys} {so_far})"))
         is_near = f"abs({c.T_FINAL} - {into}.t) <= {join.within_us}L"
-        return found.withColumn(into, F.expr(f"IF({is_near}, {into}, NULL)"))
+        return with_nearest.withColumn(into, F.expr(f"IF({is_near}, {into}, NULL)"))
 
     if join.direction == "backward":
         return with_last(rows, c.T_FINAL, _PARTNER)
@@ -114,11 +114,11 @@ def _goodness(right: str) -> str:
     return f"struct(-abs({right}.t - {c.T_FINAL}) AS near, {right}.t <= {c.T_FINAL} AS before, {right}.seq AS seq)"
 
 
-def _better(one: str, other: str) -> str:
-    """Return SQL of the better partner of two, each of which may be null."""
+def _better(first: str, second: str) -> str:
+    """Return SQL of the better partner of two; one that is null is none."""
     return (
-        f"CASE WHEN {one} IS NULL THEN {other} WHEN {other} IS NULL THEN {one} "
-        f"WHEN {_goodness(one)} >= {_goodness(other)} THEN {one} ELSE {other} END"
+        f"CASE WHEN {first} IS NULL THEN {second} WHEN {second} IS NULL THEN {first} "
+        f"WHEN {_goodness(first)} >= {_goodness(second)} THEN {first} ELSE {second} END"
     )
 
 
@@ -144,7 +144,7 @@ def _late_pairs(lefts: DataFrame, rows: DataFrame, join: JoinSpec) -> DataFrame:
 
 
 def _with_better(lefts: DataFrame, pairs: DataFrame) -> DataFrame:
-    """Return left events with the best of their partner and those of some pairs."""
+    """Return left events with the best of their partner and the ones of some pairs."""
     best = pairs.groupBy(*_EVENT).agg(F.expr(f"max_by({_RIGHT}, {_goodness(_RIGHT)}) AS {_LATE_PARTNER}"))
     both = lefts.join(best, [*_EVENT], "left")
     return both.withColumn(_PARTNER, F.expr(_better(_PARTNER, _LATE_PARTNER))).drop(_LATE_PARTNER)
@@ -203,10 +203,10 @@ def _found(narrow: pa.Table, columns: dict[str, Array]) -> pa.Table:
     return pa.table({c.TIMELINE: narrow[c.TIMELINE], c.SEQ: narrow[c.SEQ], **arrays})
 
 
-def _beside(lefts: DataFrame, found: pa.Table, segment: WindowSegment) -> DataFrame:
+def _beside(lefts: DataFrame, of_lefts: pa.Table, segment: WindowSegment) -> DataFrame:
     if len(segment.adjusted.watermarks.logs) > 1:
-        return beside(lefts, found, _EVENT, "left")
-    return beside(lefts, found.drop_columns(c.TIMELINE), [c.SEQ], "left")
+        return beside(lefts, of_lefts, _EVENT, "left")
+    return beside(lefts, of_lefts.drop_columns(c.TIMELINE), [c.SEQ], "left")
 
 
 def _reaching(segment: WindowSegment, narrow: pa.Table, wanted_us: Array) -> tuple[Array, Array]:
@@ -240,8 +240,8 @@ def _moments(lefts: DataFrame, segment: WindowSegment, join: JoinSpec) -> pa.Tab
     )
 
 
-def _shaped(given: DataFrame, columns: JoinColumns) -> DataFrame:
-    return given.selectExpr(
+def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
+    return answered.selectExpr(
         *map(quoted, columns.left),
         *[f"{_PARTNER}.event.{quoted(name)} AS {quoted(name)}" for _, name in columns.right],
         f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",

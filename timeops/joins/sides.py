@@ -59,17 +59,17 @@ def fates(segment: WindowSegment, admitted: DataFrame | None, join: JoinSpec) ->
     late = f"{FRESH} AND {came_too_late(join)}"
     is_open = f"NOT coalesce({_past_by(join)} < {c.W_START}, false)"
     closes = "true" if segment.flushed else f"coalesce({_past_by(join)} < {c.W_END}, false)"
-    told = {
+    conditions = {
         IS_FRESH_LEFT: f"{FRESH} AND {IS_LEFT}",
         IS_ANSWERED: f"{IS_LEFT} AND NOT ({late}) AND {is_open} AND {closes}",
         IS_LATE_LEFT: f"{IS_LEFT} AND {late}",
         IS_LATE_RIGHT: f"NOT {IS_LEFT} AND {late}",
     }
-    found = events.selectExpr(*[f"{value} AS {name}" for name, value in told.items()])
+    fates_of_events = events.selectExpr(*[f"{value} AS {name}" for name, value in conditions.items()])
     if admitted is None:
-        return found
+        return fates_of_events
     none = [f"false AS {name}" for name in FATES[1:]]
-    return found.unionByName(with_side(admitted, join).selectExpr(f"{IS_LEFT} AS {IS_FRESH_LEFT}", *none))
+    return fates_of_events.unionByName(with_side(admitted, join).selectExpr(f"{IS_LEFT} AS {IS_FRESH_LEFT}", *none))
 
 
 def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> DataFrame:
@@ -89,7 +89,7 @@ def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> Da
 def still_needed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
     """Return the events that a join still needs after a segment, as they came, with IS_LEFT.
 
-    Those of the left side wait for their last answer; a flush gives it to all of them.
+    Left events wait for their last answer, which a flush brings to all of them.
     """
     events = with_end(with_side(segment.events_as_they_came, join), segment.adjusted)
     is_passed = f"coalesce({_past_by(join)} < {c.W_END}, false)"

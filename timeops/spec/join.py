@@ -1,4 +1,4 @@
-"""The `joins` of a spec: which sources meet, by which columns and how far apart in time, and when answers are given.
+"""The `joins` of a spec: which sources meet, by which columns and how far apart in time, and when answers are due.
 
 Here: the keys of a join, what is wrong between them, and the lengths of time that follow from them. Not here: what
 they ask of sources and of `time` (pipeline.py), the answers themselves (joins/).
@@ -16,7 +16,7 @@ from tidemark.timeops.problems import Problem, misfit, raise_any
 from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text
 
 RIGHT_PREFIX = "right_"
-"""What the name of a column of the right side begins with where the left side has one of that name."""
+"""Begins the name of a column of the right side where the left side has one of that name."""
 
 
 def _kind(value: object) -> object:
@@ -52,7 +52,8 @@ class JoinSpec(SpecModel):
     left: Side = Field(description="The side whose events are answered, one row each.")
     right: Side = Field(description="The side that the answers come from.")
     on: tuple[Text, ...] = Field(
-        default=(), description="Columns of both sides that are equal; null equals nothing. Default: none, any event."
+        default=(),
+        description="Columns of both sides that are equal; an event that lacks one has no partner. Default: none.",
     )
     how: Literal["inner", "left"] = Field(
         default="inner",

@@ -326,7 +326,7 @@ class Spec(SpecModel):
     outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
     joins: tuple[JoinSpec, ...] = Field(
         default=(),
-        description="Events of one source with those of another that held at their time.",
+        description="Events of one source, each with the event of another one that held at its time.",
         json_schema_extra={"since": "0.2.0"},
     )
     windows: tuple[WindowSpec, ...] = Field(default=(), description="Aggregates over windows of event time.")
@@ -501,7 +501,7 @@ def rules_between_parts(
     Parts that could not be read are left out, or None; windows and joins are by their position. The flags say which
     keys are there, readable or not.
     """
-    problems = [*_names("window", windows), *chain_problems(windows)]
+    problems = [*_names("window", windows), *chain_problems(windows, [join.name for join in joins.values()])]
     problems += join_problems(joins, sources, time, windows)
     problems += [*between_sources(sources), *user_problems(sources, time, windows)]
     if time is not None:
@@ -556,14 +556,13 @@ def join_problems(
 
 def _column_problems(join: JoinSpec, columns: Mapping[str, Sequence[str]], at: Path) -> Iterable[Problem]:
     for position, name in enumerate(join.on):
-        for source in join.sources:
-            if name not in columns[source]:
-                fault = f"source `{source}` has no column `{name}`"
-                expected = "a column that both sources have, spelled as in `schema`"
-                remedy = (
-                    did_you_mean(name, columns[source]) or "name a column of one source as the other does: `rename`"
-                )
-                yield Problem(fault, expected=expected, remedy=remedy, at=(*at, "on", position))
+        lacking = [source for source in join.sources if name not in columns[source]]
+        if lacking:
+            fault = f"source `{lacking[0]}` has no column `{name}`"
+            near = did_you_mean(name, columns[lacking[0]])
+            remedy = near or "name a column of one source as the other does: `rename`"
+            expected = "a column that both sources have, spelled as in `schema`"
+            yield Problem(fault, expected=expected, remedy=remedy, at=(*at, "on", position))
     names: set[str] = set()
     for name in JoinColumns.of(*(columns[source] for source in join.sources)).names:
         if name.lower() in names:
