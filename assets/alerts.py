@@ -1,6 +1,6 @@
 """The alerts of a spec, as checks of a batch: what was lost, how old results are, what is far ahead, who is silent.
 
-Here: what is compared. Not here: what was lost, and why (losses.py), who came when (silences.py), the other checks
+Here: what is compared. Not here: what was lost, and why (losses), who came when (silences.py), the other checks
 (checks.py), the age of a pipeline that has stopped running, which Dagster sees by a freshness policy (live.py). No
 alert holds a batch back.
 """
@@ -13,7 +13,9 @@ from functools import partial
 from tidemark.assets import silences
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.losses import Losses, advice, beyond, cause_in, in_words, losses_of, tables_of
+from tidemark.assets.losses.of_batch import BatchLosses
+from tidemark.assets.losses.rates import Losses
+from tidemark.assets.losses.sentences import advice, beyond, in_words
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position, plan_end, records_in
 from tidemark.resources.quality.checks import Checked, Counted, Expectation, Measured, validated
@@ -89,41 +91,42 @@ def alerts_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     }
 
 
-def check_alert(batch: BatchWriter, expectation: Expectation) -> Checked:
+def check_alert(lost: BatchLosses, expectation: Expectation) -> Checked:
     """Compare a batch with what an alert allows."""
-    [checked] = validated([count_alert(batch, expectation)])
+    [checked] = validated([count_alert(lost, expectation)])
     return checked
 
 
-def count_alert(batch: BatchWriter, expectation: Expectation) -> Counted:
+def count_alert(lost: BatchLosses, expectation: Expectation) -> Counted:
     """Count what an alert asks for: with the limit of an error if that is exceeded, else with that of a warning."""
-    of_level = _compared(batch, expectation)
+    of_level = _compared(lost, expectation)
     allowed = Counted(expectation)
     for level in ("error", "warn"):
         met = of_level(level)
         if met is None:
             continue
-        asked = replace(expectation, remedy=met.remedy or expectation.remedy)
-        allowed = Counted(asked, met.measured, note=met.note, numbers=met.numbers)
+        expected = replace(expectation, remedy=met.remedy or expectation.remedy)
+        allowed = Counted(expected, met.measured, note=met.note, numbers=met.numbers)
         if any(count.expected != count.found for count in met.measured):
             return replace(allowed, is_error=level == "error", note="")
     return allowed
 
 
-def _compared(batch: BatchWriter, expectation: Expectation) -> "Callable[[str], _Met | None]":
+def _compared(lost: BatchLosses, expectation: Expectation) -> "Callable[[str], _Met | None]":
     """Return what compares the batch with a level, `warn` or `error`; None where the alert does not have it."""
     if expectation.name == DEAD_LETTER_RATE.name:
-        return _refused(batch)
+        return _refused(lost)
     if expectation.name == FRESHNESS.name:
-        return partial(_age, batch)
+        return partial(_age, lost.batch)
+    if expectation.name == SILENCE.name:
+        return lambda level: _silent(lost) if level == "warn" else None
     warnings = {
         BAD_EXPRESSIONS.name: _failing,
         FAR_AHEAD.name: _ahead,
         CLOCK_AHEAD.name: _clock_ahead,
         ARRIVED_AHEAD.name: _arrived_ahead,
-        SILENCE.name: _silent,
     }
-    return lambda level: warnings[expectation.name](batch) if level == "warn" else None
+    return lambda level: warnings[expectation.name](lost.batch) if level == "warn" else None
 
 
 @dataclass(frozen=True)
@@ -143,31 +146,33 @@ class _Met:
     remedy: str = ""
 
 
-def _refused(batch: BatchWriter) -> Callable[[str], _Met | None]:
+def _refused(lost: BatchLosses) -> Callable[[str], _Met | None]:
     """Count what was lost up to the end of the batch, once for all levels."""
-    levels, lost = batch.workspace.spec.alerts.dead_letter_rate, losses_of(batch)
+    spec, losses = lost.batch.workspace.spec, lost.losses
+    levels = spec.alerts.dead_letter_rate
 
     def of_level(level: str) -> _Met | None:
         limit: float | None = getattr(levels, level)
         if limit is None:
             return None
-        found = beyond(lost, limit, levels)
-        remedy = advice(cause_in(batch, found.letters), batch.workspace.spec) if found.records else ""
-        said = "; ".join([*found.sentences, f"limit {limit * 100:g} %"])
-        note = f"{in_words(lost.newest) if lost.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
-        return _Met((Measured("records lost beyond the limit", 0, found.records, said),), _shares(lost), note, remedy)
+        excess = beyond(losses, limit, levels)
+        remedy = advice(lost.cause(excess.letters), spec) if excess.records else ""
+        sentence = "; ".join([*excess.sentences, f"limit {limit * 100:g} %"])
+        note = f"{in_words(losses.newest) if losses.newest else 'Nothing was lost'}; limit {limit * 100:g} %"
+        measured = Measured("records lost beyond the limit", 0, excess.records, sentence)
+        return _Met((measured,), _shares(losses), note, remedy)
 
     return of_level
 
 
-def _shares(lost: Losses) -> dict[str, float]:
+def _shares(losses: Losses) -> dict[str, float]:
     """Return the shares of the newest day, of all records and by reason, and the largest share of all."""
-    newest = lost.newest
+    newest = losses.newest
     if newest is None:
-        return {"refused_percent": 0.0, "refused": 0, "records": lost.records}
+        return {"refused_percent": 0.0, "refused": 0, "records": losses.records}
     by_reason = {f"{reason}_percent": 100 * n / newest.records for reason, n in newest.by_reason.items()}
     in_all = {"refused_percent": newest.percent, "refused": newest.lost, "records": newest.records}
-    return in_all | {"refused_percent_at_most": max(one.percent for one in lost.rates)} | by_reason
+    return in_all | {"refused_percent_at_most": max(loss.percent for loss in losses.rates)} | by_reason
 
 
 def _failing(batch: BatchWriter) -> _Met:
@@ -177,10 +182,10 @@ def _failing(batch: BatchWriter) -> _Met:
     failing = counts.of_windows(Reason.BAD_EXPRESSION, [window.name for window in workspace.spec.windows])
     failing = {f"aggregates of `{name}`": n for name, n in failing.items()}
     failing["time of the event"] = counts.refused.get(Reason.BAD_EXPRESSION, 0)
-    what, n = max(failing.items(), key=lambda one: one[1])
-    said = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
+    what, n = max(failing.items(), key=lambda item: item[1])
+    sentence = f"the {what} failed on {n:,} of {records:,} records; limit {MOST_FAILING * 100:g} %"
     too_many = max(n - int(records * MOST_FAILING), 0)
-    beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, said)
+    beyond = Measured("records on which an expression failed beyond the limit", 0, too_many, sentence)
     return _Met((beyond,), {"failing_percent": 100 * n / max(records, 1)})
 
 
@@ -192,8 +197,8 @@ def _age(batch: BatchWriter, level: str) -> _Met | None:
     if oldest is None or position.final or position.watermark_us is None:
         return None
     behind = workspace.clock.since(position.watermark_us)
-    said = f"the watermark is {roughly(abs(behind))} behind the clock; limit {format_duration(oldest)}"
-    beyond = Measured("seconds beyond the limit", 0, max((behind - oldest) // timedelta(seconds=1), 0), said)
+    sentence = f"the watermark is {roughly(abs(behind))} behind the clock; limit {format_duration(oldest)}"
+    beyond = Measured("seconds beyond the limit", 0, max((behind - oldest) // timedelta(seconds=1), 0), sentence)
     return _Met((beyond,), {"seconds_behind": behind.total_seconds()})
 
 
@@ -203,8 +208,8 @@ def _ahead(batch: BatchWriter) -> _Met:
     counts, after = workspace.progress.counts_of(plan.batch_id), workspace.progress.position_after(plan.batch_id)
     if FURTHEST_US in counts and not workspace.spec.uses_splits:  # of several splits the lowest counts
         ahead = timedelta(microseconds=counts[FURTHEST_US])
-        said = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
-        return _far(batch, ahead, said, seq=counts[FURTHEST_SEQ])
+        sentence = f"record {counts[FURTHEST_SEQ]} has the event time {_utc(counts[FURTHEST_T_US])}"
+        return _far(batch, ahead, sentence, seq=counts[FURTHEST_SEQ])
     if after.final or after.watermark_us is None or after.clock_us is None:
         return _far(batch, timedelta(0), "")
     ahead = timedelta(microseconds=after.watermark_us - after.clock_us)
@@ -238,23 +243,22 @@ def _arrived_ahead(batch: BatchWriter) -> _Met:
     """Warn of the records of the batch that arrived ahead of the machine's clock."""
     workspace, plan = batch.workspace, batch.plan
     seqs = excluded(workspace).ahead_between(plan.first_seq, plan_end(plan))
-    said = ""
+    sentence = ""
     if len(seqs):
         who = _first_record(workspace, (c.SEQ, "=", int(seqs[0])))[1]
-        said = f"{len(seqs):,} arrived ahead of this machine's clock, the first is {who}"
-    return _Met((Measured("records ahead of this machine's clock", 0, len(seqs), said),), {"records": len(seqs)})
+        sentence = f"{len(seqs):,} arrived ahead of this machine's clock, the first is {who}"
+    return _Met((Measured("records ahead of this machine's clock", 0, len(seqs), sentence),), {"records": len(seqs)})
 
 
-def _silent(batch: BatchWriter) -> _Met:
+def _silent(lost: BatchLosses) -> _Met:
     """Warn of the values of `over`, and the sources, that have been silent for longer than ever before."""
-    workspace, plan = batch.workspace, batch.plan
-    log = tables_of(batch)
-    clock_us = workspace.progress.position_after(plan.batch_id).clock_us
-    found, among = silences.silences_after(log, plan.batch_id, clock_us)
-    longest_us = max((one.silence_us for one in found), default=0)
-    numbers = {"silent": len(found), "looked_at": among, "longest_silence_seconds": longest_us / 1e6}
-    silent = Measured("silent values of `over` and sources", 0, len(found), silences.in_words(found))
-    return _Met((silent,), numbers)
+    batch_id = lost.batch.plan.batch_id
+    clock_us = lost.batch.workspace.progress.position_after(batch_id).clock_us
+    silent, among = silences.silences_after(lost.log, batch_id, clock_us)
+    longest_us = max((silence.silence_us for silence in silent), default=0)
+    numbers = {"silent": len(silent), "looked_at": among, "longest_silence_seconds": longest_us / 1e6}
+    measured = Measured("silent values of `over` and sources", 0, len(silent), silences.in_words(silent))
+    return _Met((measured,), numbers)
 
 
 def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the clock", seq: int | None = None) -> _Met:
@@ -262,10 +266,12 @@ def _far(batch: BatchWriter, ahead: timedelta, what: str, *, than: str = "the cl
     allowed = batch.workspace.spec.alerts.far_ahead
     beyond = max(ahead - allowed, timedelta(0))
     seconds = max(beyond // timedelta(seconds=1), 1) if beyond else 0
-    said = f"{what}, {roughly(abs(ahead))} ahead of {than}; limit {format_duration(allowed)}"
+    sentence = f"{what}, {roughly(abs(ahead))} ahead of {than}; limit {format_duration(allowed)}"
     if seq is not None:
-        said += f'. The log without it: `tidemark rejudge SPEC --exclude {seq} --reason "…"`'
-    return _Met((Measured("seconds beyond the limit", 0, seconds, said),), {"seconds_ahead": ahead.total_seconds()})
+        sentence += f'. The log without it: `tidemark rejudge SPEC --exclude {seq} --reason "…"`'
+    return _Met(
+        (Measured("seconds beyond the limit", 0, seconds, sentence),), {"seconds_ahead": ahead.total_seconds()}
+    )
 
 
 def _set_by(workspace: Workspace, after: Position) -> int | None:
@@ -274,8 +280,8 @@ def _set_by(workspace: Workspace, after: Position) -> int | None:
     if seq is None and after.max_t_us is not None:  # one of several timelines has it
         newest = [("max_timestamp", "=", instant_of(after.max_t_us))]
         rows = workspace.lake.rows(tables.WATERMARKS, columns=["watermark_set_by"], filters=newest)
-        known = [number for number in rows["watermark_set_by"].to_pylist() if number is not None]
-        seq = min(known, default=None)
+        numbers = [number for number in rows["watermark_set_by"].to_pylist() if number is not None]
+        seq = min(numbers, default=None)
     return seq
 
 

@@ -44,7 +44,7 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
         workspace, plan = batch.workspace, batch.plan
         workspace.tell(f"batch {plan.batch_id}: checking {name}")
         with batch.stage():
-            done = run_checks(batch, name)
+            done = run_checks(batch, name, run.losses)
         note_failures(batch, name, done)
         stopping = [checked for checked in done if checked.expectation.blocking and not checked.passed]
         # No stage of this run commits it: programs that watch batches see its end now.
@@ -55,7 +55,7 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
             if not checked.passed:
                 context.log.error(printable(checked.message, keep="\n"))
             blocks = checked.expectation.blocking and batch.accepted_because is None
-            evaluation = evaluation_of(batch, asset, checked, blocks=blocks)
+            evaluation = evaluation_of(run.losses, asset, checked, blocks=blocks)
             yield dg.AssetCheckResult(
                 asset_key=asset,
                 check_name=evaluation.check_name,

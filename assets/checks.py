@@ -18,6 +18,7 @@ from tidemark.assets.alerts import alerts_of, count_alert
 from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.joins import OF_JOINS, count_join
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
 from tidemark.assets.recount.window_checks import (
     DENSE_REVISIONS,
@@ -123,10 +124,10 @@ def _of_joins(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     return {tables.join_table(join.name): OF_JOINS for join in spec.joins}
 
 
-def run_checks(batch: Batch, asset: str) -> list[Checked]:
-    """Run the checks of an asset (a key of `checks_of`) on what a batch wrote."""
+def run_checks(batch: Batch, asset: str, lost: BatchLosses) -> list[Checked]:
+    """Run the checks of an asset (a key of `checks_of`) on what a batch wrote; `lost` has its losses."""
     checks, always = expectations(batch.workspace.spec)[asset], checks_of(batch.workspace.spec)[asset]
-    alerts = [count_alert(batch, check) for check in checks if check not in always]
+    alerts = [count_alert(lost, check) for check in checks if check not in always]
     return validated([*_count_rows(batch, asset), *alerts])
 
 

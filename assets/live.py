@@ -98,7 +98,12 @@ def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         *window_results,
         *[_of_batch(stage(name), file, run, name, doing="joining", work=work) for name, work in joins.items()],
         _of_batch(
-            stage(tables.DEAD_LETTERS), file, run, tables.DEAD_LETTERS, doing="writing dead letters", work=_refuse
+            stage(tables.DEAD_LETTERS),
+            file,
+            run,
+            tables.DEAD_LETTERS,
+            doing="writing dead letters",
+            work=partial(_refuse, run),
         ),
         _of_batch(stage(tables.BATCHES), file, run, tables.BATCHES, doing="committing", work=partial(_commit, run)),
     ]
@@ -335,7 +340,7 @@ def _join(join: JoinSpec, _context: dg.AssetExecutionContext, batch: Batch) -> s
     }
 
 
-def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
+def _refuse(run: LiveRun, _context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
     with batch.stage():
         reasons = write_dead_letters(batch)
     return {
@@ -343,7 +348,7 @@ def _refuse(_context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
         **show.numbers(reasons),
         **show.table_rows(batch.workspace.lake, tables.DEAD_LETTERS),
         "reasons": show.counted(reasons, of="reason"),
-        **show.losses(batch),
+        **show.losses(run.losses),
     }
 
 

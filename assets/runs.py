@@ -16,6 +16,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.judging import batch_at_work
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.planning import LogSegment, at_work, batch_of, take_on
 from tidemark.assets.schemas import fit_tables
 from tidemark.resources.batches.plans import Owner, Plan, process_of
@@ -84,6 +85,16 @@ class LiveRun:
     def __init__(self, open_workspace: OpenWorkspace) -> None:
         self.workspace = open_workspace
         self._batch: Batch | None = None
+        self._losses: BatchLosses | None = None
+
+    @property
+    def losses(self) -> BatchLosses:
+        """The losses of the batch that `take_on` or `batch` has returned."""
+        if self._batch is None:
+            raise RuntimeError("The run has no batch.")
+        if self._losses is None or self._losses.batch is not self._batch:
+            self._losses = BatchLosses(self._batch)
+        return self._losses
 
     def take_on(self, workspace: Workspace, segment: LogSegment, run_id: str) -> Batch:
         """Plan the next batch; errors as of `planning.take_on`."""
@@ -108,7 +119,7 @@ class LiveRun:
 
     def committed(self) -> None:
         """Release the batch."""
-        self._batch = None
+        self._batch = self._losses = None
 
 
 def lasts(error: Exception) -> bool:

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from tidemark.assets.losses import LogTables
+from tidemark.assets.losses.log_tables import LogTables
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import LAST_ARRIVAL
 from tidemark.resources.delta.versions import Filters

@@ -207,7 +207,7 @@ def run_all(files: Sequence["SpecFile"], settings: "Settings", options: "RunOpti
 def _run_one(file: "SpecFile", settings: "Settings", options: "RunOptions") -> bool:
     """Run a pipeline and show what it did; return False if files were held back."""
     from tidemark.assets.alerts import DEAD_LETTER_RATE
-    from tidemark.assets.losses import lost_lately
+    from tidemark.assets.losses.of_batch import lost_lately
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.runner import run_pipeline
     from tidemark.pipelines.terminal import show_report, telling

@@ -14,7 +14,7 @@ from tidemark.assets.alerts import DEAD_LETTER_RATE
 from tidemark.assets.conditions import look_at
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.exclusions import excluded
-from tidemark.assets.losses import lost_lately
+from tidemark.assets.losses.of_batch import lost_lately
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS

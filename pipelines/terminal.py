@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import pyarrow as pa
+import pyarrow.compute as pc
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -296,8 +297,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
     joins = [join_table(join.name) for join in workspace.spec.joins]
     for table in (*workspace.window_tables.values(), *joins):
-        batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"].to_pylist()
-        written = sum(batch >= newest[0].batch_id for batch in batches) if newest else 0
+        batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"]
+        written = pc.sum(pc.greater_equal(batches, newest[0].batch_id)).as_py() or 0 if newest else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))
     return lines
 
@@ -338,12 +339,13 @@ def watermark_text(position: Position) -> str:
 
 
 def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
-    """Return what a window refused: it was accepted, so it is counted above, and has a dead letter too."""
-    inputs = {window.name: window.input for window in spec.windows}
+    """Return what a window or join refused: it was accepted, so it is counted above, and has a dead letter too."""
+    inputs = {window.name: window.input for window in spec.windows} | {join.name: None for join in spec.joins}
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
     lines = []
     for outcome, why in (
         (Reason.WINDOW_CLOSED, "too late for {}"),
+        (Reason.JOIN_CLOSED, "too late for {}"),
         (Reason.BAD_EXPRESSION, "an aggregate of {} fails"),
     ):
         before = added.of_windows(outcome, inputs)

@@ -2,7 +2,7 @@
 
 Here: values, made from rows of `dead_letters` and the log. Duplicates are left out: the spec asks for their removal.
 An event in a gap, or filtered, is not a loss either, nor is one that missed some of its windows and reached others.
-Not here: reading tables and the sentences (assets/losses.py), the limits (timeops/spec/automation.py).
+Not here: reading tables and the sentences (assets/losses), the limits (timeops/spec/automation.py).
 """
 
 from collections import Counter, defaultdict
@@ -28,7 +28,7 @@ LETTERS = pa.schema(
 """A dead letter, as far as it counts here."""
 
 LOSSES = tuple(reason for reason in REASONS if reason is not Reason.DUPLICATE)
-OF_TIME = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED)
+OF_TIME = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED)
 """The reasons that the time of an event decides: results for that time lack it."""
 
 Integers = NDArray[np.int64]

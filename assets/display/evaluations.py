@@ -10,6 +10,7 @@ import dagster as dg
 from tidemark.assets.alerts import DEAD_LETTER_RATE
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.display import metadata as show
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.resources.quality.checks import Checked
 from tidemark.resources.quality.failures import write_failures
 
@@ -21,12 +22,12 @@ def note_failures(batch: BatchWriter, name: str, done: Sequence[Checked]) -> Non
 
 
 def evaluation_of(
-    batch: BatchWriter, asset: dg.AssetKey, checked: Checked, *, blocks: bool
+    lost: BatchLosses, asset: dg.AssetKey, checked: Checked, *, blocks: bool
 ) -> dg.AssetCheckEvaluation:
     """Return the result of a check of an asset; one that blocks or is an error is more than a warning."""
-    about = {"batch": show.number_of(batch.plan)}
+    about = {"batch": show.number_of(lost.batch.plan)}
     if not checked.passed and checked.expectation.name == DEAD_LETTER_RATE.name:
-        about |= show.questions(batch)
+        about |= show.questions(lost)
     return dg.AssetCheckEvaluation(
         asset_key=asset,
         check_name=checked.expectation.name,

@@ -15,10 +15,11 @@ import yaml
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
 from matplotlib.figure import Figure
 
-from tidemark.assets.batch import Batch, BatchWriter
+from tidemark.assets.batch import Batch
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances
 from tidemark.assets.display.pictures import draw_lateness, draw_watermark, png
-from tidemark.assets.losses import losses_of, lost_by, newest_lost, tolerance_us
+from tidemark.assets.losses.causes import tolerance_us
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.time_adjustment import Met, TimeAdjusted
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
@@ -161,16 +162,16 @@ def sentences(texts: Sequence[str], *, of: str) -> Any:
     return rows_as_table([{of: sentence} for sentence in (*texts[:_MOST_SENTENCES], *rest)])
 
 
-def losses(batch: BatchWriter) -> Metadata:
+def losses(lost: BatchLosses) -> Metadata:
     """Return what a batch lost, why, and what to do about it, in words, and how to ask more; nothing for nothing."""
-    lines = lost_by(batch)
+    lines = lost.in_two_lines()
     about: Metadata = dict(zip(("lost", "to_do"), map(MetadataValue.text, lines), strict=False))
-    return about | questions(batch) if lines else {}
+    return about | questions(lost) if lines else {}
 
 
-def questions(batch: BatchWriter) -> Metadata:
+def questions(lost: BatchLosses) -> Metadata:
     """Say how to ask in Dagster why the newest late record was refused, and what other settings would do."""
-    spec, seq = batch.workspace.spec, newest_lost(losses_of(batch))
+    spec, seq = lost.batch.workspace.spec, lost.newest_seq
     configs: dict[str, dict[str, Any]] = {
         f"Why was record {seq:,} refused, and what would have let it in?": {"explain": {"seq": seq}}
     }

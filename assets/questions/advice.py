@@ -1,7 +1,7 @@
 """Which out-of-orderness a pipeline should have: how late its events really are, and what every tolerance would lose.
 
 Here: one pass over the whole log, judged by the spec as it is. Not here: the numbers (timeops/advice.py), why records
-are lost, in words (losses.py), what is printed (advice_text.py).
+are lost, in words (losses/sentences.py), what is printed (advice_text.py).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidemark.assets.losses import Around, Cause, LogTables, advice, around_of, cause_of, in_two_lines
+from tidemark.assets.losses.causes import Around, Cause, around_of, cause_of
+from tidemark.assets.losses.log_tables import LogTables
+from tidemark.assets.losses.sentences import advice, in_two_lines
 from tidemark.assets.questions.advice_text import LOST, text_of
 from tidemark.assets.questions.times import known_log
 from tidemark.assets.questions.words import percent

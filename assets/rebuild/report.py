@@ -21,6 +21,7 @@ from tidemark.assets.day_versions import data_version, stage_version, stale_days
 from tidemark.assets.differences import Difference, differences_since
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of, note_failures
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
@@ -100,9 +101,9 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
     about = {"batch": show.number_of(commit.plan)}
     last = workspace.batches.last_commit("process")
     assert last is not None  # there is nothing to rebuild otherwise
-    judged = BatchWriter(workspace, last.plan)
+    lost = BatchLosses(BatchWriter(workspace, last.plan))
     differs = differences_since(workspace, before.versions) if before.due is not None else ()
-    differing = {one.window: one.days for one in differs}
+    differing = {difference.window: difference.days for difference in differs}
     show_days_held(telling.instance, workspace, before.days)
     for window in shadow.chosen:
         days = _written_days(workspace, window, before)
@@ -116,11 +117,11 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
-        rows |= show.losses(judged) if name == tables.DEAD_LETTERS else {}
+        rows |= show.losses(lost) if name == tables.DEAD_LETTERS else {}
         tags = data_version(stage_version(workspace.spec, name, commit.plan))
         telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}, tags=tags))
         if name != tables.BATCHES:
-            _tell_checks(telling, shadow, name, judged)
+            _tell_checks(telling, shadow, name, lost)
     return differs
 
 
@@ -173,26 +174,26 @@ def _batches(workspace: Workspace, table: str, version: int) -> set[int]:
     return found
 
 
-def _tell_checks(telling: Telling, shadow: Shadow, name: str, judged: BatchWriter) -> None:
+def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses) -> None:
     """Report the checks of what a rebuild wrote; one that it did not repeat holds as it did before.
 
     Alerts are compared as of the last batch of records: `tidemark status` names the checks of it that fail.
     """
     workspace, asset = shadow.workspace, key(shadow.workspace.file, name)
-    done = list(_checked(shadow, name, judged))
-    note_failures(judged, name, done)
+    done = list(_checked(shadow, name, lost))
+    note_failures(lost.batch, name, done)
     for checked in done:
-        telling.report(evaluation_of(judged, asset, checked, blocks=checked.expectation.blocking))
+        telling.report(evaluation_of(lost, asset, checked, blocks=checked.expectation.blocking))
     repeated = {checked.expectation for checked in done}
     for expectation in expectations(workspace.spec)[name]:
         if expectation not in repeated:
             _tell_again(telling, dg.AssetCheckKey(asset, expectation.name))
 
 
-def _checked(shadow: Shadow, name: str, judged: BatchWriter) -> Iterator[Checked]:
+def _checked(shadow: Shadow, name: str, lost: BatchLosses) -> Iterator[Checked]:
     for expectation in expectations(shadow.workspace.spec)[name]:
         if expectation not in checks_of(shadow.workspace.spec)[name]:
-            yield check_alert(judged, expectation)
+            yield check_alert(lost, expectation)
         elif expectation in shadow.checked:
             yield shadow.checked[expectation]
 

@@ -21,7 +21,10 @@ from matplotlib.figure import Figure
 
 from tidemark.assets.display.lateness import QUANTILES, Lateness, lateness_of_log, tolerances
 from tidemark.assets.display.pictures import MOST_LINES, draw_lateness, draw_watermark, draw_windows, svg
-from tidemark.assets.losses import LogTables, advice, beyond, cause_of, losses_since
+from tidemark.assets.losses.causes import around_of, cause_of
+from tidemark.assets.losses.log_tables import LogTables
+from tidemark.assets.losses.rates import losses_since
+from tidemark.assets.losses.sentences import advice, beyond
 from tidemark.assets.questions.advice import advice_on
 from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
@@ -475,10 +478,11 @@ def _lost(workspace: Workspace, state: State) -> Iterator[Markup]:
         return
     levels = workspace.spec.alerts.dead_letter_rate
     log = LogTables(workspace, lambda table: state.versions[table], state.processed_end)
-    found = beyond(losses_since(log, 0, levels), levels.lowest, levels)
-    yield from (_with_code(f"{sentence}.") for sentence in found.sentences)
-    if found.records:
-        yield _with_code(f"To do: {advice(cause_of(log, found.letters), workspace.spec)}.")
+    excess = beyond(losses_since(log, 0, levels), levels.lowest, levels)
+    yield from (_with_code(f"{sentence}.") for sentence in excess.sentences)
+    if excess.records:
+        cause = cause_of(log, excess.letters, around_of(log, excess.letters))
+        yield _with_code(f"To do: {advice(cause, workspace.spec)}.")
 
 
 def _silent(workspace: Workspace, state: State) -> Iterator[Markup]:

@@ -25,6 +25,8 @@ from tidemark.resources.delta.columns import with_columns_of
 from tidemark.resources.delta.files import Piece, piece_of
 
 Places = NDArray[np.int64]
+Ranks = NDArray[np.integer[Any]]
+"""The place in the order of each row as it lies; -1 of one that is not wanted."""
 ByRank = Mapping[str, Callable[[slice], pa.Array]]
 """Columns that depend on the place in the order: each returns its values of some ranks."""
 
@@ -63,13 +65,13 @@ def in_order(parts: Sequence[Rows], order: Places, by_rank: ByRank) -> list[Piec
     """
     count = len(order)
     starts = list(accumulate((part.count for part in parts), initial=0))
-    ranks: NDArray[np.integer[Any]] = np.full(starts[-1], -1, np.int32 if count < 1 << 31 else np.int64)
+    ranks: Ranks = np.full(starts[-1], -1, np.int32 if count < 1 << 31 else np.int64)
     ranks[order] = np.arange(count)
     files = max(1, min(pa.cpu_count(), count // _LEAST_ROWS), ceil(count / FILE_ROWS))
-    cut = _cut(order, starts, files)
+    cut = _cut(ranks, starts, count, files)
     while files > 1 and sum(len(span) for file in cut for span in file.spans) > _MOST_READ * starts[-1]:
         files //= 2
-        cut = _cut(order, starts, files)
+        cut = _cut(ranks, starts, count, files)
     group = max(1, min(_GROUP_ROWS, _GROUP_BYTES // max([1, *(part.row_bytes for part in parts)])))
     ordered = _Ordered(parts, starts, ranks, by_rank, group, _WAITING_BYTES // min(files, pa.cpu_count()))
     return [partial(ordered.rows, file) for file in cut]
@@ -82,21 +84,19 @@ class _File(NamedTuple):
     spans: Sequence[range]
 
 
-def _cut(order: Places, starts: Sequence[int], files: int) -> list[_File]:
-    ends = pairwise(len(order) * number // files for number in range(files + 1))
-    return [_File(range(begin, end), _spans(order[begin:end], starts)) for begin, end in ends if begin < end]
+def _cut(ranks: Ranks, starts: Sequence[int], count: int, files: int) -> list[_File]:
+    """Cut the ranks from 0 to a count into files of about one size."""
+    ends = pairwise(count * number // files for number in range(files + 1))
+    return [_File(range(begin, end), _spans(ranks, starts, begin, end)) for begin, end in ends if begin < end]
 
 
-def _spans(places: Places, starts: Sequence[int]) -> list[range]:
-    """Return where some rows lie in each part; an empty span for none."""
-    if len(starts) == 2:
-        return [range(int(places.min()), int(places.max()) + 1)]
-    part = np.searchsorted(starts, places, side="right") - 1
-    lowest, highest = np.full(len(starts) - 1, starts[-1]), np.full(len(starts) - 1, -1)
-    np.minimum.at(lowest, part, places)
-    np.maximum.at(highest, part, places)
-    ends = zip(lowest, highest, starts, strict=False)
-    return [range(int(low) - start, int(high) + 1 - start) if high >= 0 else range(0) for low, high, start in ends]
+def _spans(ranks: Ranks, starts: Sequence[int], begin: int, end: int) -> list[range]:
+    """Return where the rows with ranks from `begin` to below `end` lie in each part; an empty span for none."""
+    spans = []
+    for first, stop in pairwise(starts):
+        places = np.flatnonzero((ranks[first:stop] >= begin) & (ranks[first:stop] < end))
+        spans.append(range(int(places[0]), int(places[-1]) + 1) if len(places) else range(0))
+    return spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +106,7 @@ class _Ordered:
     Attributes:
         parts: The rows as they lie.
         starts: The place of the first row of each part.
-        ranks: The place in the order of each row; -1 of one that is not wanted.
+        ranks: Of all rows.
         by_rank: See `in_order`.
         group: Rows of a row group.
         waiting_bytes: The most bytes that wait in memory for one file.
@@ -114,7 +114,7 @@ class _Ordered:
 
     parts: Sequence[Rows]
     starts: Sequence[int]
-    ranks: NDArray[np.integer[Any]]
+    ranks: Ranks
     by_rank: ByRank
     group: int
     waiting_bytes: int
@@ -143,7 +143,7 @@ class _Ordered:
             group = group.append_column(name, values(slice(first, first + len(group))))
         return piece_of(group)(schema)
 
-    def _read(self, file: _File, schema: pa.Schema) -> Iterator[tuple[NDArray[np.integer[Any]], pa.Table]]:
+    def _read(self, file: _File, schema: pa.Schema) -> Iterator[tuple[Ranks, pa.Table]]:
         """Yield the rows of a file as they lie, with their ranks, all with the same columns."""
         for part, start, span in zip(self.parts, self.starts, file.spans, strict=False):
             for places, rows in part.read(span) if span else ():
@@ -154,7 +154,7 @@ class _Ordered:
 
 
 class _Sorted(NamedTuple):
-    ranks: NDArray[np.integer[Any]]
+    ranks: Ranks
     rows: pa.Table
 
 
@@ -182,7 +182,7 @@ class _Waiting:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def add(self, ranks: NDArray[np.integer[Any]], rows: pa.Table) -> None:
+    def add(self, ranks: Ranks, rows: pa.Table) -> None:
         """Let rows wait."""
         if len(rows):
             self._in_memory.append(_Sorted(ranks, rows))

@@ -18,6 +18,7 @@ from tidemark.assets.alerts import (
 )
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.checks import expectations
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.resources import tables
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.quality.checks import Checked, Expectation
@@ -37,7 +38,7 @@ def checked(folder: Path, alert: Expectation, rows: list[dict[str, Any]], spec: 
     made.commit("process", 10, {})
     last = BatchLog(made.lake).last_commit()
     assert last is not None
-    return check_alert(BatchWriter(made.workspace, last.plan), alert)
+    return check_alert(BatchLosses(BatchWriter(made.workspace, last.plan)), alert)
 
 
 def ahead(folder: Path, watermark: datetime, *, more: str = "", **row: Any) -> Checked:

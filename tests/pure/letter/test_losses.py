@@ -17,7 +17,7 @@ from tidemark.assets.alerts import DEAD_LETTER_RATE, check_alert
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of
-from tidemark.assets.losses import losses_of, lost_lately
+from tidemark.assets.losses.of_batch import BatchLosses, lost_lately
 from tidemark.pipelines.definitions import build_definitions
 from tidemark.pipelines.report.page import page_of
 from tidemark.pipelines.status import status_of
@@ -73,7 +73,11 @@ def shop(folder: Path, records: Sequence[Arrived], spec: str = TIMED, *, window:
 
 
 def checked(made: Shop) -> Checked:
-    return check_alert(BatchWriter(made.workspace, last_plan(made)), DEAD_LETTER_RATE)
+    return check_alert(lost_in(made), DEAD_LETTER_RATE)
+
+
+def lost_in(made: Shop) -> BatchLosses:
+    return BatchLosses(BatchWriter(made.workspace, last_plan(made)))
 
 
 def last_plan(made: Shop) -> Plan:
@@ -104,7 +108,7 @@ def test_the_device_whose_clock_is_ahead_is_named_with_its_share_and_the_lines_t
     assert not found.passed
     assert not found.is_error
     assert not found.expectation.blocking
-    shown = evaluation_of(BatchWriter(made.workspace, last_plan(made)), AssetKey("letters"), found, blocks=False)
+    shown = evaluation_of(lost_in(made), AssetKey("letters"), found, blocks=False)
     assert "explain: {seq: 999}" in str(shown.metadata["ask"].value)
     assert (
         "79.7 % of the records that arrived on 2026-01-01 were lost (797 of 1,000: 797 out_of_order)" in found.message
@@ -258,9 +262,8 @@ def test_the_status_says_in_two_lines_what_was_lost(tmp_path: Path) -> None:
         "2.0 % of the records that arrived on 2026-01-01 were lost (20 of 1,000",
         "20 out_of_order, most of them with `till` = `t2`",
     ]
-    batch = BatchWriter(made.workspace, last_plan(made))
-    assert losses_of(batch) is losses_of(batch), "the check takes what the metadata has read"
-    shown = show.losses(batch)
+    of_batch = lost_in(made)
+    shown = show.losses(of_batch)
     assert [shown["lost"].value, shown["to_do"].value] == [lost[0].replace("on 2026-01-01", "in batch 1"), lost[1]]
     job = build_definitions(from_environment(tmp_path), [made.file]).resolve_job_def("shop_ask")
     asked = [yaml.safe_load(text) for text in re.findall("```yaml\n(.*?)```", shown["ask"].value, re.DOTALL)]

@@ -10,6 +10,7 @@ import pytest
 from tests.pure.report.shop import SPEC, Shop, at, event, letter, us
 from tidemark.assets.alerts import SILENCE, alerts_of, check_alert
 from tidemark.assets.batch import BatchWriter
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.pipelines.report.page import page_of
 from tidemark.resources import tables
 from tidemark.resources.quality.checks import Checked
@@ -53,7 +54,7 @@ def test_if_more_than_half_are_silent_the_input_pauses_and_none_is_named(others:
 def checked(made: Shop) -> Checked:
     last = made.workspace.batches.last_commit()
     assert last is not None
-    return check_alert(BatchWriter(made.workspace, last.plan), SILENCE)
+    return check_alert(BatchLosses(BatchWriter(made.workspace, last.plan)), SILENCE)
 
 
 def tills(folder: Path, quiet_from: dict[str, int], late: Sequence[dict[str, Any]] = ()) -> Shop:

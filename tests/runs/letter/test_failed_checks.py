@@ -18,6 +18,7 @@ from tidemark.assets.batch import Batch
 from tidemark.assets.checks import CHECKS, run_checks
 from tidemark.assets.ingestion import ingest
 from tidemark.assets.judging import batch_at_work
+from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.planning import next_segment, take_on
 from tidemark.assets.recount.windows import WrongResult, wrong_results
 from tidemark.assets.schemas import create_tables
@@ -74,7 +75,11 @@ def batch(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writ
 
 
 def failures(batch: Written, asset: str) -> dict[str, str]:
-    return {one.expectation.name: one.message for one in run_checks(batch.batch, asset) if not one.passed}
+    return {
+        one.expectation.name: one.message
+        for one in run_checks(batch.batch, asset, BatchLosses(batch.batch))
+        if not one.passed
+    }
 
 
 def test_every_check_passes_on_what_a_batch_wrote(batch: Written) -> None:
@@ -294,7 +299,8 @@ def test_alerts_are_told_with_their_level_and_hold_nothing_back(
     clock = FixedClock(instant_of(watermark_us) + timedelta(hours=1))
     file = replace(batch.workspace.file, spec=spec)
     workspace = replace(batch.workspace, file=file, clock=clock)
-    checked = run_checks(batch_at_work(workspace, batch.plan), asset)
+    again = batch_at_work(workspace, batch.plan)
+    checked = run_checks(again, asset, BatchLosses(again))
     [told] = [one for one in checked if one.expectation.name in alerts]
     assert all(other.passed for other in checked if other is not told)
     assert not told.expectation.blocking
