@@ -20,6 +20,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.joins.as_of import LEFT_SEQ
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.utc import Instant
 
 ONE_LAST_ANSWER = Expectation(
     name="one_last_answer",
@@ -74,7 +75,8 @@ def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:
     doubled = rows = 0
     if written is not None:
         rows = written.num_rows
-        since: Filters = [(c.TIMESTAMP, ">=", pc.min(written[c.TIMESTAMP]).as_py())]
+        first_us = pc.min(written[c.TIMESTAMP].cast(pa.int64())).as_py()
+        since: Filters = [(c.TIMESTAMP, ">=", Instant(first_us))]
         near = _rows(pieces(lake, table, lake.version(table), [LEFT_SEQ], since))
         seqs = written[LEFT_SEQ] if near is None else near[LEFT_SEQ]
         doubled = len(seqs) - len(pc.unique(seqs))

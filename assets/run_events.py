@@ -50,7 +50,7 @@ from tidemark.resources.settings import lineage_namespace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named
 from tidemark.timeops.reasons import OF_ACCEPTED
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
@@ -340,7 +340,20 @@ def _column_lineage(
     for window in spec.windows:
         if table in (tables.window_table(window.name), tables.history_table(window.name)):
             return _of_window(about, window, raw, payload)
+    for join in spec.joins:
+        if table == tables.join_table(join.name):
+            return _of_join(spec, join, raw, payload)
     return None
+
+
+def _of_join(
+    spec: Spec, join: JoinSpec, raw: Named, payload: Sequence[str]
+) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
+    fields, columns = _Fields([raw]), spec.join_columns[join.name]
+    for name, shown in (*((name, name) for name in columns.left), *columns.right):
+        fields.column(shown, [name], "IDENTITY")
+    fields.column(c.TIMESTAMP, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
+    return fields.facet()
 
 
 def _of_log(

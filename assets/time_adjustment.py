@@ -107,7 +107,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     counts = {"records": len(outcomes), "accepted": outcomes.accepted, **movers}
     admitted = int(outcomes.admitted.sum())
     counts |= counts_by_window(batch.outcome, outcomes.accepted, admitted)
-    counts |= counts_by_join(batch.outcome)
+    counts |= counts_by_join(batch.outcome, batch.let_in)
     replayed, by_reason = outcomes.admitted_by_source(), Counter[str]()
     for (source, reason), n in sorted(refused.items(), key=lambda entry: entry[0][1]):
         let_in = replayed.get((source, reason), 0)

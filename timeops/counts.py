@@ -12,6 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.columns import SOURCE
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
@@ -234,8 +235,13 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
     return counts
 
 
-def counts_by_join(outcome: Outcome) -> dict[str, int]:
+def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]:
     """Count what became of the accepted events of a segment in each join: one job of Spark for each.
+
+    Args:
+        outcome: The segment.
+        let_in: The events that joins have before the log, as an operator has let them in; None after its first
+            segment, and where there are none.
 
     Returns:
         Per join `<join>.left` (accepted events of the left side), `.answered` (ones that have got their last answer,
@@ -246,8 +252,9 @@ def counts_by_join(outcome: Outcome) -> dict[str, int]:
     for join in outcome.joins:
         [row] = outcome.fates_of(join).agg(*[F.expr(f"count_if({name}) AS {name}") for name in FATES]).collect()
         left_closed = row[IS_LATE_LEFT]
+        before = 0 if let_in is None else let_in.where(F.col(SOURCE) == join.left.source).count()
         counts |= {
-            f"{join.name}.left": row[IS_FRESH_LEFT],
+            f"{join.name}.left": row[IS_FRESH_LEFT] + before,
             f"{join.name}.answered": row[IS_ANSWERED],
             f"{join.name}.left_closed": left_closed,
             f"{join.name}.{Reason.JOIN_CLOSED}": left_closed + row[IS_LATE_RIGHT],

@@ -261,7 +261,7 @@ class Outcome:
 
     def fates_of(self, join: JoinSpec) -> DataFrame:
         """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
-        return sides.fates(self._sides(join), self.judged.admitted, join)
+        return sides.fates(self._sides(join), join)
 
     def late_for_join(self, join: JoinSpec) -> DataFrame:
         """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""

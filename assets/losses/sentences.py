@@ -185,6 +185,7 @@ def _of_shortfall(shortfall: Shortfall, spec: Spec) -> str:
     return f"{many}: {lets}"
 
 
-def _allowed_us(spec: Spec, window: str) -> int:
-    each_result = (*spec.windows, *spec.joins)
-    return next((each.allowed_lateness_us for each in each_result if each.name == window), 0)
+def _allowed_us(spec: Spec, name: str) -> int:
+    of_windows = {window.name: window.allowed_lateness_us for window in spec.windows}
+    of_joins = {join.name: join.allowed_lateness_us for join in spec.joins}
+    return (of_windows | of_joins).get(name, 0)

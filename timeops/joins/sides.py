@@ -48,12 +48,11 @@ IS_LATE_LEFT, IS_LATE_RIGHT = "is_late_left", "is_late_right"
 FATES = (IS_FRESH_LEFT, IS_ANSWERED, IS_LATE_LEFT, IS_LATE_RIGHT)
 
 
-def fates(segment: WindowSegment, admitted: DataFrame | None, join: JoinSpec) -> DataFrame:
+def fates(segment: WindowSegment, join: JoinSpec) -> DataFrame:
     """Return the events of a join with FATES, four BOOLEAN, never null, that say what becomes of each in a segment.
 
     An event came in it and is of the left side; is of the left side and gets its last answer in it; came in it too
-    late for the join, of the left or of the right side. `admitted` are events of the segment that an operator has let
-    in: the join has them from the state before the log.
+    late for the join, of the left or of the right side.
     """
     events = with_both_ends(with_side(segment.fresh_and_known, join), segment.adjusted)
     late = f"{FRESH} AND {came_too_late(join)}"
@@ -65,11 +64,7 @@ def fates(segment: WindowSegment, admitted: DataFrame | None, join: JoinSpec) ->
         IS_LATE_LEFT: f"{IS_LEFT} AND {late}",
         IS_LATE_RIGHT: f"NOT {IS_LEFT} AND {late}",
     }
-    fates_of_events = events.selectExpr(*[f"{value} AS {name}" for name, value in conditions.items()])
-    if admitted is None:
-        return fates_of_events
-    none = [f"false AS {name}" for name in FATES[1:]]
-    return fates_of_events.unionByName(with_side(admitted, join).selectExpr(f"{IS_LEFT} AS {IS_FRESH_LEFT}", *none))
+    return events.selectExpr(*[f"{value} AS {name}" for name, value in conditions.items()])
 
 
 def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> DataFrame:
