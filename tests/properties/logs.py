@@ -257,7 +257,7 @@ def record_of(event: Event, log: Log) -> oracle.Record:
         timeline=log.timeline,
         source=event.source,
         split=event.split,
-        key=(log.case, event.value) if event.value != NO_KEY else None,
+        key=(log.case, event.value) if event.value not in (NO_KEY, None) else None,
         payload={"case": log.case, "v": event.value},
         is_let_in=event.is_let_in,
     )
