@@ -39,6 +39,7 @@ _IMPORTS = (
     "dagster._core.execution.api",
     "great_expectations",
     "pyspark.sql.connect.session",
+    "tidemark.assets.display.pictures",
     "tidemark.pipelines.definitions",
     "tidemark.pipelines.runner",
 )

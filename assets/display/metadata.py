@@ -9,15 +9,13 @@ import base64
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from dagster import MetadataValue, TableColumn, TableRecord, TableSchema
-from matplotlib.figure import Figure
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.display.lateness import lateness_of_batch, tolerances
-from tidemark.assets.display.pictures import draw_lateness, draw_watermark, png
 from tidemark.assets.losses.causes import tolerance_us
 from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.time_adjustment import Met, TimeAdjusted
@@ -32,6 +30,9 @@ from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.spec.pipeline import has_event_time
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Metadata = dict[str, Any]
 
@@ -225,6 +226,8 @@ def of_time_adjustment(batch: Batch, done: TimeAdjusted) -> Metadata:
 
 
 def _of_lateness(batch: Batch, outcomes: Outcomes) -> Metadata:
+    from tidemark.assets.display.pictures import draw_lateness, draw_watermark  # noqa: PLC0415 - see `pictures`
+
     lateness = lateness_of_batch(batch, outcomes)
     about: Metadata = {}
     for name, part in _SHOWN_QUANTILES.items():
@@ -240,8 +243,10 @@ def _of_lateness(batch: Batch, outcomes: Outcomes) -> Metadata:
     return about | pictures(drawn)
 
 
-def pictures(drawn: Mapping[str, Figure | None]) -> Metadata:
+def pictures(drawn: "Mapping[str, Figure | None]") -> Metadata:
     """Return pictures; they are inside Markdown, so that no other file has to be kept or served."""
+    from tidemark.assets.display.pictures import png  # noqa: PLC0415 - matplotlib takes a second
+
     data = {name: base64.b64encode(png(figure)).decode() for name, figure in drawn.items() if figure is not None}
     return {name: MetadataValue.md(f"![{name}](data:image/png;base64,{picture})") for name, picture in data.items()}
 

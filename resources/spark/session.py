@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from socketserver import BaseServer
 from typing import IO, Any
+from weakref import WeakSet
 
 from filelock import FileLock, Timeout
 from pyspark.accumulators import AccumulatorTCPServer
@@ -339,11 +340,17 @@ def local_session(config: Mapping[str, str]) -> SparkSession:
         if starts and package and not jars:
             remember_jars(package, session.sparkContext.getConf().get("spark.jars") or "")
     if starts and _GATEWAY not in os.environ and is_local(config.get("spark.master", "")):
-        _forget_legacy(session)  # its Java was started above, with our options
-    else:
+        _forget_legacy(session)
+        _with_our_java.add(session)
+    elif session not in _with_our_java:
         settle(session)
     AccumulatorTCPServer.handle_error = _tell_of_error  # type: ignore[method-assign]
     return session
+
+
+_with_our_java = WeakSet[SparkSession]()
+"""The session whose Java this process has started, with our options: to ask for its locale would take seconds, in
+which Java loads the tables of all languages."""
 
 
 @cache
