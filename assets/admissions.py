@@ -143,7 +143,7 @@ def with_instants(workspace: Workspace, letters: DataFrame) -> DataFrame:
 
 
 def letters_let_in(workspace: Workspace) -> DataFrame | None:
-    """Return the dead letters of windows, of records that are let in, as the pipeline of a shadow has them.
+    """Return the dead letters of windows and joins, of records that are let in, as the pipeline of a shadow has them.
 
     What is computed again has no such letter: the windows were open. None where there is no such pipeline, or no
     such letter, or the table is lost.
@@ -151,7 +151,7 @@ def letters_let_in(workspace: Workspace) -> DataFrame | None:
     seqs, log = admitted(workspace).seqs, workspace.log_of
     if log is None or not len(seqs):
         return None
-    closed: Filters = [("stage", "=", Stage.WINDOW), ("reason", "=", Reason.WINDOW_CLOSED)]
+    closed: Filters = [("reason", "in", [Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED])]
     try:
         letters = log.read_base(tables.DEAD_LETTERS, filters=closed)
     except LakeError:

@@ -10,7 +10,7 @@ from dagster_pyspark import LazyPySparkResource
 
 from tidemark.assets.checks import expectations, run_checks
 from tidemark.assets.display.evaluations import evaluation_of, note_failures
-from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, told_to_dagster
+from tidemark.assets.runs import RETRIES, LiveRun, key, pool_of, step_name, told_to_dagster
 from tidemark.resources.quality.checks import Expectation
 from tidemark.resources.workspace import SpecFile
 from tidemark.timeops.printable import printable
@@ -28,7 +28,9 @@ def _checks_of(file: SpecFile, run: LiveRun, name: str, all_of: Sequence[Expecta
         for check in all_of
     ]
 
-    @dg.multi_asset_check(specs=specs, name=f"{spec.name}__{name}_checks", pool=pool_of(spec), retry_policy=RETRIES)
+    @dg.multi_asset_check(
+        specs=specs, name=f"{step_name(spec, name)}_checks", pool=pool_of(spec), retry_policy=RETRIES
+    )
     @told_to_dagster
     def checks(
         context: dg.AssetCheckExecutionContext, tidemark_spark: LazyPySparkResource

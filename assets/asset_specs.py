@@ -61,9 +61,9 @@ def asset_key(pipeline: str, table: str, *, key_prefix: str | Sequence[str] = ()
         >>> tm.asset_key("quakes", "windows/by_hour")
         AssetKey(['quakes', 'windows', 'by_hour'])
     """
-    if table not in _ABOUT and not table.startswith(tables.window_table("")):
+    if table not in _ABOUT and not table.startswith((tables.window_table(""), tables.join_table(""))):
         near = did_you_mean(table, [*_ABOUT])
-        choices = f"{', '.join(_ABOUT)} or windows/<name>"
+        choices = f"{', '.join(_ABOUT)}, windows/<name> or joins/<name>"
         raise SpecError(f"No pipeline shows a table `{table}`", expected=f"one of {choices}", remedy=near)
     plain_key = dg.AssetKey([pipeline, *table.split("/")])
     return plain_key.with_prefix(key_prefix) if key_prefix else plain_key
@@ -187,11 +187,13 @@ def _asset_specs(
     file: SpecFile, warehouse: Place, upstream: Mapping[str, tuple[dg.AssetKey, ...]]
 ) -> dict[str, dg.AssetSpec]:
     spec = file.spec
-    time_stages = [tables.ORDERED_EVENTS, *(["window_results"] if spec.windows else [])]
+    joins = [tables.join_table(join.name) for join in spec.joins]
+    time_stages = [tables.ORDERED_EVENTS, *(["window_results"] if spec.windows else []), *joins]
     inputs = {
         tables.RAW_EVENTS: [],
         tables.ORDERED_EVENTS: [tables.RAW_EVENTS],
         **({"window_results": [tables.ORDERED_EVENTS]} if spec.windows else {}),
+        **{name: [tables.ORDERED_EVENTS] for name in joins},
         tables.DEAD_LETTERS: time_stages,
         tables.BATCHES: [*time_stages, tables.DEAD_LETTERS],
     }
@@ -222,6 +224,7 @@ def _code_version(spec: Spec, name: str) -> str:
     versions = versions_of(spec)
     by_table = {tables.RAW_EVENTS: versions.log, tables.ORDERED_EVENTS: versions.events}
     by_table |= {tables.window_table(window): version for window, version in versions.windows.items()}
+    by_table |= {tables.join_table(join): version for join, version in versions.joins.items()}
     return by_table.get(name, versions.results)
 
 
@@ -261,6 +264,9 @@ def _code(file: SpecFile, name: str) -> dict[str, Any]:
     for number, window in enumerate(spec.windows):
         if name in (tables.window_table(window.name), "window_results"):
             places[f"window {window.name}"] = ("windows", number)
+    for number, join in enumerate(spec.joins):
+        if name == tables.join_table(join.name):
+            places[f"join {join.name}"] = ("joins", number)
     if name == tables.RAW_EVENTS:
         places = {f"source {source.name}": ("sources", number) for number, source in enumerate(spec.sources)}
     elif not places:
@@ -280,7 +286,7 @@ def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:
     return dg.AssetSpec(
         key(file, name),
         group_name=spec.name,
-        description=_ABOUT[name],
+        description=_ABOUT.get(name) or _about_join(spec, name),
         deps=[key(file, of) for of in inputs],
         kinds={"pyspark", "delta"},
         owners=list(spec.owners),
@@ -288,6 +294,15 @@ def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:
         skippable=True,
         automation_condition=_ON_UPDATE if spec.automation_condition == "eager" else None,
         freshness_policy=_freshness(spec) if name == tables.BATCHES else None,
+    )
+
+
+def _about_join(spec: Spec, name: str) -> str:
+    join = next(join for join in spec.joins if tables.join_table(join.name) == name)
+    where = {"backward": "last at or before", "forward": "first at or after", "nearest": "nearest to"}[join.direction]
+    return (
+        f"Each accepted event of `{join.left.source}` with the event of `{join.right.source}` that is the {where} "
+        "its time. Live runs write it; a rebuild recomputes it from the arrival log."
     )
 
 

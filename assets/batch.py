@@ -195,9 +195,9 @@ class Batch(BatchWriter):
 
     @cached_property
     def let_in(self) -> DataFrame | None:
-        """The events that an operator has let in: windows have them before the log; None after its first batch."""
-        is_first = self.workspace.batches.last_commit() is None
-        return events_let_in(self.workspace) if is_first and self.workspace.spec.event_windows else None
+        """The events that an operator has let in, before the first batch of the log; None after it."""
+        is_first, spec = self.workspace.batches.last_commit() is None, self.workspace.spec
+        return events_let_in(self.workspace) if is_first and (spec.event_windows or spec.joins) else None
 
     @cached_property
     def items(self) -> DataFrame:

@@ -59,6 +59,7 @@ def _written(spec: Spec, plan: Plan) -> Sequence[str]:
             windows = [window for window in spec.windows if not some or window.name in some]
             results = [tables.window_table(window.name) for window in windows]
             results += [tables.history_table(window.name) for window in windows if window.history]
+            results += [] if some else [tables.join_table(join.name) for join in spec.joins]
             ordered = spec.outputs.ordered_events and not some
             events = [tables.ORDERED_EVENTS, tables.HELD_EVENTS] if ordered else []
             return [*events, tables.DEAD_LETTERS, *results]

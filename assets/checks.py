@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from tidemark.assets.alerts import alerts_of, count_alert
 from tidemark.assets.batch import Batch
 from tidemark.assets.exclusions import excluded
+from tidemark.assets.joins import OF_JOINS, count_join
 from tidemark.assets.losses.of_batch import BatchLosses
 from tidemark.assets.recount.records import RELEASE_COLUMNS, is_in_order, recount_of_batch, recounted
 from tidemark.assets.recount.window_checks import (
@@ -109,15 +110,24 @@ _INCONSISTENT = f"CASE WHEN {_BY_FLUSH} THEN lateness_us IS NOT NULL ELSE {_CONT
 def expectations(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
     """Return the checks of each asset of a pipeline: the checks whose tables it has, and its alerts."""
     releases = CHECKS[tables.ORDERED_EVENTS] if spec.outputs.ordered_events else ()
-    by_asset = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec)}
+    by_asset = {**CHECKS, tables.ORDERED_EVENTS: releases, "window_results": asked_of(spec), **_of_joins(spec)}
     alerts = alerts_of(spec)
     return {asset: (*always, *alerts.get(asset, ())) for asset, always in by_asset.items()}
 
 
+def checks_of(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
+    """Return the checks of each asset of a pipeline that a batch always has: all but its alerts."""
+    return {**CHECKS, **_of_joins(spec)}
+
+
+def _of_joins(spec: Spec) -> dict[str, tuple[Expectation, ...]]:
+    return {tables.join_table(join.name): OF_JOINS for join in spec.joins}
+
+
 def run_checks(batch: Batch, asset: str, lost: BatchLosses) -> list[Checked]:
-    """Run the checks of an asset (a key of CHECKS) on what a batch wrote; `lost` has its losses."""
-    checks = expectations(batch.workspace.spec)[asset]
-    alerts = [count_alert(lost, check) for check in checks if check not in CHECKS[asset]]
+    """Run the checks of an asset (a key of `checks_of`) on what a batch wrote; `lost` has its losses."""
+    checks, always = expectations(batch.workspace.spec)[asset], checks_of(batch.workspace.spec)[asset]
+    alerts = [count_alert(lost, check) for check in checks if check not in always]
     return validated([*_count_rows(batch, asset), *alerts])
 
 
@@ -127,8 +137,12 @@ def check_rows(batch: Batch, asset: str) -> list[Checked]:
 
 
 def _count_rows(batch: Batch, asset: str) -> list[Counted]:
-    if not set(CHECKS[asset]).intersection(expectations(batch.workspace.spec)[asset]):
+    spec = batch.workspace.spec
+    if not set(checks_of(spec)[asset]).intersection(expectations(spec)[asset]):
         return []
+    join = next((join for join in spec.joins if tables.join_table(join.name) == asset), None)
+    if join is not None:
+        return count_join(batch, join)
     if asset == "window_results":
         return count_windows(batch)
     return _count_releases(batch) if asset == tables.ORDERED_EVENTS else _count_dead_letters(batch)
@@ -221,7 +235,7 @@ def _count_dead_letters(batch: Batch) -> list[Counted]:
     for row in counted:
         if row["stage"] == Stage.WINDOW:
             of_windows[row["window_name"]] += row["n"] if row["is_out"] else 0
-        else:
+        elif row["stage"] != Stage.JOIN:  # an event that a join refuses was accepted
             by_reason[row["reason"]] += row["n"]
             refused_in_all += row["n"] if row["is_out"] else 0
     inconsistent = sum(row["inconsistent"] for row in counted)

@@ -14,6 +14,7 @@ from tidemark.assets.log_control import waits_before
 from tidemark.assets.planning import segment_of
 from tidemark.assets.replay import clocks_after, replay
 from tidemark.assets.state.dedup import known_first_times, spans_of
+from tidemark.assets.state.joins import needed_by_joins
 from tidemark.assets.state.timelines import timelines_before
 from tidemark.assets.state.windows import flushed_before, needed_by, seen_by_windows
 from tidemark.assets.waiting_input import waiting_input
@@ -59,9 +60,10 @@ def judge(batch: Batch) -> Judged:
         events=needed_by(batch, after),
         seen_groups=seen_by_windows(workspace),
         flushed_windows=flushed_before(batch),
+        joins=needed_by_joins(workspace),
     )
     if batch.let_in is not None:
-        stored = stored.with_events(batch.let_in, workspace.spec.windows)
+        stored = stored.with_events(batch.let_in, workspace.spec.windows, workspace.spec.joins)
     outcome = replace(replayed, judged=replace(replayed.judged, told=None), before=stored)
     return Judged(outcome, after, timelines, spans, [Outcomes.of(replayed.judged)])
 

@@ -22,6 +22,7 @@ from tidemark.assets.day_versions import stage_version
 from tidemark.assets.display import metadata as show
 from tidemark.assets.held_back import held_back_check, held_back_result
 from tidemark.assets.ingestion import Ingested, ingest
+from tidemark.assets.joins import answer_join
 from tidemark.assets.judging import clock_of_tick, why_never
 from tidemark.assets.planning import LogSegment, next_segment
 from tidemark.assets.rebuild.plan import plan_rebuild
@@ -51,7 +52,7 @@ from tidemark.resources.quality.checks import import_ahead
 from tidemark.resources.workspace import SpecFile, Workspace
 from tidemark.timeops.errors import BusyError, TidemarkError
 from tidemark.timeops.printable import printable
-from tidemark.timeops.spec import Spec
+from tidemark.timeops.spec import JoinSpec, Spec
 from tidemark.timeops.spec.scope import Scope
 
 BATCH = "tidemark_batch"
@@ -90,10 +91,12 @@ def live_assets(file: SpecFile, assets: Mapping[str, dg.AssetSpec], run: LiveRun
         if file.spec.windows
         else []
     )
+    joins = {tables.join_table(join.name): partial(_join, join) for join in file.spec.joins}
     return [
         _raw_events(stage(tables.RAW_EVENTS, [held_back_check(file)]), file, run),
         _ordered_events(stage(tables.ORDERED_EVENTS), file, run),
         *window_results,
+        *[_of_batch(stage(name), file, run, name, doing="joining", work=work) for name, work in joins.items()],
         _of_batch(
             stage(tables.DEAD_LETTERS),
             file,
@@ -299,7 +302,8 @@ def _of_batch(
 def _ensure_whole(context: dg.AssetExecutionContext, file: SpecFile) -> None:
     """Check that the stages of a batch are materialized together, where a person has chosen assets."""
     spec, chosen = file.spec, context.run.asset_selection
-    needed = ("ordered_events", *(["window_results"] if spec.windows else []), "dead_letters", "batches")
+    results = [*(["window_results"] if spec.windows else []), *(tables.join_table(join.name) for join in spec.joins)]
+    needed = ("ordered_events", *results, "dead_letters", "batches")
     missing = [name for name in needed if chosen and key(file, name) not in chosen]
     if missing:
         raise _not_whole(spec, f"{', '.join(missing)} would not be materialized, so nothing could be committed.")
@@ -322,6 +326,17 @@ def _close_windows(_context: dg.AssetExecutionContext, batch: Batch) -> show.Met
         **show.rows_written(sum(results.values())),
         **show.numbers({f"{name}_rows": n for name, n in results.items()}),
         **show.numbers(outcomes),
+    }
+
+
+def _join(join: JoinSpec, _context: dg.AssetExecutionContext, batch: Batch) -> show.Metadata:
+    with batch.stage():
+        rows = answer_join(batch, join)
+    counts, of_join = batch.workspace.progress.counts_of(batch.plan.batch_id), f"{join.name}."
+    return {
+        **show.rows_written(rows),
+        **show.numbers({name.removeprefix(of_join): n for name, n in counts.items() if name.startswith(of_join)}),
+        **show.table_rows(batch.workspace.lake, tables.join_table(join.name)),
     }
 
 

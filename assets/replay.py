@@ -29,7 +29,7 @@ from tidemark.timeops.engine import Outcome, State
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
 
@@ -154,14 +154,18 @@ def replay(
     def carry(outcome: Outcome) -> State:
         return outcome.state(outcome.windows if windows is None else windows).materialized(computed)
 
-    return engine.replay(steps(), with_let_in(workspace, State(), carried) if state is None else state, carry)
+    joins = workspace.spec.joins if windows is None else ()
+    start = with_let_in(workspace, State(), carried, joins) if state is None else state
+    return engine.replay(steps(), start, carry)
 
 
-def with_let_in(workspace: Workspace, state: State, windows: Iterable[WindowSpec]) -> State:
+def with_let_in(
+    workspace: Workspace, state: State, windows: Iterable[WindowSpec], joins: Sequence[JoinSpec] = ()
+) -> State:
     """Return the state before the log, or a part of it, with the records that are let in, for some windows."""
     of_events = [window for window in windows if window.input is None]
-    events = events_let_in(workspace) if of_events else None
-    return state if events is None else state.with_events(events, of_events)
+    events = events_let_in(workspace) if of_events or joins else None
+    return state if events is None else state.with_events(events, of_events, joins)
 
 
 def replay_all(workspace: Workspace) -> Iterator[Outcome]:

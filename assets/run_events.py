@@ -49,8 +49,8 @@ from tidemark.resources.quality.failures import failed_checks
 from tidemark.resources.settings import lineage_namespace
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import columns_named
-from tidemark.timeops.reasons import OF_WINDOWS
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.reasons import OF_ACCEPTED
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
@@ -157,7 +157,7 @@ def _run_facets(happened: BatchEvent, why: str, job: str | None, spec: Spec) -> 
             parent_run.Run(plan.owner.id), parent_run.Job(lineage_namespace(), job), producer=PRODUCER
         )
     if commit is not None and plan.kind == "process":
-        facets["tidemark_refusals"] = _refusals(commit, [window.name for window in spec.windows])
+        facets["tidemark_refusals"] = _refusals(commit, spec.result_names)
     if why:
         facets["errorMessage"] = error_message_run.ErrorMessageRunFacet(why, "PYTHON", producer=PRODUCER)
     return facets
@@ -173,7 +173,7 @@ def _is_uuid(text: str) -> bool:
 
 def _refusals(commit: Commit, windows: Sequence[str]) -> TidemarkRefusalsRunFacet:
     by_window: dict[str, dict[str, int]] = {}
-    for reason in OF_WINDOWS:
+    for reason in OF_ACCEPTED:
         for name, n in commit.counts.of_windows(reason, windows).items():
             by_window.setdefault(name, {})[reason] = n
     reasons = dict(commit.counts.refused)
@@ -340,7 +340,20 @@ def _column_lineage(
     for window in spec.windows:
         if table in (tables.window_table(window.name), tables.history_table(window.name)):
             return _of_window(about, window, raw, payload)
+    for join in spec.joins:
+        if table == tables.join_table(join.name):
+            return _of_join(spec, join, raw, payload)
     return None
+
+
+def _of_join(
+    spec: Spec, join: JoinSpec, raw: Named, payload: Sequence[str]
+) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
+    fields, columns = _Fields([raw]), spec.join_columns[join.name]
+    for name, shown in (*((name, name) for name in columns.left), *columns.right):
+        fields.column(shown, [name], "IDENTITY")
+    fields.column(c.TIMESTAMP, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
+    return fields.facet()
 
 
 def _of_log(

@@ -33,6 +33,7 @@ from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
+from tidemark.timeops.joins.as_of import answers
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
@@ -189,6 +190,11 @@ def needed_columns(spec: Spec, payload: StructType, window: WindowSpec) -> list[
     return [*open_columns(payload), *came, *open_in]
 
 
+def joining_events(events: DataFrame, payload: StructType) -> DataFrame:
+    """Return events that a join needs with the columns of `tables.joining_table`, but its batch."""
+    return stored_events(events, payload).selectExpr(*map(quoted, [*open_columns(payload), c.WATERMARK]))
+
+
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
     """Add to events of windows the columns that store what the engine knows of them."""
     watermarks = {c.WATERMARK: c.to_instant(c.W_BEFORE)} if c.W_BEFORE in events.columns else {}
@@ -275,7 +281,7 @@ def end_tables(workspace: Workspace) -> None:
     last = workspace.batches.last_commit()
     for table in last.table_versions if last else ():
         folder, _, name = table.partition("/")
-        if folder not in ("windows", "history") or not workspace.lake.exists(table):
+        if folder not in ("windows", "history", "joins") or not workspace.lake.exists(table):
             continue
         heir = next((window.name for window in workspace.spec.windows if window.was == name), None)
         if table in workspace.result_tables:
@@ -283,7 +289,8 @@ def end_tables(workspace: Workspace) -> None:
         elif heir is not None:
             description = f"{ENDED} it continues as {folder}/{heir}"
         else:
-            description = f"{ENDED} {workspace.spec.name} has no window {name} any more"
+            part = "join" if folder == "joins" else "window"
+            description = f"{ENDED} {workspace.spec.name} has no {part} {name} any more"
         workspace.lake.describe(table, description)
 
 
@@ -368,6 +375,9 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
         needed = events.selectExpr(*map(quoted, needed_columns(workspace.spec, payload, window)))
         schemas[table] = needed.schema.add(_BATCH_FIELD)
+    for join in workspace.spec.joins:
+        joining = joining_events(adjusted.accepted, payload)
+        schemas[tables.joining_table(join.name)] = joining.schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
@@ -398,6 +408,9 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         if window.history:
             schemas[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
         schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
+    for join in spec.joins:
+        answered = answers(WindowSegment(adjusted), join, spec.join_columns[join.name])
+        schemas[tables.join_table(join.name)] = answered.schema.add(_BATCH_FIELD)
     return schemas
 
 

@@ -12,7 +12,8 @@ from tidemark.resources import tables
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.column_types import type_of_ddl
 from tidemark.timeops.expressions.tokens import calls, columns_named, part_of, plain_column, tokenize
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names
 from tidemark.timeops.spec.window import inputs_first
@@ -110,6 +111,9 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
             *(Column(column.name, column.kind, ((table, column.name),)) for column in columns),
             Column(c.TIMESTAMP, "timestamp", ((table, "window_end"),)),
         ]
+    for join in spec.joins:
+        table = tables.join_table(join.name)
+        by_table[table] = _described(table, spec_columns.of_join(join))
     return by_table
 
 
@@ -176,6 +180,17 @@ class _Known:
             texts = [name] if name in _OF_LOG and name != c.BATCH else []
         named = dict.fromkeys(column for text in texts for column in columns_named(text, in_log))
         return tuple((tables.RAW_EVENTS, column) for column in named)
+
+    def of_join(self, join: JoinSpec) -> Iterable[Column]:
+        """Return the columns of a join's rows: of both sources, and its own."""
+        columns, in_sight = self.spec.join_columns[join.name], {column.name: column for column in self.in_sight()}
+        for name, shown in (*((name, name) for name in columns.left), *columns.right):
+            yield Column(shown, self.payload.get(name, ""), in_sight[name].origins)
+        yield Column(c.TIMESTAMP, "timestamp", in_sight[c.TIMESTAMP].origins)
+        for name in (LEFT_SEQ, RIGHT_SEQ):
+            yield Column(name, "bigint", in_sight[c.SEQ].origins)
+        for name, kind in _OF_RESULT.items():
+            yield Column(name, kind)
 
     def of_letters(self) -> Iterable[Column]:
         for name, kind in _OF_LETTERS.items():

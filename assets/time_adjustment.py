@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from tidemark.assets.admissions import letters_let_in, with_instants
 from tidemark.assets.batch import Batch
@@ -38,7 +39,7 @@ from tidemark.resources.batches.plans import REFUSED, REPLAYED, Counts, IngestIn
 from tidemark.resources.batches.position import KEPT_UNTIL, Position
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.counts import FURTHEST_US, Outcomes, counts_by_window
+from tidemark.timeops.counts import FURTHEST_US, Outcomes, counts_by_join, counts_by_window
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT, MOVED
 from tidemark.timeops.reasons import Reason
@@ -106,6 +107,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
     counts = {"records": len(outcomes), "accepted": outcomes.accepted, **movers}
     admitted = int(outcomes.admitted.sum())
     counts |= counts_by_window(batch.outcome, outcomes.accepted, admitted)
+    counts |= counts_by_join(batch.outcome, batch.let_in)
     replayed, by_reason = outcomes.admitted_by_source(), Counter[str]()
     for (source, reason), n in sorted(refused.items(), key=lambda entry: entry[0][1]):
         let_in = replayed.get((source, reason), 0)
@@ -113,7 +115,7 @@ def _counts(batch: Batch, outcomes: Outcomes, moved: BySource, refused: BySource
         by_reason[f"{REPLAYED}{reason}"] += let_in
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
     if carried is not None:
-        by_reason[f"{REPLAYED}{Reason.WINDOW_CLOSED}"] += carried.count()
+        by_reason.update({f"{REPLAYED}{reason}": n for reason, n in _by_reason(carried).items()})
     counts |= {name: n for name, n in by_reason.items() if n} | ({ADMITTED: admitted} if admitted else {})
     ahead = outcomes.furthest_ahead()
     return counts | (ahead if ahead.get(FURTHEST_US, 0) > micros(batch.workspace.spec.alerts.far_ahead) else {})
@@ -140,10 +142,11 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
     carried = letters_let_in(batch.workspace) if batch.let_in is not None else None
     if alone:
         counts = Counts({name: n for name, n in counts.items() if not name.startswith((REFUSED, REPLAYED))})
-    reasons = counts.dead_letters([window.name for window in batch.workspace.spec.windows])
+    spec = batch.workspace.spec
+    reasons = counts.dead_letters(spec.result_names)
     reasons += Counter(counts.replayed)
     if alone and carried is not None:
-        reasons += Counter({Reason.WINDOW_CLOSED.value: carried.count()})
+        reasons += _by_reason(carried)
     for unfit in batch.outcome.unfit_results():
         reasons += Counter({Reason.BAD_EXPRESSION.value: unfit.count()})
     if reasons:
@@ -153,6 +156,10 @@ def write_dead_letters(batch: Batch) -> Mapping[str, int]:
         # Files of a full size, in a large batch: few rows of each task.
         batch.append(tables.DEAD_LETTERS, rows.hint("rebalance"), grows=True)
     return reasons
+
+
+def _by_reason(letters: DataFrame) -> Counter[str]:
+    return Counter({row["reason"]: row["count"] for row in letters.groupBy("reason").count().collect()})
 
 
 def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dict[str, Any]]:

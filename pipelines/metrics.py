@@ -29,7 +29,7 @@ from tidemark.resources.places.place import Place
 from tidemark.resources.sources.reader import Found
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import SpecError, TidemarkError
-from tidemark.timeops.reasons import OF_WINDOWS
+from tidemark.timeops.reasons import OF_ACCEPTED
 from tidemark.timeops.utc import us_of
 
 ADDRESS = "127.0.0.1"
@@ -73,7 +73,7 @@ def _dead_letters(_status: Status, workspace: Workspace) -> Iterator[Value]:
     counts = Counts.sum(commit.counts for commit in workspace.batches.counted()) if workspace.exists else Counts()
     for reason, n in counts.refused.items():
         yield (reason, ""), n
-    for reason in OF_WINDOWS:
+    for reason in OF_ACCEPTED:
         for window, n in counts.of_windows(reason, counts.windows).items():
             yield (reason, window), n
 

@@ -47,7 +47,7 @@ class Status:
             first.
         at_work: The batch that a live process works on.
         waiting: The input that the log lacks.
-        ended: Tables of windows that are not in the spec any more.
+        ended: Tables of windows and joins that are not in the spec any more.
         excluded: How many records an operator has taken out of the log.
         corrected: The last correction by a table that is read, in a sentence; empty if there was none.
         rebuild_begun: The progress of a rebuild that has begun and not ended, in words; empty for none.
@@ -189,7 +189,7 @@ def _last_of_results(workspace: Workspace) -> Commit | None:
 
 
 def _ended(workspace: Workspace, last: Commit) -> tuple[str, ...]:
-    results = [table for table in last.table_versions if table.startswith(("windows/", "history/"))]
+    results = [table for table in last.table_versions if table.startswith(("windows/", "history/", "joins/"))]
     return tuple(sorted({*results} - {*workspace.result_tables}))
 
 

@@ -30,7 +30,7 @@ from tidemark.resources.batches.plans import Commit, Counts
 from tidemark.resources.batches.position import Position
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.queries import python_rows
-from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, window_table
+from tidemark.resources.tables import DEAD_LETTERS, HELD_EVENTS, ORDERED_EVENTS, RAW_EVENTS, join_table
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.printable import json_line, printable
 from tidemark.timeops.reasons import Reason
@@ -295,8 +295,8 @@ def lines_of(workspace: Workspace, latest: int) -> list[Line]:
         lines.append(Line("let in again, of dead_letters", None, sum(in_all.replayed.values())))
     changed = changed_by_hand(workspace.lake, workspace.base(), workspace.spec, in_all, workspace.progress.log_end())
     lines += [Line(f"rows of {table}, changed by hand", None, n) for table, n in changed.items()]
-    for window in workspace.spec.windows:
-        table = window_table(window.name)
+    joins = [join_table(join.name) for join in workspace.spec.joins]
+    for table in (*workspace.window_tables.values(), *joins):
         batches = workspace.lake.rows(table, workspace.base_of(table), columns=["_batch_id"])["_batch_id"]
         written = pc.sum(pc.greater_equal(batches, newest[0].batch_id)).as_py() or 0 if newest else 0
         lines.append(Line(f"rows of {table}", written, len(batches)))
@@ -339,12 +339,13 @@ def watermark_text(position: Position) -> str:
 
 
 def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
-    """Return what a window refused: it was accepted, so it is counted above, and has a dead letter too."""
-    inputs = {window.name: window.input for window in spec.windows}
+    """Return what a window or join refused: it was accepted, so it is counted above, and has a dead letter too."""
+    inputs = {window.name: window.input for window in spec.windows} | {join.name: None for join in spec.joins}
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
     lines = []
     for outcome, why in (
         (Reason.WINDOW_CLOSED, "too late for {}"),
+        (Reason.JOIN_CLOSED, "too late for {}"),
         (Reason.BAD_EXPRESSION, "an aggregate of {} fails"),
     ):
         before = added.of_windows(outcome, inputs)

@@ -149,6 +149,8 @@ def _read_by(workspace: Workspace, table: str) -> str | None:
         return TIMESTAMP
     if table == tables.FIRST_TIMES:
         return "event_us"
+    if table.startswith((tables.join_table(""), tables.joining_table(""))):
+        return TIMESTAMP
     return "window_start" if table in workspace.result_tables else None
 
 
@@ -217,7 +219,8 @@ def _newest(file: SpecFile, instance: dg.DagsterInstance) -> set[str]:
     """Return the runs that made the newest materialization of an asset, or of a day of one."""
     stays: set[str] = set()
     kind = dg.DagsterEventType.ASSET_MATERIALIZATION
-    for name in ("raw_events", "ordered_events", "window_results", "dead_letters", "batches"):
+    joins = [tables.join_table(join.name) for join in file.spec.joins]
+    for name in ("raw_events", "ordered_events", "window_results", *joins, "dead_letters", "batches"):
         event = instance.get_latest_materialization_event(key(file, name))
         if event is not None:
             stays.add(event.run_id)

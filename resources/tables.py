@@ -47,6 +47,16 @@ def window_table(name: str) -> str:
     return f"windows/{name}"
 
 
+def join_table(name: str) -> str:
+    """Return the table of the join with this name."""
+    return f"joins/{name}"
+
+
+def joining_table(name: str) -> str:
+    """Return the table of the events that the join with this name still needs."""
+    return f"_state/joins/{name}"
+
+
 def seen_groups_table(name: str) -> str:
     """Return the table of the groups that the window with this name, which has `empty`, has seen."""
     return f"_state/seen_groups/{name}"
@@ -104,13 +114,21 @@ def _is_of_the_log(parts: Sequence[str]) -> bool:
     derived = (ORDERED_EVENTS, HELD_EVENTS, DEAD_LETTERS, WATERMARKS)
     for above, name in reversed([*pairwise(parts)]):
         if name in OF_THE_LOG or f"{above}/{name}" in OF_THE_LOG:
-            return above not in ("windows", "history", "seen_groups", "flushed", "open_results")  # names of windows
-        if name in derived or above in ("windows", "history", "_state"):
+            return above not in (
+                "windows",
+                "history",
+                "seen_groups",
+                "flushed",
+                "open_results",
+                "joins",
+            )  # of windows
+        if name in derived or above in ("windows", "history", "joins", "_state"):
             return False
     return False
 
 
 _EVENT_RANGES = ("_timestamp", "_arrival_seq", "_batch_id")
+_ANSWER_RANGES = ("_timestamp", "_left_seq", "_batch_id")
 _RESULT_RANGES = ("window_start", "window_end", "_batch_id")
 _RANGES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -134,6 +152,8 @@ def bounded_columns(table: str) -> tuple[str, ...]:
     table names. So floats, texts, and what users name have none. Bounds of the payload would also take two thirds of
     the time of writing it.
     """
+    if table.startswith("joins/"):
+        return _ANSWER_RANGES
     is_result = table.startswith(("windows/", "history/"))
     return _RANGES.get(table, _RESULT_RANGES if is_result else _EVENT_RANGES)
 

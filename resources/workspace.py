@@ -228,6 +228,7 @@ class Workspace:
             *needed,
             *seen,
             *flushed,
+            *(tables.joining_table(join.name) for join in self.spec.joins),
             *timelines,
             *first_times,
             *self.result_tables,
@@ -235,9 +236,9 @@ class Workspace:
 
     @property
     def result_tables(self) -> tuple[str, ...]:
-        """The tables of results: of each window, and of its history if it keeps one."""
+        """The tables of results: of each window, of its history if it keeps one, and of each join."""
         history = [tables.history_table(window.name) for window in self.spec.windows if window.history]
-        return (*self.window_tables.values(), *history)
+        return (*self.window_tables.values(), *history, *(tables.join_table(join.name) for join in self.spec.joins))
 
     @property
     def exists(self) -> bool:

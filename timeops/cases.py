@@ -185,11 +185,12 @@ _READERS: tuple[tuple[Any, Callable[[object], Any]], ...] = (
 
 Row = Mapping[str, Any]
 
-ORDERED, HELD, DEAD_LETTERS, WINDOWS = "ordered_events", "held_events", "dead_letters", "windows/"
+ORDERED, HELD, DEAD_LETTERS = "ordered_events", "held_events", "dead_letters"
+WINDOWS, JOINS = "windows/", "joins/"
 NONE, FINAL = "none", "final"
 """The words for no watermark yet, and for one that a flush moved past every event."""
 
-_TABLES = f"{ORDERED}, {HELD}, {DEAD_LETTERS}, {WINDOWS}<name>, watermark or watermarks"
+_TABLES = f"{ORDERED}, {HELD}, {DEAD_LETTERS}, {WINDOWS}<name>, {JOINS}<name>, watermark or watermarks"
 _WATERMARK = f"an instant such as 2026-01-31T12:00:00Z, {NONE} (no event has come), or {FINAL} (flushed)"
 _GIVEN_BESIDE_PAYLOAD = (ARRIVAL, SOURCE, SPLIT, FILE)
 
@@ -244,7 +245,7 @@ def _expected(value: object) -> Expected:
             f"unknown key `{key}`", expected=f"one of {_TABLES}", remedy=did_you_mean(str(key), keys), at=(str(key),)
         )
         for key in value
-        if key not in keys and not str(key).startswith(WINDOWS)
+        if key not in keys and not str(key).startswith((WINDOWS, JOINS))
     )
     rows = {key: item for key, item in value.items() if key not in ("watermark", "watermarks")}
     watermark = _within(("watermark",), _watermark, value["watermark"]) if "watermark" in value else None
@@ -447,15 +448,16 @@ def _tick_problems(case: Case, spec: Spec) -> Iterator[Problem]:
 
 
 def _table_problems(case: Case, spec: Spec) -> Iterator[Problem]:
-    windows = sorted({WINDOWS + window.name for window in spec.windows})
-    one_of_them = f"one of {', '.join(windows)}" if windows else "none: the spec has no windows"
+    made = {WINDOWS: [window.name for window in spec.windows], JOINS: [join.name for join in spec.joins]}
+    results = sorted(folder + name for folder, names in made.items() for name in names)
+    one_of_them = f"one of {', '.join(results)}" if results else "none: the spec has no windows or joins"
     for at, expected in case.expectations():
         for table in expected.tables:
-            if table.startswith(WINDOWS) and table not in windows:
+            if table.startswith((WINDOWS, JOINS)) and table not in results:
                 yield Problem(
                     f"the spec has no `{table}`",
                     expected=one_of_them,
-                    remedy=did_you_mean(table, windows),
+                    remedy=did_you_mean(table, results),
                     at=(*at, table),
                 )
             elif table in (ORDERED, HELD) and not spec.outputs.ordered_events:

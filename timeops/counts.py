@@ -12,10 +12,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from tidemark.timeops.columns import SOURCE
 from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.joins.sides import FATES, IS_ANSWERED, IS_FRESH_LEFT, IS_LATE_LEFT, IS_LATE_RIGHT
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
@@ -230,6 +232,33 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
     for name, late in outcome.late_for_sessions().items():
         counts[f"{name}.in_windows"] -= late
         counts[f"{name}.{Reason.WINDOW_CLOSED}"] = late
+    return counts
+
+
+def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]:
+    """Count what became of the accepted events of a segment in each join: one job of Spark for each.
+
+    Args:
+        outcome: The segment.
+        let_in: The events that joins have before the log, as an operator has let them in; None after its first
+            segment, and where there are none.
+
+    Returns:
+        Per join `<join>.left` (accepted events of the left side), `.answered` (ones that have got their last answer,
+        with or without a partner, of earlier segments too), `.left_closed` (ones that came too late) and
+        `.join_closed` (events of either side that did). The left events without a last answer wait.
+    """
+    counts: dict[str, int] = {}
+    for join in outcome.joins:
+        [row] = outcome.fates_of(join).agg(*[F.expr(f"count_if({name}) AS {name}") for name in FATES]).collect()
+        left_closed = row[IS_LATE_LEFT]
+        before = 0 if let_in is None else let_in.where(F.col(SOURCE) == join.left.source).count()
+        counts |= {
+            f"{join.name}.left": row[IS_FRESH_LEFT] + before,
+            f"{join.name}.answered": row[IS_ANSWERED],
+            f"{join.name}.left_closed": left_closed,
+            f"{join.name}.{Reason.JOIN_CLOSED}": left_closed + row[IS_LATE_RIGHT],
+        }
     return counts
 
 

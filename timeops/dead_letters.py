@@ -19,7 +19,7 @@ from tidemark.timeops.expressions.try_expression import Columns, as_json
 from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.reasons import AT_INGESTION, Reason, Stage
 from tidemark.timeops.rules import SourceTime, TimeRules
-from tidemark.timeops.spec import WindowSpec, is_reserved
+from tidemark.timeops.spec import JoinSpec, WindowSpec, is_reserved
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import BY_FLUSH, MISSED, MISSED_FROM, unfit
 
@@ -82,6 +82,28 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
         f"coalesce(concat({by_events}), {otherwise}) AS detail",
         f"{literal(window.name)} AS window_name",
         f"CAST(transform({MISSED}, __tm_e -> {span}) AS {_SPANS}) AS missed_windows",
+        c.EVENT_TIME,
+        f"timestamp_micros({c.W_BEFORE}) AS {c.WATERMARK}",
+        f"{c.LATENESS} AS lateness_us",
+        f"{c.W_SET_BY} AS watermark_set_by",
+        _payload(payload),
+    )
+
+
+def join_letters(late: DataFrame, payload: Sequence[str], join: JoinSpec) -> DataFrame:
+    """Return the dead letters `join_closed` of one join, of rows of `sides.late_events`."""
+    closed = f"all answers of {join.name} that the event could change were final"
+    more = f" more than {format_duration(join.allowed_lateness)} would have let it in"
+    by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
+    by_clock = literal(f"{closed}: the clock had raised the watermark past them")
+    return late.selectExpr(
+        *_FROM_LOG,
+        c.TIMELINE,
+        f"'{Stage.JOIN}' AS stage",
+        f"'{Reason.JOIN_CLOSED}' AS reason",
+        f"coalesce(concat({by_events}), {by_clock}) AS detail",
+        f"{literal(join.name)} AS window_name",
+        f"CAST(NULL AS {_SPANS}) AS missed_windows",
         c.EVENT_TIME,
         f"timestamp_micros({c.W_BEFORE}) AS {c.WATERMARK}",
         f"{c.LATENESS} AS lateness_us",

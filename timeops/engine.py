@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
-from tidemark.timeops.dead_letters import time_letters, unfit_letters, unfit_results, window_letters
+from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_letters, unfit_results, window_letters
 from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
+from tidemark.timeops.joins import as_of, sides
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.watermark.timelines import STATE
 from tidemark.timeops.windows.gap_filling import Span, once, seen_groups
@@ -41,7 +42,7 @@ EARLIER = "__tm_earlier"
 class State:
     """The state that is carried from one segment of the log to the next.
 
-    A mapping goes by the name of a window, and lacks a window that carries nothing. It may load a frame when
+    A mapping goes by the name of a window, or join, and lacks one that carries nothing. It may load a frame when
     it is asked for it, and only the rows that matter for the segment at hand.
 
     Attributes:
@@ -51,6 +52,7 @@ class State:
         events: The events that a window still needs; of a window over another one the results that it needs.
         seen_groups: Of a window with `empty` the groups that it has seen, see windows/gap_filling.py.
         flushed_windows: The windows that a flush closed before the watermark had passed them, see windows/segment.py.
+        joins: The events that a join still needs, see joins/sides.py.
     """
 
     timelines: pa.Table = field(default_factory=STATE.empty_table)
@@ -59,24 +61,30 @@ class State:
     events: Mapping[str, DataFrame] = field(default_factory=dict)
     seen_groups: Mapping[str, DataFrame] = field(default_factory=dict)
     flushed_windows: Mapping[str, DataFrame] = field(default_factory=dict)
+    joins: Mapping[str, DataFrame] = field(default_factory=dict)
 
-    def with_events(self, events: DataFrame, windows: Iterable[WindowSpec]) -> "State":
-        """Return the state as if earlier segments had had some events more, which are in all their windows.
+    def with_events(
+        self, events: DataFrame, windows: Iterable[WindowSpec], joins: Iterable[JoinSpec] = ()
+    ) -> "State":
+        """Return the state as if earlier segments had had some events more, which are in all their windows and joins.
 
         Args:
             events: Accepted events, `adjustment.admitted_events`.
             windows: The windows that begin with the state.
+            joins: The joins that do.
         """
+
+        def with_more(earlier: DataFrame | None) -> DataFrame:
+            return events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+
         by_window, groups = dict(self.events), dict(self.seen_groups)
         for window in (window for window in windows if window.input is None):
-            earlier = by_window.get(window.name)
-            by_window[window.name] = (
-                events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
-            )
+            by_window[window.name] = with_more(by_window.get(window.name))
             if window.empty:
                 fresh, seen = seen_groups(events, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
-        return replace(self, events=by_window, seen_groups=groups)
+        by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
+        return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""
@@ -93,6 +101,7 @@ class State:
             each(self.events),
             each(self.seen_groups),
             each(self.flushed_windows),
+            each(self.joins),
         )
 
 
@@ -222,6 +231,32 @@ class Outcome:
             flushed=self.flushed,
         )
 
+    @property
+    def joins(self) -> tuple[JoinSpec, ...]:
+        """The joins of the spec."""
+        return self.judged.rules.joins
+
+    def _sides(self, join: JoinSpec) -> WindowSegment:
+        """Return the segment as a join sees it."""
+        earlier = self.before.joins.get(join.name)
+        return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
+
+    def answers(self, join: JoinSpec) -> DataFrame:
+        """Return the answers of a join in the segment, `as_of.answers`."""
+        return as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+
+    def fates_of(self, join: JoinSpec) -> DataFrame:
+        """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
+        return sides.fates(self._sides(join), join)
+
+    def late_for_join(self, join: JoinSpec) -> DataFrame:
+        """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
+        return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
+
+    def needed_by_join(self, join: JoinSpec) -> DataFrame:
+        """Return the events that a join still needs after the segment, `sides.still_needed`."""
+        return sides.still_needed(self._sides(join), join)
+
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
         over_results = [window for window in self.windows if window.input is not None]
@@ -229,7 +264,7 @@ class Outcome:
         return [frame for frame in frames if frame is not None]
 
     def dead_letters(self, payload: Sequence[str], *, of_windows_alone: bool = False) -> DataFrame:
-        """Return every record that is refused, by a rule of time or by a window.
+        """Return every record that is refused, by a rule of time, by a window or by a join.
 
         Args:
             payload: The columns of a record that a dead letter holds.
@@ -240,6 +275,8 @@ class Outcome:
         for window in (window for window in self.windows if window.input is None):
             unfit = unfit_letters(self.judged.all_accepted, payload, window)
             frames += [] if unfit is None else [unfit]
+        if self.time.out_of_order == "keep" and not of_windows_alone:  # else no accepted event comes late
+            frames += [join_letters(self.late_for_join(join), payload, join) for join in self.joins]
         return reduce(DataFrame.unionByName, [*frames, *self.unfit_results()])
 
     def needed_after(self, windows: Sequence[WindowSpec], earlier: DataFrame | None) -> DataFrame:
@@ -282,9 +319,10 @@ class Outcome:
         """Return the whole state after the segment.
 
         Args:
-            windows: The windows that are asked for, without the events held for release; by default everything.
+            windows: The windows that are asked for, without joins and the events held for release; by default
+                everything.
         """
-        held = self.released.held if windows is None else None
+        held, joins = (self.released.held, self.joins) if windows is None else (None, ())
         windows = self.windows if windows is None else windows
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):
@@ -301,6 +339,7 @@ class Outcome:
             events=events,
             seen_groups={window.name: self.seen_after(window) for window in windows if window.empty},
             flushed_windows={name: frame for name, frame in flushed_windows.items() if frame is not None},
+            joins={join.name: self.needed_by_join(join) for join in joins},
         )
 
 

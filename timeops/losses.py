@@ -28,7 +28,7 @@ LETTERS = pa.schema(
 """A dead letter, as far as it counts here."""
 
 LOSSES = tuple(reason for reason in REASONS if reason is not Reason.DUPLICATE)
-OF_TIME = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED)
+OF_TIME = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED)
 """The reasons that the time of an event decides: results for that time lack it."""
 
 Integers = NDArray[np.int64]

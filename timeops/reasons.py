@@ -14,6 +14,7 @@ class Stage(StrEnum):
     INGEST = "ingest"
     TIME = "time"
     WINDOW = "window"
+    JOIN = "join"
 
 
 class Reason(StrEnum):
@@ -62,6 +63,11 @@ class Reason(StrEnum):
         *("window_closed", Stage.WINDOW, True),
         "all windows of the event had closed; the event itself was accepted",
     )
+    # `came_too_late` in timeops/joins/sides.py
+    JOIN_CLOSED = (
+        *("join_closed", Stage.JOIN, True),
+        "all answers of the join that the event could change were final; the event itself was accepted",
+    )
 
 
 REASONS = tuple(Reason)
@@ -71,6 +77,8 @@ UNTIMED = (*AT_INGESTION, Reason.BAD_EXPRESSION, Reason.BAD_TIMESTAMP, Reason.NO
 """Reasons of records that have no event time."""
 OF_WINDOWS = (Reason.BAD_EXPRESSION, Reason.WINDOW_CLOSED)
 """The reasons for which a window refuses an event."""
+OF_ACCEPTED = (*OF_WINDOWS, Reason.JOIN_CLOSED)
+"""The reasons for which a window or a join refuses an event, which was accepted."""
 
 
 def in_sql(reasons: Iterable[Reason]) -> str:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec import JoinSpec, Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec.join import JoinColumns
 
 Waiter = str | tuple[str, str]
 """A waiter for others: a source as a whole, by its name, or one split of it, as (source, split)."""
@@ -97,13 +98,15 @@ class EventTime:
 
 @dataclass(frozen=True)
 class TimeRules:
-    """The rules that decide over the time of events.
+    """The rules that decide over the time of events, and what is made of accepted ones.
 
     Attributes:
         time: The spec's `time` section.
         sources: The sources, at least where they have splits or a time of their own; without them `time` holds.
         uses_splits: The watermark of a timeline is the lowest of its splits (F).
         windows: The windows, for whose ends the idle rule `window_close` asks.
+        joins: The joins.
+        join_columns: The payload columns of each join, by its name.
         waits: Which sources wait in the segment of the log at hand; no silence is counted of them.
         headers: By source what the headers of its csv files may call each column, for the sentences of dead letters.
     """
@@ -112,6 +115,8 @@ class TimeRules:
     sources: tuple[SourceTime, ...] = ()
     uses_splits: bool = False
     windows: tuple[WindowSpec, ...] = ()
+    joins: tuple[JoinSpec, ...] = ()
+    join_columns: Mapping[str, JoinColumns] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
     headers: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
@@ -120,7 +125,8 @@ class TimeRules:
         """Return the rules of a spec; `splits` has, by source, known ones in addition to the ones that it lists."""
         sources = tuple(_source_time(source, spec.time, splits.get(source.name, ())) for source in spec.sources)
         headers = {source.name: source.header for source in spec.sources if source.header}
-        return TimeRules(spec.time, sources, spec.uses_splits, spec.windows, headers=headers)
+        made = (spec.windows, spec.joins, spec.join_columns)
+        return TimeRules(spec.time, sources, spec.uses_splits, *made, headers=headers)
 
     @property
     def event_times(self) -> tuple[EventTime, ...]:

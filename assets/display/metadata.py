@@ -56,10 +56,10 @@ _EVERYWHERE = {
     "_watermark": "The watermark when the event came, where the event was out of order.",
 }
 _OF_DEAD_LETTERS = {
-    "stage": "What refused the record: ingest, time or window.",
+    "stage": "What refused the record: ingest, time, window or join.",
     "reason": "Why, in a word.",
     "detail": "Why, in a sentence.",
-    "window_name": "The window that it came too late for.",
+    "window_name": "The window, or join, that it came too late for.",
     "missed_windows": "Start and end of the windows that it missed.",
     "lateness_us": "The least additional tolerance that would have let it in, in microseconds.",
     "watermark_set_by": "The record that moved the watermark to where it was.",
@@ -72,6 +72,13 @@ _OF_WINDOWS = {
     "_revision": "The revision of the row: 0, 1, 2, …",
     "_is_final": "Whether the window is closed, so that the row stays as it is.",
     "_watermark": "The watermark when the row was emitted.",
+}
+
+_OF_JOINS = {
+    "_timestamp": "Event time of the event of the left side.",
+    "_left_seq": "Number of the event of the left side in the arrival log.",
+    "_right_seq": "Number of the event of the right side; null where there is none.",
+    "_is_final": "Whether no late event can revise the answer any more.",
 }
 
 
@@ -89,6 +96,8 @@ def meanings_of(table: str) -> Mapping[str, str]:
     """Return what the columns mean that are Tidemark's own, by their names in a table."""
     if table == tables.DEAD_LETTERS:
         return _EVERYWHERE | _OF_DEAD_LETTERS
+    if table.startswith(tables.join_table("")):
+        return _EVERYWHERE | _OF_WINDOWS | _OF_JOINS
     return _EVERYWHERE | _OF_WINDOWS if table.startswith(tables.window_table("")) else _EVERYWHERE
 
 

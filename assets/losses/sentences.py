@@ -174,6 +174,7 @@ def _of_shortfall(shortfall: Shortfall, spec: Spec) -> str:
         Reason.LATE_ARRIVAL: ("time.late.tolerance", spec.time.late and spec.time.late.tolerance_us),
         Reason.OUT_OF_ORDER: ("time.out_of_orderness", tolerance_us(spec)),
         Reason.WINDOW_CLOSED: (f"allowed_lateness` of `{window}", _allowed_us(spec, window)),
+        Reason.JOIN_CLOSED: (f"allowed_lateness` of `{window}", _allowed_us(spec, window)),
     }[reason]
     half, most = (
         format_duration(rounded_up((key[1] or 0) + shortfall.more_us[part])) for part in (LIKELY[0], LIKELY[-1])
@@ -184,5 +185,7 @@ def _of_shortfall(shortfall: Shortfall, spec: Spec) -> str:
     return f"{many}: {lets}"
 
 
-def _allowed_us(spec: Spec, window: str) -> int:
-    return next((each.allowed_lateness_us for each in spec.windows if each.name == window), 0)
+def _allowed_us(spec: Spec, name: str) -> int:
+    of_windows = {window.name: window.allowed_lateness_us for window in spec.windows}
+    of_joins = {join.name: join.allowed_lateness_us for join in spec.joins}
+    return (of_windows | of_joins).get(name, 0)

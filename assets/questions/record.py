@@ -39,6 +39,10 @@ Row = Mapping[str, Any]
 _REASONS = {str(reason): reason for reason in REASONS}
 
 
+_OF_ACCEPTED = (Stage.WINDOW, Stage.JOIN)
+"""The stages that refuse an event which the rules of time have accepted."""
+
+
 @dataclass(frozen=True)
 class Setter:
     """The record that set a watermark.
@@ -183,7 +187,7 @@ class RecordQuestions:
             return self._excluded(seq, row, out)
         # A letter that was let in again stays in the table, and is in the outputs too.
         letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
-        refusal = next((letter for letter in letters if letter["stage"] != Stage.WINDOW), None)
+        refusal = next((letter for letter in letters if letter["stage"] not in _OF_ACCEPTED), None)
         event = None if refusal is not None else self._accepted(seq)
         return self._told(seq, refusal, event, [letter for letter in letters if letter["stage"] == Stage.WINDOW])
 

@@ -108,6 +108,7 @@ def _tables_of(workspace: Workspace, scope: Scope) -> tuple[str, ...]:
         return ()
     names = [window.name for window in windows_in(scope, workspace.spec)]
     ordered = [tables.ORDERED_EVENTS] if workspace.spec.outputs.ordered_events and scope.of_all else []
+    names += [join.name for join in workspace.spec.joins] if scope.of_all else []
     results = [table for table in workspace.result_tables if table.partition("/")[2] in names]
     return (*ordered, tables.DEAD_LETTERS, *results)
 

@@ -215,8 +215,8 @@ def _refuse_unfit(workspace: Workspace, letters: pa.Table) -> None:
         names = ", ".join(f"'{reason}'" for reason in sorted(without_time))
         raise SpecError(
             f"Among the dead letters that match are records that have no time or cannot be computed: {said}",
-            expected="letters that a rule of time or a closed window has refused: early, late_arrival, out_of_order, "
-            "duplicate, window_closed",
+            expected="letters that a rule of time, a closed window or a closed join has refused: early, "
+            "late_arrival, out_of_order, duplicate, window_closed, join_closed",
             remedy=f"leave them out: `AND reason NOT IN ({names})`; or correct them: `--with FILE`",
         )
     by_flush = pc.ends_with(pc.fill_null(letters["detail"], ""), FLUSH_HAD_CLOSED)
@@ -245,7 +245,8 @@ def _scope_of(workspace: Workspace, letters: pa.Table, *, undo: bool) -> Scope:
     windows = tuple(window.name for window in workspace.spec.windows)
     had_passed = undo and bool(pc.any(pc.equal(letters["stage"], str(Stage.WINDOW))).as_py())
     judges = workspace.spec.closes_by_silence  # windows say how records are judged
-    return Scope.ALL if not windows or judges or had_passed else Scope(windows)
+    of_all = judges or had_passed or bool(workspace.spec.joins)  # a join is made again with all tables
+    return Scope.ALL if not windows or of_all else Scope(windows)
 
 
 def _tables_of(workspace: Workspace) -> tuple[str, ...]:

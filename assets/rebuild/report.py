@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.alerts import check_alert
 from tidemark.assets.batch import BatchWriter
-from tidemark.assets.checks import CHECKS, expectations
+from tidemark.assets.checks import checks_of, expectations
 from tidemark.assets.corrections import due
 from tidemark.assets.day_checks import view_of
 from tidemark.assets.day_partitions import note_told, show_days_held, tell_days, untold_days
@@ -153,7 +153,8 @@ def _written(shadow: Shadow) -> list[str]:
     """Return the assets of a live run whose tables the rebuild wrote."""
     results = ["window_results"] if shadow.chosen else []
     ordered = [tables.ORDERED_EVENTS] if tables.ORDERED_EVENTS in shadow.plan.tables else []
-    return [*ordered, *results, tables.DEAD_LETTERS, tables.BATCHES]
+    joins = [table for table in shadow.plan.tables if table.startswith(tables.join_table(""))]
+    return [*ordered, *results, *joins, tables.DEAD_LETTERS, tables.BATCHES]
 
 
 def _written_days(workspace: Workspace, window: WindowSpec, before: Before) -> Mapping[str, int]:
@@ -191,7 +192,7 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses)
 
 def _checked(shadow: Shadow, name: str, lost: BatchLosses) -> Iterator[Checked]:
     for expectation in expectations(shadow.workspace.spec)[name]:
-        if expectation not in CHECKS[name]:
+        if expectation not in checks_of(shadow.workspace.spec)[name]:
             yield check_alert(lost, expectation)
         elif expectation in shadow.checked:
             yield shadow.checked[expectation]

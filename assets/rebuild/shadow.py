@@ -18,8 +18,9 @@ from importlib.metadata import version as installed_version
 from typing import Any, TypeVar
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.checks import CHECKS, check_rows
+from tidemark.assets.checks import check_rows, checks_of
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
+from tidemark.assets.joins import answer_join
 from tidemark.assets.judging import batch_at_work
 from tidemark.assets.log_control import SPEC, recorded
 from tidemark.assets.planning import at_work, begin, input_of
@@ -95,7 +96,7 @@ class Shadow:
         needed = {one.name for window in self.chosen for one in (window, *inputs_of(window, spec.windows))}
         windows = tuple(window for window in spec.windows if window.name in needed)
         outputs = spec.outputs.model_copy(update={"ordered_events": False})
-        return spec.model_copy(update={"windows": windows, "outputs": outputs})
+        return spec.model_copy(update={"windows": windows, "joins": (), "outputs": outputs})
 
     @property
     def numbers(self) -> list[tuple[int, int]]:
@@ -285,6 +286,8 @@ class Shadow:
                 adjust_time(batch)
                 if beside.spec.windows:
                     aggregate_windows(batch)
+                for join in beside.spec.joins:
+                    answer_join(batch, join)
                 write_dead_letters(batch)
                 self._check(batch)
             counts, versions = beside.progress.counts_of(plan.batch_id), beside.outputs(plan)
@@ -292,7 +295,7 @@ class Shadow:
 
     def _check(self, batch: Batch) -> None:
         """Run the checks of what a piece wrote; a LakeError names a failed check that holds a batch back."""
-        for asset in CHECKS:
+        for asset in checks_of(self.tables.spec):
             for checked in check_rows(batch, asset):
                 expectation = checked.expectation
                 if expectation.blocking and not checked.passed:

@@ -29,7 +29,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.events.adjustment import ADMITTED, MOVED
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.reasons import OF_WINDOWS, Stage
+from tidemark.timeops.reasons import OF_ACCEPTED, Stage
 
 
 def ensure_judged_alike(shadow: Shadow) -> None:
@@ -50,7 +50,7 @@ def ensure_judged_alike(shadow: Shadow) -> None:
 def _refused(workspace: Workspace) -> Counter[str]:
     """Return how many records rules of time refused, by reason, whatever an operator has let in of them."""
     found = Counts.sum(commit.counts for commit in workspace.batches.counted())
-    replayed = {reason: n for reason, n in found.replayed.items() if reason not in OF_WINDOWS}
+    replayed = {reason: n for reason, n in found.replayed.items() if reason not in OF_ACCEPTED}
     return Counter(found.refused) + Counter(replayed)
 
 

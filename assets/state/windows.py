@@ -151,7 +151,14 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
         others = live_events(workspace, table).drop(c.BATCH)
         others = others.where(f"NOT ({sql_condition(where)})") if where else others
         needed, where = needed.selectExpr(*columns).unionByName(others), ()
-    with set_aside(needed.selectExpr(*columns), workspace.folder, batch.amount) as aside:
+    write_by_time(batch, table, needed.selectExpr(*columns), where=where, stays=stays)
+
+
+def write_by_time(
+    batch: Batch, table: str, needed: DataFrame, *, where: Filters | None, stays: Filters | None = None
+) -> None:
+    """Write events in the order of their times, in the place of rows that match `where`."""
+    with set_aside(needed, batch.workspace.folder, batch.amount) as aside:
         rows_by_time = _by_time(batch, aside.parts, [aside.narrow([c.TIMESTAMP])])
         batch.replace_pieces(table, rows_by_time, where=where, stays=stays)
 
@@ -305,10 +312,11 @@ def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
 
 def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
     rows = live_events(workspace, table, only) if has_marks(table) else workspace.read_base(table, filters=only)
-    return loaded_events(_of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
+    return loaded_events(of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
 
 
-def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+def of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+    """Return stored events with the names that sources have now."""
     names = workspace.source_names if c.SOURCE in rows.columns else {}
     return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows
 

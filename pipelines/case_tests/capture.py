@@ -28,7 +28,7 @@ from tidemark.pipelines.case_tests.suite import outcome_of
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
-from tidemark.timeops.cases import DEAD_LETTERS, HELD, ORDERED, WINDOWS, parse_cases, text_of
+from tidemark.timeops.cases import DEAD_LETTERS, HELD, JOINS, ORDERED, WINDOWS, parse_cases, text_of
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.expressions.tokens import columns_named, mentions, quoted
 from tidemark.timeops.expressions.try_expression import as_json
@@ -141,6 +141,8 @@ def _expressions(spec: Spec) -> Iterator[str]:
             yield from (expression for _, expression in window.group_expressions)
             yield from window.aggregates.values()
             yield from filter(None, [window.where])
+    for columns in spec.join_columns.values():
+        yield from map(quoted, [*columns.left, *(name for name, _ in columns.right)])
 
 
 def _expressions_of_time(spec: Spec) -> Iterator[str]:
@@ -295,6 +297,10 @@ def _expected(spec: Spec, outcome: Outcome) -> Iterator[str]:
     for window in spec.windows:
         table = WINDOWS + window.name
         shown[table] = [_some(row, _result_columns(window), whole=True) for row in outcome.tables[table]]
+    for join in spec.joins:
+        of_join = [*spec.join_columns[join.name].names, *(["_revision"] if join.revises else [])]
+        table = JOINS + join.name
+        shown[table] = [_some(row, of_join, whole=True) for row in outcome.tables[table]]
     for table, rows in shown.items():
         yield f"      {table}:" if rows else f"      {table}: []"
         yield from (f"        - {_flow(row)}" for row in rows)

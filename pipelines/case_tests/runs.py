@@ -38,6 +38,7 @@ from tidemark.timeops.cases import (
     DEAD_LETTERS,
     FINAL,
     HELD,
+    JOINS,
     NONE,
     ORDERED,
     WINDOWS,
@@ -52,10 +53,11 @@ from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
+from tidemark.timeops.joins.as_of import LEFT_SEQ
 from tidemark.timeops.materialize import Execution, by_row, from_driver
 from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec import Source, Spec, TimeSpec
 from tidemark.timeops.spec.fields import read_instant
 from tidemark.timeops.utc import EPOCH, instant_of, us_of
 from tidemark.timeops.watermark.timelines import LogPlace, arrival_watermark
@@ -281,7 +283,8 @@ def rules_for_many_logs(spec: Spec) -> TimeRules:
     key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
-    return replace(TimeRules.of(spec), time=time, windows=windows)
+    columns = {name: replace(names, left=(LOG, *names.left)) for name, names in spec.join_columns.items()}
+    return replace(TimeRules.of(spec), time=time, windows=windows, join_columns=columns)
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
@@ -310,6 +313,7 @@ def state_of(logs: Sequence[str], state: State) -> State:
         each(state.events),
         each(state.seen_groups),
         each(state.flushed_windows),
+        each(state.joins),
     )
 
 
@@ -411,7 +415,7 @@ def run_cases(
     with told_in_words():
         outcomes = _outcomes_of(spark, records, logs, flushing, rules)
         tables = [_tables(outcome, records.payload.names) for outcome in outcomes]
-        rows = _collected(tables, schemas, rules.windows)
+        rows = _collected(tables, schemas, rules)
     watermarks = [
         log_watermarks(outcome, {log.name: records.seen_us(log, number, rules) for log in logs}, rules.time)
         for number, outcome in enumerate(outcomes)
@@ -478,16 +482,18 @@ def _tables(outcome: engine.Outcome, payload: Sequence[str]) -> dict[str, DataFr
     return {
         DEAD_LETTERS: dead_letters_of(outcome, payload),
         **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
+        **{JOINS + join.name: outcome.answers(join) for join in outcome.joins},
         ORDERED: _released(outcome.released),
         HELD: _unnumbered(outcome.released.held),
     }
 
 
 def _collected(
-    segments: Sequence[Mapping[str, DataFrame]], schemas: Mapping[str, StructType], windows: Sequence[WindowSpec]
+    segments: Sequence[Mapping[str, DataFrame]], schemas: Mapping[str, StructType], rules: TimeRules
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """Collect all rows by segment, log and table, in one job."""
-    revised = {WINDOWS + window.name: window for window in windows if window.revises}
+    revised = {WINDOWS + window.name: window.key_columns for window in rules.windows if window.revises}
+    revised |= {JOINS + join.name: (LOG, LEFT_SEQ) for join in rules.joins if join.revises}
     by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
         for table, frame in segment.items():

@@ -36,6 +36,7 @@ from tidemark.resources.workspace import SpecFile, Workspace, without_tables
 from tidemark.timeops.cases import (
     DEAD_LETTERS,
     HELD,
+    JOINS,
     ORDERED,
     WINDOWS,
     Case,
@@ -147,6 +148,7 @@ def _schemas(workspace: Workspace) -> dict[str, StructType]:
     """Return the columns of the tables that can be compared; a wrong expression of the spec fails here."""
     names = {tables.ORDERED_EVENTS: ORDERED, tables.HELD_EVENTS: HELD, tables.DEAD_LETTERS: DEAD_LETTERS}
     names |= {table: WINDOWS + name for name, table in workspace.window_tables.items()}
+    names |= {tables.join_table(join.name): JOINS + join.name for join in workspace.spec.joins}
     return {
         names[table]: StructType([field for field in schema if field.name not in _NOT_COMPARED])
         for table, schema in table_schemas(workspace).items()

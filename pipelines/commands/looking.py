@@ -309,17 +309,17 @@ def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None
     Raises:
         SpecError: There is no table of this name.
     """
-    from tidemark.resources.tables import window_table
+    from tidemark.resources.tables import join_table, window_table
     from tidemark.timeops.problems import did_you_mean
 
-    for name in (table.strip("/"), window_table(table)):
+    for name in (table.strip("/"), window_table(table), join_table(table)):
         if name in versions:
             return name
     names = sorted(name for name in versions if not name.startswith("_"))
     raise SpecError(
         f"{workspace.spec.name} has no table `{table}`",
         expected=f"one of {', '.join(names)}",
-        remedy=did_you_mean(table, [*names, *(window.name for window in workspace.spec.windows)]),
+        remedy=did_you_mean(table, [*names, *workspace.spec.result_names]),
     )
 
 

@@ -289,7 +289,7 @@ def _batch(commit: Commit, state: State) -> BatchLine:
     if plan.kind == "rebuild":
         why = f": {commit.reason}" if commit.reason else ""
         return BatchLine(commit, 0, None, None, f"{_of_rebuild(plan)}{why}")
-    dead_letters = counts.dead_letters([window.name for window in state.spec.windows]).total()
+    dead_letters = counts.dead_letters(state.spec.result_names).total()
     notes, given = ["judged again by a rebuild"] if plan.is_replayed else [], BatchInput.of(plan)
     notes += [f"reopened after a flush: {given.reopen}"] if given.reopen else []
     notes += ["the end of input was flushed"] if given.flush else []

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 from tidemark.resources.tables import FORMAT_VERSION
-from tidemark.timeops.reasons import OF_WINDOWS, Reason
+from tidemark.timeops.reasons import OF_ACCEPTED, Reason
 
 LEASE = timedelta(minutes=10)
 """How long the owner on another host counts as alive after its last heartbeat."""
@@ -326,14 +326,14 @@ class Counts(Mapping[str, int]):
 
     @property
     def windows(self) -> list[str]:
-        """The windows in the counts: also windows that the spec no longer has, whose dead letters stay."""
+        """The windows and joins in the counts: also ones that the spec no longer has, whose dead letters stay."""
         of_records = f"{REFUSED}{Reason.BAD_EXPRESSION}"  # a reason of windows too
         names = [name for name in self if name != of_records and not name.startswith(REPLAYED)]
         places = [name.rpartition(".") for name in names]
-        return list(dict.fromkeys(of for of, _, what in places if of and what in OF_WINDOWS))
+        return list(dict.fromkeys(of for of, _, what in places if of and what in OF_ACCEPTED))
 
     def of_windows(self, outcome: str, windows: Iterable[str]) -> dict[str, int]:
-        """Return by window how many events had an outcome, such as `window_closed`, where there are any."""
+        """Return by window, or join, how many events had an outcome, such as `window_closed`, where there are any."""
         counts = {name: self.get(f"{name}.{outcome}", 0) for name in windows}
         return {name: n for name, n in counts.items() if n}
 
@@ -344,7 +344,7 @@ class Counts(Mapping[str, int]):
     def dead_letters(self, windows: Iterable[str]) -> Counter[str]:
         """Return the dead letters of records in all stages, by reason."""
         letters, names = Counter(self.refused), tuple(windows)
-        for reason in OF_WINDOWS:
+        for reason in OF_ACCEPTED:
             letters[reason.value] += sum(self.of_windows(reason, names).values())
         return +letters
 

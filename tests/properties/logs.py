@@ -14,10 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
 from tests.oracle.chained import results_over
+from tests.oracle.joins import Join
 from tests.seeds import Dice
 from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
-from tidemark.timeops.spec import TimeSpec, WindowSpec
+from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import DAY, MONTH, input_of, inputs_first
 from tidemark.timeops.watermark.timelines import LogPlace
 
@@ -256,7 +257,7 @@ def record_of(event: Event, log: Log) -> oracle.Record:
         timeline=log.timeline,
         source=event.source,
         split=event.split,
-        key=(log.case, event.value) if event.value != NO_KEY else None,
+        key=(log.case, event.value) if event.value not in (NO_KEY, None) else None,
         payload={"case": log.case, "v": event.value},
         is_let_in=event.is_let_in,
     )
@@ -312,6 +313,12 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
     if time.idle is not None and time.idle.advance == "exclude_split":
         return {s.name: s.idle_timeout_us or 0 for s in sources}
     return time.idle_timeout_us
+
+
+def join_of(join: JoinSpec) -> Join:
+    """Return the oracle's words for a join."""
+    lateness = join.allowed_lateness_us
+    return Join(*join.sources, join.on, join.within_us, join.direction, join.how, lateness, join.emit)
 
 
 def shape_of(window: WindowSpec) -> oracle.Window:

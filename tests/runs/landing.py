@@ -103,6 +103,19 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[i
 
     Some records may be no part of it.
     """
+    items = log_items(warehouse, spec, flush=flush, without=without)
+    first = _specs(warehouse, spec)[0][1]
+    outcome = oracle.run(
+        items, _rules(warehouse, first), [_window(spec, number) for number in range(len(spec.windows))]
+    )
+    give_results_over(outcome, items, spec.windows)
+    return outcome
+
+
+def log_items(
+    warehouse: Place, spec: Spec, *, flush: bool, without: Collection[int] = ()
+) -> list[oracle.Record | oracle.Control]:
+    """Return the items of the log in the oracle's words."""
     log = corrected_log(warehouse, spec)
     end, log = log[-1]["_arrival_seq"] if log else -1, [row for row in log if row["_arrival_seq"] not in without]
     let_in = seqs_let_in(warehouse, spec)
@@ -113,12 +126,7 @@ def expected(warehouse: Place, spec: Spec, *, flush: bool, without: Collection[i
     assert (controls[-1:] == [oracle.Control(end, "flush")]) == flush
     for control in reversed(controls):
         items.insert(sum(row["_arrival_seq"] <= control.after_seq for row in log), control)
-    first = _specs(warehouse, spec)[0][1]
-    outcome = oracle.run(
-        items, _rules(warehouse, first), [_window(spec, number) for number in range(len(spec.windows))]
-    )
-    give_results_over(outcome, items, spec.windows)
-    return outcome
+    return items
 
 
 def seqs_let_in(warehouse: Place, spec: Spec) -> set[int]:

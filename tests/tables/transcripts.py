@@ -13,13 +13,15 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests import oracle
-from tests.properties.logs import give_results_over, results_of_table, rules_of, shape_of
+from tests.oracle.joins import Joined, joined
+from tests.properties.logs import give_results_over, join_of, results_of_table, rules_of, shape_of
 from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Source, Spec, WindowSpec
 from tidemark.timeops.spec.fields import read_instant
+from tidemark.timeops.spec.join import JoinColumns
 
 BY_TYPE = "case event_type when 'a' then timestamp_a when 'b' then timestamp_b end"
 
@@ -133,6 +135,13 @@ def outcome_of(
     }
     for window in spec.windows:
         tables[f"windows/{window.name}"] = list(result_rows(outcome, spec, window, rows))
+    for join in spec.joins:
+        found = joined(outcome, items, join_of(join))
+        tables[f"joins/{join.name}"] = list(answer_rows(found, spec.join_columns[join.name], rows))
+        late = {seq: dict(rows[seq]) | {"stage": "join", "reason": "join_closed"} for seq in found.late}
+        tables["dead_letters"] += [
+            row | {"window_name": join.name, "lateness_us": found.late[seq]} for seq, row in late.items()
+        ]
     return Outcome(tables, FINAL if flushed else highest, marks)
 
 
@@ -197,6 +206,22 @@ def result_rows(
         }
         if window.having is None or evaluate(window.having, row):
             yield row
+
+
+def answer_rows(found: Joined, columns: JoinColumns, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
+    """Return the rows of a join's table: of several answers to one event the last."""
+    last = {answer.left_seq: answer for answer in sorted(found.answers, key=lambda answer: answer.revision)}
+    for answer in last.values():
+        right = {} if answer.right_seq is None else rows[answer.right_seq]
+        yield {
+            **{name: rows[answer.left_seq][name] for name in columns.left},
+            **{shown: right.get(name) for name, shown in columns.right},
+            "_left_seq": answer.left_seq,
+            "_right_seq": answer.right_seq,
+            "_watermark": instant(answer.watermark_us),
+            "_revision": answer.revision,
+            "_is_final": answer.is_final,
+        }
 
 
 def readable(expected: Expected) -> Expected:

@@ -13,6 +13,7 @@ from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, Channel, Events, RateLevels
 from tidemark.timeops.spec.event_time import EarlyPolicy, Idle, LatePolicy, TimeSpec
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
+from tidemark.timeops.spec.join import JoinSide, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import (
     ANY_SOURCE,
@@ -34,6 +35,7 @@ __all__ = [
     "DeltaSource",
     "EarlyPolicy",
     "FilesSource",
+    "JoinSpec",
     "KafkaSource",
     "LatePolicy",
     "Outputs",
@@ -64,6 +66,9 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("time", "idle"): Idle,
     ("catalog",): Catalog,
     ("outputs",): Outputs,
+    ("joins",): JoinSpec,
+    ("joins", "left"): JoinSide,
+    ("joins", "right"): JoinSide,
     ("windows",): WindowSpec,
     ("partitions",): Partitions,
     ("alerts",): Alerts,
@@ -184,12 +189,16 @@ def _rules_between_readable_parts(data: Mapping[str, Any]) -> list[Problem]:
     sources = data.get("sources")
     read = {position: _read(WindowSpec.model_validate, window) for position, window in enumerate(windows)}
     sources = sources if isinstance(sources, list) else []
+    joins = data.get("joins")
+    joins = joins if isinstance(joins, list) else []
+    read_joins = {position: _read(JoinSpec.model_validate, join) for position, join in enumerate(joins)}
     read_sources = [_read(ANY_SOURCE.validate_python, source) for source in sources]
     return rules_between_parts(
         sources=[s for s in read_sources if s is not None] if None not in read_sources else [],
         time=_read(TimeSpec.model_validate, data.get("time", {})),
         windows={position: window for position, window in read.items() if window is not None},
         has_windows=data.get("windows", []) != [],
+        joins={position: join for position, join in read_joins.items() if join is not None},
         outputs=_read(Outputs.model_validate, data.get("outputs", {})),
         has_partitions="partitions" in data,
         has_schedule="schedule" in data,

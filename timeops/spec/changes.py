@@ -217,11 +217,12 @@ def changes_between(
     old, new = Spec.model_validate(before), Spec.model_validate(now)
     changes = [_source_renamed(*pair, former, new) for pair in sources.items()]
     changes += [*_of_sources(before["sources"], now["sources"], former, old, new), *_of_time(before, now, old, new)]
-    for name in sorted({*before, *now} - {"sources", "time", "windows"}):
+    for name in sorted({*before, *now} - {"sources", "time", "windows", "joins"}):
         decided = _NOTHING if name == "partitions" else _ALL_ROWS
         changes += _decided(before.get(name), now.get(name), name, decided)
     changes += [_renamed(*pair) for pair in names.items()]
     changes += _of_windows(before.get("windows", []), now.get("windows", []), new)
+    changes += _of_joins(before.get("joins", []), now.get("joins", []))
     closes = old.closes_by_silence or new.closes_by_silence
     values = [spec.model_dump(mode="json", by_alias=True) for spec in (old, new)]
     judged = [replace(change, judges=_judges(change.path, windows_close=closes)) for change in changes]
@@ -262,6 +263,9 @@ def names_of_sources(specs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {old: name for old, name in names_now.items() if old != name}
 
 
+_SIDES = ("left", "right")
+
+
 def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str = "windows") -> Mapping[str, Any]:
     """Return a spec, as canonical JSON, whose windows or sources have new names, and that says what they were.
 
@@ -278,7 +282,13 @@ def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str 
         if "from" in entry:
             renamed["from"] = new_of.get(entry["from"], entry["from"])
         parts.append(renamed)
-    return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"])) if part == "windows" else parts}
+    if part == "windows":
+        return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"]))}
+    joins = [
+        {**join, **{side: {"source": new_of.get(join[side]["source"], join[side]["source"])} for side in _SIDES}}
+        for join in spec.get("joins", [])
+    ]
+    return {**spec, part: parts, **({"joins": joins} if joins else {})}
 
 
 def _renamed(name: str, old: str) -> Change:
@@ -561,6 +571,22 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             needs = change.meaning is Meaning.NEEDS_THE_PAST
             yield replace(change, past=Scope(readers)) if needs and not spec.closes_by_silence else change
+
+
+def _of_joins(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[Change]:
+    """Return the changes of joins; the past of one is computed with all tables."""
+    old, new = ({str(join["name"]): join for join in side} for side in (before, now))
+    needs = (Meaning.NEEDS_THE_PAST, "its rows must be computed from the log, with all tables")
+    for name, join in new.items():
+        if name not in old:
+            yield Change(f"joins[{name}]", None, name, *needs, Scope.ALL, sentence=f"`{name}` new")
+        else:
+            for key in sorted({*old[name], *join}):
+                yield from _decided(old[name].get(key), join.get(key), f"joins[{name}].{key}", needs)
+    for name in old:
+        if name not in new:
+            gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
+            yield Change(f"joins[{name}]", name, None, *gone, sentence=f"`{name}` gone")
 
 
 def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:

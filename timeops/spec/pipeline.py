@@ -15,11 +15,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
 
 from tidemark.timeops.expressions.determinism import determinism_problems
-from tidemark.timeops.expressions.tokens import mentions, plain_column
-from tidemark.timeops.problems import Path, Problem, ProblemsError, raise_any
+from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
 from tidemark.timeops.spec.automation import Alerts, Events, Owner, Schedule, Tags
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
+from tidemark.timeops.spec.join import JoinColumns, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
@@ -323,6 +324,11 @@ class Spec(SpecModel):
     )
     time: TimeSpec = Field(default=TimeSpec(), description="What event time is, and how the watermark follows it.")
     outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
+    joins: tuple[JoinSpec, ...] = Field(
+        default=(),
+        description="Events of one source, each with the event of another one that held at its time.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     windows: tuple[WindowSpec, ...] = Field(default=(), description="Aggregates over windows of event time.")
     partitions: Partitions = Field(
         default=Partitions(), description="How the day partitions of the window tables are shown."
@@ -369,6 +375,7 @@ class Spec(SpecModel):
                 time=self.time,
                 windows=dict(enumerate(self.windows)),
                 has_windows=bool(self.windows),
+                joins=dict(enumerate(self.joins)),
                 outputs=self.outputs,
                 has_partitions="partitions" in keys,
                 has_schedule="schedule" in keys,
@@ -433,6 +440,17 @@ class Spec(SpecModel):
         """The windows over the results of others, in an order in which each can be computed."""
         return tuple(window for window in inputs_first(self.windows) if window.input is not None)
 
+    @property
+    def result_names(self) -> tuple[str, ...]:
+        """The names of all windows and joins."""
+        return (*(window.name for window in self.windows), *(join.name for join in self.joins))
+
+    @property
+    def join_columns(self) -> Mapping[str, JoinColumns]:
+        """The payload columns of each join, by its name."""
+        columns = {source.name: source.columns_in_tables for source in self.sources}
+        return {join.name: JoinColumns.of(*(columns[name] for name in join.sources)) for join in self.joins}
+
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
 
@@ -448,7 +466,8 @@ class Spec(SpecModel):
             options = source.get("options", {})
             if "delimiter" in options:
                 options["sep"] = options.pop("delimiter")
-        data.get("windows", []).sort(key=lambda window: window["name"])
+        for parts in ("windows", "joins"):
+            data.get(parts, []).sort(key=lambda part: part["name"])
         return canonical(data)
 
     def fingerprint(self) -> str:
@@ -472,16 +491,18 @@ def rules_between_parts(
     windows: Mapping[int, WindowSpec],
     has_windows: bool,
     sources: Sequence[Source] = (),
+    joins: Mapping[int, JoinSpec] = MappingProxyType({}),
     outputs: Outputs | None = None,
     has_partitions: bool = False,
     has_schedule: bool = False,
 ) -> list[Problem]:
     """Return what parts that are right by themselves do wrong together.
 
-    Parts that could not be read are left out, or None; windows are by their position. The flags say which keys are
-    there, readable or not.
+    Parts that could not be read are left out, or None; windows and joins are by their position. The flags say which
+    keys are there, readable or not.
     """
-    problems = [*_names("window", windows), *chain_problems(windows)]
+    problems = [*_names("window", windows), *chain_problems(windows, [join.name for join in joins.values()])]
+    problems += join_problems(joins, sources, time, windows)
     problems += [*between_sources(sources), *user_problems(sources, time, windows)]
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
@@ -491,7 +512,7 @@ def rules_between_parts(
         problems.extend(source_problems(sources, time, has_windows=has_windows))
         if windows or not has_windows:
             problems.extend(live_problems(sources, time, windows))
-    if outputs is not None and not outputs.ordered_events and not has_windows:
+    if outputs is not None and not outputs.ordered_events and not has_windows and not joins:
         fault = "false with no windows: nothing would be written"
         remedy = "add a window, or leave the key out"
         problems.append(Problem(fault, expected="true", remedy=remedy, at=("outputs", "ordered_events")))
@@ -504,6 +525,67 @@ def rules_between_parts(
             Problem(fault, expected="`time.end_of_input: hold`", remedy="leave one of them out", at=("schedule",))
         )
     return problems
+
+
+def join_problems(
+    joins: Mapping[int, JoinSpec],
+    sources: Sequence[Source],
+    time: TimeSpec | None,
+    windows: Mapping[int, WindowSpec],
+) -> Iterable[Problem]:
+    """Find what joins ask of sources and of `time` that these do not have."""
+    seen = {window.name.lower(): "window" for window in windows.values()}
+    columns = {source.name: source.columns_in_tables for source in sources}
+    for position, join in joins.items():
+        at: Path = ("joins", position)
+        if (other := seen.get(join.name.lower())) is not None:
+            expected = "names of joins and windows that differ in more than case"
+            yield Problem(f"found a {other} called `{join.name}` too", expected=expected, at=(*at, "name"))
+        seen[join.name.lower()] = "join"
+        unknown = {
+            side: name for side, name in zip(("left", "right"), join.sources, strict=True) if name not in columns
+        }
+        for side, name in unknown.items() if sources else ():
+            fault = f"there is no source called `{name}`"
+            yield Problem(fault, remedy=did_you_mean(name, columns), at=(*at, side, "source"))
+        if sources and not unknown:
+            yield from _column_problems(join, columns, at)
+        if time is not None:
+            yield from _join_time_problems(join, time, at)
+
+
+def _column_problems(join: JoinSpec, columns: Mapping[str, Sequence[str]], at: Path) -> Iterable[Problem]:
+    for position, name in enumerate(join.on):
+        lacking = [source for source in join.sources if name not in columns[source]]
+        if lacking:
+            fault = f"source `{lacking[0]}` has no column `{name}`"
+            near = did_you_mean(name, columns[lacking[0]])
+            remedy = near or "name a column of one source as the other does: `rename`"
+            expected = "a column that both sources have, spelled as in `schema`"
+            yield Problem(fault, expected=expected, remedy=remedy, at=(*at, "on", position))
+    names: set[str] = set()
+    for name in JoinColumns.of(*(columns[source] for source in join.sources)).names:
+        if name.lower() in names:
+            fault = f"two columns of this join would be called `{name}`"
+            yield Problem(fault, remedy="choose another name for one of them with `rename`", at=(*at, "right"))
+        names.add(name.lower())
+
+
+def _join_time_problems(join: JoinSpec, time: TimeSpec, at: Path) -> Iterable[Problem]:
+    if join.allowed_lateness and time.out_of_order != "keep":
+        fault = (
+            f"found an allowed lateness, but under `out_of_order: {time.out_of_order}` no accepted event is ever late"
+        )
+        remedy = "set `time.out_of_order: keep`, or leave it out"
+        yield Problem(fault, expected="`time.out_of_order: keep`", remedy=remedy, at=(*at, "allowed_lateness"))
+    named = {normal_form(column) for column in join.on}
+    missing = [text for text in time.over if normal_form(text) not in named]
+    if missing:
+        shown = ", ".join(f"`{text}`" for text in missing)
+        columns = all(plain_column(text) for text in missing)
+        expected = "all columns of `time.over`: each of their values has its own watermark"
+        remedy = f"add {shown} to `on`" if columns else "let `time.over` name columns"
+        yield Problem(f"lacks {shown} of `time.over`", expected=expected, remedy=remedy, at=(*at, "on"))
 
 
 def _lateness_problems(

@@ -180,8 +180,9 @@ class _Walk:
             if key.tag != _STRING:
                 if not isinstance(key, yaml.ScalarNode):
                     continue  # which PyYAML refuses
-                fault = f"found the key `{key.value}` in line {line}, which YAML does not read as text"
-                yield Problem(fault, remedy="put the key in quotes", at=path)
+                if not (path[:1] == ("joins",) and key.value == "on"):  # for YAML 1.1 this word is true
+                    fault = f"found the key `{key.value}` in line {line}, which YAML does not read as text"
+                    yield Problem(fault, remedy="put the key in quotes", at=path)
                 key.tag = _STRING  # from here on it is what its writer meant, so that this is the only complaint
             at = (*path, key.value)
             if key.value in seen:

@@ -42,7 +42,8 @@ class CodeVersions:
         time: Of what judges records: every derived table changes with it.
         events: Of the events in order: the same, and their columns.
         windows: Of each window, by its name: with it the windows over it change.
-        results: Of all windows together.
+        results: Of all windows and joins together.
+        joins: Of each join, by its name.
     """
 
     log: str
@@ -50,6 +51,7 @@ class CodeVersions:
     events: str
     windows: Mapping[str, str]
     results: str
+    joins: Mapping[str, str]
 
 
 def code_versions(spec: Spec) -> CodeVersions:
@@ -75,7 +77,15 @@ def code_versions(spec: Spec) -> CodeVersions:
     read = _unordered(_read(source, part) for source, part in zip(spec.sources, sources, strict=True))
     log = _version(sources=read, zone=spec.time.time_zone, start=data.get("time", {}).get("start_at"))
     events = _version(time=time, columns=columns, outputs=data.get("outputs", {}))
-    return CodeVersions(log, time, events, MappingProxyType(windows), _version(time=time, windows=windows))
+    columns_of = {source.name: types_in_tables(source.columns, source.rename) for source in spec.sources}
+    joins = {
+        join["name"]: _version(
+            time=time, join=join, columns=[columns_of[join[side]["source"]] for side in ("left", "right")]
+        )
+        for join in data.get("joins", [])
+    }
+    results = _version(time=time, windows=windows, **({"joins": joins} if joins else {}))
+    return CodeVersions(log, time, events, MappingProxyType(windows), results, MappingProxyType(joins))
 
 
 def _version(**parts: Any) -> str:

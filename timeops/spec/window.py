@@ -612,8 +612,11 @@ class WindowSpec(WindowEmission):
             seen.add(name.lower())
 
 
-def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """Find what is wrong between windows, by their position in the file, and the windows whose results they take."""
+def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ()) -> Iterable[Problem]:
+    """Find what is wrong between windows, by their position in the file, and the windows whose results they take.
+
+    `joins` are the names of the joins, whose rows no window can take yet.
+    """
     for position, window in windows.items():
         if window.input is None:
             continue
@@ -621,10 +624,11 @@ def chain_problems(windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
         inputs = inputs_of(window, windows.values())
         names = [other.name for other in windows.values() if other.name != window.name]
         if not inputs:
-            fault = f"there is no window called `{window.input}`"
-            yield Problem(
-                fault, expected="the name of another window", remedy=did_you_mean(window.input, names), at=at
-            )
+            fault, remedy = f"there is no window called `{window.input}`", did_you_mean(window.input, names)
+            if window.input in joins:
+                fault = f"`{window.input}` is a join: windows over the rows of a join are not there yet"
+                remedy = "read its table in another pipeline, as a source of kind delta"
+            yield Problem(fault, expected="the name of another window", remedy=remedy, at=at)
         elif inputs[0].input is not None:
             fault = f"`{window.input}` reads the results of this window in turn"
             yield Problem(fault, expected="a chain of windows that begins with one over events", at=at)

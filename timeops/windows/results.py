@@ -132,13 +132,13 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     """
     if not window.revises:
         return results
-    revisions = with_next_revision(results.drop(LATE_EVENTS), window, "_revision", _NEXT)
+    revisions = with_next_revision(results.drop(LATE_EVENTS), window.key_columns, "_revision", _NEXT)
     return revisions.where(f"{_NEXT} IS NULL").drop(_NEXT)
 
 
-def with_next_revision(results: DataFrame, window: WindowSpec, name: str, into: str) -> DataFrame:
+def with_next_revision(results: DataFrame, key_columns: Sequence[str], name: str, into: str) -> DataFrame:
     """Add a column of the next revision of each result, which replaces it; null where none does."""
-    keys = ", ".join(map(quoted, window.key_columns))
+    keys = ", ".join(map(quoted, key_columns))
     return results.withColumn(into, F.expr(f"lead({name}) OVER (PARTITION BY {keys} ORDER BY _revision)"))
 
 

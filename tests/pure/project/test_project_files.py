@@ -12,6 +12,7 @@ import tidemark as tm
 from tests import ROOT
 from tests.wheels import STOREYS, build_wheel, copy_checkout
 from tidemark.assets import checks, waiting_input
+from tidemark.assets.joins import OF_JOINS
 from tidemark.pipelines.cli import main
 from tidemark.resources import tables
 from tidemark.timeops import columns
@@ -119,7 +120,7 @@ def test_the_semantics_name_the_reasons_and_columns_of_dead_letters() -> None:
     code = read("timeops/dead_letters.py")
     page = "docs/semantics/dead-letters.md"
     text = section(page, "Reasons") + section(page, "Columns")
-    listed = re.findall(r"^\| `(\w+)` \| (ingest|time|window) \|", text, re.MULTILINE)
+    listed = re.findall(r"^\| `(\w+)` \| (ingest|time|window|join) \|", text, re.MULTILINE)
     assert sorted(listed) == sorted([*((one, one.stage) for one in Reason), (Reason.BAD_EXPRESSION, Stage.WINDOW)])
     given = re.findall(r' AS (\w+)"', code)
     carried = re.search(r"_FROM_LOG = \((.*?)\)", code)
@@ -145,7 +146,7 @@ def test_contributing_names_every_module_of_pyspark_that_is_not_documented() -> 
 def test_the_reference_names_every_check_and_whether_it_blocks() -> None:
     rows = [row for row in read("docs/reference/checks.md").splitlines() if row.startswith("| `")]
     written = {row.split("`")[1]: row.rstrip(" |").endswith("yes") for row in rows if row.endswith(("yes |", "no |"))}
-    known = {one.name: one.blocking for every in checks.CHECKS.values() for one in every}
+    known = {one.name: one.blocking for every in (*checks.CHECKS.values(), OF_JOINS) for one in every}
     assert written == known | {waiting_input.HELD_BACK: False}
 
 

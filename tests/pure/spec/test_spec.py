@@ -349,6 +349,8 @@ def test_every_key_of_the_schema_is_described() -> None:
             "Idle",
             "LatePolicy",
             "EarlyPolicy",
+            "JoinSpec",
+            "JoinSide",
             "WindowSpec",
             "Early",
             "Partitions",

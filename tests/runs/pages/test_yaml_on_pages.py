@@ -119,6 +119,12 @@ def takes_the_place_of_keys(text: str, folder: Path) -> None:
     read_spec(folder / "quakes.yaml")
 
 
+def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
+    example, _, _ = (ROOT / "examples" / "joined_quotes.yaml").read_text().partition("joins:")
+    (folder / "quotes.yaml").write_text(example + text)
+    assert len(read_spec(folder / "quotes.yaml").spec.joins) == 1
+
+
 def is_the_port_of_a_server(text: str, folder: Path) -> None:
     """Compare it with the command of the page; a real Prometheus asks in test_prometheus.py."""
     [job] = yaml.safe_load(text)["scrape_configs"]
@@ -195,6 +201,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "events": is_part_of_a_spec,
     "alerts": takes_the_place_of_keys,
     "windows": takes_the_place_of_keys,
+    "joins": joins_the_sources_of_the_example,
     "scrape_configs": is_the_port_of_a_server,
     "version": is_a_source_of_dbt,
     "cases": hold_for_the_readme,

@@ -1,0 +1,103 @@
+"""The keys of joins: what is refused, with whole messages in __snapshots__, and what they mean."""
+
+from typing import Any
+
+import pytest
+import yaml
+from syrupy.assertion import SnapshotAssertion
+
+from tests.pure.spec.specs import changed, message, parse, schema_accepts, two_sources
+from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.spec.changes import Meaning, changes_between
+from tidemark.timeops.spec.scope import Scope
+
+JOIN: dict[str, Any] = {
+    "name": "j",
+    "kind": "as_of",
+    "left": {"source": "small"},
+    "right": {"source": "other"},
+    "on": ["x"],
+    "within": "5 min",
+}
+
+
+def joined(**keys: object) -> dict[str, Any]:
+    """Return a spec of two sources and their join; a key that is None is left out."""
+    sources = [{**source, "name": name} for source, name in zip(two_sources(), ("small", "other"), strict=True)]
+    for source in sources:
+        source["schema"] = "t STRING, x STRING"
+    join = {key: value for key, value in {**JOIN, **keys}.items() if value is not None}
+    return changed("joins", [join], changed("sources", sources, changed("windows", ...)))
+
+
+WRONG = {
+    "an interval join": joined(kind="interval"),
+    "another kind": joined(kind="as-of"),
+    "a table on the right": joined(right={"table": "rates"}),
+    "no reach": joined(within=None),
+    "a source that is missing": joined(right={"source": "othr"}),
+    "one source on both sides": joined(right={"source": "small"}),
+    "a column that neither source has": joined(on=["xx"]),
+    "a column twice": joined(on=["x", "x"]),
+    "an unknown key": joined(withn="1 min"),
+    "lateness where nothing is late": joined(allowed_lateness="1 min"),
+    "one answer where there is one anyway": joined(emit="on_close"),
+    "a direction without reach": joined(within="0 s", direction="nearest"),
+    "without its substreams": changed("time.over", ["x", "upper(t)"], joined()),
+    "the name of a window": changed(
+        "windows", [{"name": "J", "kind": "snapshot", "aggregates": {"n": "count(*)"}}], joined()
+    ),
+    "a window over a join": changed(
+        "windows", [{"name": "w", "kind": "snapshot", "from": "j", "aggregates": {"n": "count(*)"}}], joined()
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_join_that_cannot_be_is_refused_with_key_and_reason(wrong: str, snapshot: SnapshotAssertion) -> None:
+    text = message(WRONG[wrong])
+    assert "problems:" not in text, "one mistake is one problem"
+    assert text == snapshot
+
+
+def test_the_key_on_needs_no_quotes_although_yaml_reads_it_as_true() -> None:
+    text = yaml.safe_dump(joined()).replace("'on':", "on:")
+    assert "\n  on:" in text
+    assert parse_spec(text, file="small.yaml").joins[0].on == ("x",)
+
+
+def test_a_column_of_the_right_side_has_a_prefix_where_the_left_one_has_the_name() -> None:
+    spec = parse(changed("sources.1.schema", "t STRING, x STRING, y INT", joined()))
+    assert spec.join_columns["j"].names == ("t", "x", "right_t", "right_x", "y")
+
+
+@pytest.mark.parametrize(
+    ("direction", "waits_us", "useful_us"),
+    [("backward", 0, 300_000_000), ("forward", 300_000_000, 300_000_000), ("nearest", 300_000_000, 600_000_000)],
+)
+def test_an_answer_waits_for_what_is_ahead_and_the_right_side_is_kept_for_both(
+    direction: str, waits_us: int, useful_us: int
+) -> None:
+    [join] = parse(joined(direction=direction)).joins
+    assert (join.closes_after_us, join.useful_for_us) == (waits_us, useful_us)
+
+
+def test_the_schema_knows_joins() -> None:
+    assert schema_accepts(joined())
+    assert not schema_accepts(joined(kind="interval"))
+    assert not schema_accepts(joined(direction="sideways"))
+
+
+def test_a_changed_join_asks_for_the_past_of_all_tables_and_a_renamed_source_does_not() -> None:
+    before, after = (parse(joined(within=within)) for within in ("5 min", "6 min"))
+    [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in (before, after)))
+    assert (change.path, change.meaning, change.past) == ("joins[j].within", Meaning.NEEDS_THE_PAST, Scope.ALL)
+    [gone] = changes_between(
+        yaml.safe_load(before.canonical_json()),
+        yaml.safe_load(parse(changed("joins", ..., joined())).canonical_json()),
+    )
+    assert (gone.path, gone.past) == ("joins[j]", Scope.NOTHING)
+    renamed = changed("sources.1.name", "more", joined(right={"source": "more"}))
+    renamed = changed("sources.1.was", "other", renamed)
+    [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in (before, parse(renamed))))
+    assert change.past == Scope.NOTHING

@@ -1,0 +1,98 @@
+"""Pipelines with joins: equal to the oracle, in batches, flushed, rebuilt; what they count and what they keep."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dagster import AssetKey, DagsterInstance
+from pyspark.sql import SparkSession
+
+from tests.oracle.joins import joined
+from tests.properties.logs import join_of
+from tests.runs.landing import START, expected, land, log_items, table, us
+from tests.runs.running import FLUSH, Made, command, go, written
+from tidemark.pipelines.runner import RunOptions
+from tidemark.resources.batches.plans import Counts
+from tidemark.resources.workspace import Workspace
+
+SPEC = """\
+name: joining
+sources:
+  - {name: asks, kind: files, path: asks/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
+  - {name: bids, kind: files, path: bids/*.jsonl, format: json, arrival_time: got, settle: 0 s,
+     schema: "id STRING, at STRING, got STRING, k STRING, v INT"}
+time:
+  timestamp_by: at
+  unit: millisecond
+  out_of_orderness: 5 s
+  out_of_order: keep
+joins:
+  - {name: priced, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k], within: 1 minute, how: left,
+     allowed_lateness: 20 s}
+  - {name: nearest, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k, v], within: 2 minutes,
+     direction: nearest}
+  - {name: following, kind: as_of, left: {source: asks}, right: {source: bids}, within: 10 s, direction: forward,
+     how: left, allowed_lateness: 10 s, emit: on_close}
+windows:
+  - {name: minutes, kind: tumbling, size: 1 minute, aggregates: {n: count(*)}}
+"""
+
+
+@pytest.mark.long
+def test_joins_in_batches_give_the_oracles_rows_and_a_rebuild_gives_them_again(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    file, settings = made = written(tmp_path, "joining", SPEC)
+    land(tmp_path / "asks", 250, seed=3)
+    land(tmp_path / "bids", 250, seed=4)
+    with DagsterInstance.ephemeral() as instance:
+        assert go(made, instance, RunOptions(max_events_per_batch=180)).batches == 3
+        assert_joins_equal_the_oracle(made)
+        assert instance.get_latest_materialization_event(AssetKey(["joining", "joins", "priced"])) is not None
+        land(tmp_path / "asks", 60, seed=5, prefix="g", start=START.replace(day=2, hour=0, minute=5))
+        land(tmp_path / "bids", 60, seed=6, prefix="g", start=START.replace(day=2, hour=0, minute=5))
+        go(made, instance)
+        assert_joins_equal_the_oracle(made)
+        go(made, instance, FLUSH)
+    assert_joins_equal_the_oracle(made, flush=True)
+    live = {join.name: table(settings.warehouse, file.spec, f"joins/{join.name}") for join in file.spec.joins}
+    done = command(tmp_path, "joining", "rebuild")
+    assert done.exit_code == 0, done.output
+    assert_joins_equal_the_oracle(made, flush=True)
+    for name, rows in live.items():
+        again = table(settings.warehouse, file.spec, f"joins/{name}")
+        assert _by_left(again) == _by_left(rows)
+
+
+def assert_joins_equal_the_oracle(made: Made, *, flush: bool = False) -> None:
+    """Compare rows, dead letters, what is kept and what was counted."""
+    file, settings = made
+    warehouse, spec = settings.warehouse, file.spec
+    outcome, items = expected(warehouse, spec, flush=flush), log_items(warehouse, spec, flush=flush)
+    counts = Counts.sum(commit.counts for commit in Workspace(file, warehouse).batches.counted())
+    letters = [row for row in table(warehouse, spec, "dead_letters") if row["stage"] == "join"]
+    for join in spec.joins:
+        wanted = joined(outcome, items, join_of(join))
+        last = {answer.left_seq: answer for answer in sorted(wanted.answers, key=lambda answer: answer.revision)}
+        rows = _by_left(table(warehouse, spec, f"joins/{join.name}"))
+        assert len(rows) > (20 if flush else 5)
+        shown = ("_right_seq", "_revision", "_is_final")
+        assert {seq: (*(row[name] for name in shown), us(row["_watermark"])) for seq, row in rows.items()} == {
+            seq: (one.right_seq, one.revision, one.is_final, one.watermark_us) for seq, one in last.items()
+        }
+        of_join = {row["_arrival_seq"]: row["lateness_us"] for row in letters if row["window_name"] == join.name}
+        assert of_join == wanted.late
+        kept = table(warehouse, spec, f"_state/joins/{join.name}")
+        waiting = sorted(row["_arrival_seq"] for row in kept if row["_source"] == "asks")
+        assert waiting == sorted(wanted.waiting)
+        sums = {what: counts[f"{join.name}.{what}"] for what in ("left", "answered", "left_closed", "join_closed")}
+        assert sums["left"] == sums["answered"] + len(waiting) + sums["left_closed"]
+        assert sums["join_closed"] == len(of_join)
+
+
+def _by_left(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Return the rows, each the only one of its left event, without their batch."""
+    by_left = {row["_left_seq"]: {name: value for name, value in row.items() if name != "_batch_id"} for row in rows}
+    assert len(by_left) == len(rows)
+    return by_left
