@@ -36,7 +36,7 @@ from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
-from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.spec.window import input_of, result_columns
 from tidemark.timeops.spec_check import expression_problems
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
@@ -44,7 +44,7 @@ from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
-from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, result_columns, with_results
+from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, with_results
 
 _LOG_TYPES = {
     c.SEQ: LongType(),
@@ -182,7 +182,7 @@ def needed_of(events: DataFrame, spec: Spec, payload: StructType, window: Window
     with the windows that it is kept for.
     """
     if window.input is not None:
-        columns = [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+        columns = [*result_columns(input_of(window, spec.windows), events.columns), c.TIMESTAMP, c.TIMELINE]
         return events.selectExpr(*map(quoted, columns))
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
     open_in = [open_in_column(payload.names)] if kind_of(window).needs_others else []
