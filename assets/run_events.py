@@ -54,6 +54,8 @@ from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
+from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.window import inputs_of, result_columns
 
 _VERSION = installed_version("tidemark")
 PRODUCER = f"pkg:generic/tidemark@{_VERSION}"
@@ -378,10 +380,13 @@ def _of_window(
     about: BatchTables, window: WindowSpec, raw: Named, payload: Sequence[str]
 ) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
     spec = about.file.spec
-    below = next((other for other in spec.windows if other.name == window.input), None)
+    inputs = inputs_of(window, spec.windows)
+    below = inputs[-1] if inputs else None
     fields = _Fields([raw] if below is None else [dataset_name(about.folder / tables.window_table(below.name))])
     of_log = [*payload, c.ARRIVAL, c.SOURCE, c.SPLIT, c.SEQ]
-    columns = of_log if below is None else ["window_start", "window_end", *below.group_columns, *below.aggregates]
+    columns = [*of_log]
+    for link in inputs:
+        columns = [*result_columns(link, columns)]
     times = _of_time(spec, payload) if below is None else ["window_end"]
     described = _time_texts(spec) if below is None else "window_end"
     for name in ("window_start", "window_end"):
@@ -390,13 +395,22 @@ def _of_window(
         read = columns_named(text, columns)
         fields.column(name, read, "IDENTITY" if text.strip("` ") in columns else "TRANSFORMATION", text)
         fields.rows(read, "GROUP_BY", text)
+    if window.top is not None:
+        ordering = [name for text in window.order for name in columns_named(text, columns)]
+        fields.column(PLACE, ordering, "TRANSFORMATION", window.top.by)
+        fields.rows(ordering, "SORT", window.top.by)
+    for name in window.event_columns(columns):
+        is_time = name == c.TIMESTAMP
+        fields.column(name, times if is_time else [name], "TRANSFORMATION" if is_time else "IDENTITY")
     for name, text in window.aggregates.items():
         fields.column(name, columns_named(text, columns), "AGGREGATION", text)
     fields.rows(times, "WINDOW", described)
     if window.where:
         fields.rows(columns_named(window.where, columns), "FILTER", window.where)
     if window.having:
-        made = dict(window.group_expressions) | window.aggregates
+        made = {name: name for name in window.event_columns(columns) if name in columns}
+        made |= {PLACE: ", ".join(window.order)} if window.top is not None else {}
+        made |= dict(window.group_expressions) | window.aggregates
         texts = [made[name] for name in columns_named(window.having, made)]
         fields.rows([name for text in texts for name in columns_named(text, columns)], "FILTER", window.having)
     return fields.facet()

@@ -38,7 +38,7 @@ from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
-from tidemark.timeops.spec.window import input_of
+from tidemark.timeops.spec.window import input_of, result_columns
 from tidemark.timeops.spec_check import expression_problems
 from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
@@ -46,7 +46,7 @@ from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups
 from tidemark.timeops.windows.results import window_results
 from tidemark.timeops.windows.revisions import LATE_EVENTS, PASSES, changes
-from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, result_columns, with_results
+from tidemark.timeops.windows.segment import WindowSegment, as_events, columns_of, with_results
 
 _LOG_TYPES = {
     c.SEQ: LongType(),
@@ -177,14 +177,14 @@ def open_columns(payload: StructType) -> list[str]:
     return [*payload.names, *EVENT_COLUMNS, c.ADJUSTED_BY, c.SOURCE, c.SPLIT]
 
 
-def needed_columns(spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
-    """Return the columns of `tables.needed_table`, but its batch.
+def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
+    """Return the columns of `tables.needed_table`, but its batch; `columns` are those of the needed rows.
 
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
     if window.input is not None:
-        return [*result_columns(input_of(window, spec.windows)), c.TIMESTAMP, c.TIMELINE]
+        return [*result_columns(input_of(window, spec.windows), columns), c.TIMESTAMP, c.TIMELINE]
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
     open_in = [open_in_column(payload.names)] if kind_of(window).needs_others else []
     return [*open_columns(payload), *came, *open_in]
@@ -373,7 +373,7 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     schemas: dict[str, StructType] = {}
     events = stored_events(adjusted.accepted.withColumn(OPEN_IN, F.array().cast("array<string>")), payload)
     for table, window in {tables.needed_table(window): window for window in workspace.spec.event_windows}.items():
-        needed = events.selectExpr(*map(quoted, needed_columns(workspace.spec, payload, window)))
+        needed = events.selectExpr(*map(quoted, needed_columns(events.columns, workspace.spec, payload, window)))
         schemas[table] = needed.schema.add(_BATCH_FIELD)
     for join in workspace.spec.joins:
         joining = joining_events(adjusted.accepted, payload)
@@ -398,7 +398,8 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
         events[window.name] = with_results(adjusted, as_events(results, window, spec.windows, spec.time.over))
         if window.input is not None:
-            needed = segment.accepted.selectExpr(*map(quoted, needed_columns(spec, StructType(), window)))
+            columns = needed_columns(segment.accepted.columns, spec, StructType(), window)
+            needed = segment.accepted.selectExpr(*map(quoted, columns))
             schemas[tables.needed_table(window)] = needed.schema.add(_BATCH_FIELD)
         groups = with_groups(segment.accepted, window).select(*group_names(window)).schema.fields
         kinds = {**{field.name: field.dataType for field in groups}, c.TIMELINE: StringType()}

@@ -16,7 +16,8 @@ from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names
-from tidemark.timeops.spec.window import inputs_first
+from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.window import inputs_first, result_columns
 
 Origin = tuple[str, str]
 """A table of the pipeline, or the name of a source, and a column of it."""
@@ -107,8 +108,13 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
         columns = [*_of_window(window, results[window.input])]
         table = tables.window_table(window.name)
         by_table[table] = _described(table, columns)
+        nameable = result_columns(window, [column.name for column in columns])
         results[window.name] = [
-            *(Column(column.name, column.kind, ((table, column.name),)) for column in columns),
+            *(
+                Column(column.name, column.kind, ((table, column.name),))
+                for column in columns
+                if column.name in nameable
+            ),
             Column(c.TIMESTAMP, "timestamp", ((table, "window_end"),)),
         ]
     for join in spec.joins:
@@ -215,11 +221,23 @@ def _of_window(window: WindowSpec, inputs: Sequence[Column]) -> Iterable[Column]
     by_name = {column.name: column for column in inputs}
     for name in ("window_start", "window_end"):
         yield Column(name, "timestamp", by_name[c.TIMESTAMP].origins)
-    for name, text in (*window.group_expressions, *window.aggregates.items()):
-        about = None if plain_column(text) == name else f"`{' '.join(text.split())}`"
-        yield Column(name, _kind_of(text, by_name), _origins_of(text, by_name), about)
+    yield from _computed(window.group_expressions, by_name)
+    if window.top is not None:
+        order = ", ".join(window.order)
+        yield Column(
+            PLACE, "int", _origins_of(order, by_name), f"Place by `{' '.join(window.top.by.split())}`, from 1."
+        )
+    for name in window.event_columns(by_name):
+        yield by_name[name]
+    yield from _computed(window.aggregates.items(), by_name)
     for name, kind in _OF_RESULT.items():
         yield Column(name, kind)
+
+
+def _computed(expressions: Iterable[tuple[str, str]], inputs: Mapping[str, Column]) -> Iterable[Column]:
+    for name, text in expressions:
+        about = None if plain_column(text) == name else f"`{' '.join(text.split())}`"
+        yield Column(name, _kind_of(text, inputs), _origins_of(text, inputs), about)
 
 
 def _origins_of(text: str, inputs: Mapping[str, Column]) -> tuple[Origin, ...]:

@@ -342,15 +342,13 @@ def _missed(spec: Spec, added: Counts, in_all: Counts) -> list[Line]:
     """Return what a window or join refused: it was accepted, so it is counted above, and has a dead letter too."""
     inputs = {window.name: window.input for window in spec.windows} | {join.name: None for join in spec.joins}
     whats = {name: "accepted" if source is None else f"results of {source}" for name, source in inputs.items()}
+    evaluated = {window.name: "an aggregate" if window.top is None else "an expression" for window in spec.windows}
     lines = []
-    for outcome, why in (
-        (Reason.WINDOW_CLOSED, "too late for {}"),
-        (Reason.JOIN_CLOSED, "too late for {}"),
-        (Reason.BAD_EXPRESSION, "an aggregate of {} fails"),
-    ):
+    for outcome in (Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED, Reason.BAD_EXPRESSION):
         before = added.of_windows(outcome, inputs)
         for name, n in in_all.of_windows(outcome, inputs).items():
-            lines.append(Line(f"{whats[name]}, {why.format(name)}", before.get(name, 0), n))
+            why = f"{evaluated[name]} of {name} fails" if outcome is Reason.BAD_EXPRESSION else f"too late for {name}"
+            lines.append(Line(f"{whats[name]}, {why}", before.get(name, 0), n))
     return lines
 
 

@@ -113,19 +113,20 @@ def join_letters(late: DataFrame, payload: Sequence[str], join: JoinSpec) -> Dat
 
 
 def unfit_letters(events: DataFrame, payload: Sequence[str], window: WindowSpec) -> DataFrame | None:
-    """Return the dead letters `bad_expression` of one window, whose aggregates fail on events; None if none can."""
+    """Return the dead letters `bad_expression` of one window: what it evaluates fails on them; None if none can."""
     columns = Columns.of(events)
     fails = unfit(columns, window)
     if fails is None:
         return None
     place = _PLACE if window.input is None else literal(f"a result of {window.input}")
     details = []
-    for name, text in window.aggregates.items():
-        condition = columns.any_fails(on_rows([text]))
+    parts = [(f"aggregate `{name}`", text, on_rows([text])) for name, text in window.aggregates.items()]
+    for what, text, evaluated in (*parts, *(("order of `top`", text, (text,)) for text in window.order)):
+        condition = columns.any_fails(evaluated)
         if condition is not None:
             named = [column for column in payload if mentions(text, column)]
             value = ["' on '", as_json(*map(quoted, named))] if named else []
-            sentence = literal(f": the aggregate `{name}` of {window.name}, `{text}`, fails")
+            sentence = literal(f": the {what} of {window.name}, `{text}`, fails")
             details.append(f"WHEN {condition} THEN concat({', '.join([place, sentence, *value])})")
     return events.where(fails).selectExpr(
         *_FROM_LOG,

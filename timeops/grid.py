@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.window import LocalGrid
+from tidemark.timeops.spec.window_shape import LocalGrid
 from tidemark.timeops.wall_clock import (
     WallClock,
     after_sql,

@@ -20,7 +20,6 @@ from tidemark.timeops.engine import Outcome, State, advance
 from tidemark.timeops.errors import InputError
 from tidemark.timeops.events.adjustment import RELEASE_ORDER, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
-from tidemark.timeops.expressions.aggregates import on_rows
 from tidemark.timeops.expressions.text_times import hidden_time_problem
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns, utf8_sql
@@ -33,6 +32,7 @@ from tidemark.timeops.spec.fields import InstantExpression
 from tidemark.timeops.spec.pipeline import keys_by_arrival, rules_between_parts, without_event_time
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
+from tidemark.timeops.windows.membership import on_events
 from tidemark.timeops.windows.results import last_revisions, passing
 from tidemark.timeops.zones import problems_of_zone
 
@@ -355,8 +355,10 @@ def _window(events: AdjustedEvents, window: WindowSpec | Mapping[str, Any]) -> W
             for problem in problems
         ]
         raise spec_error(f"window {read.name}", relative, {})
+    if meeting := [*read.meeting_problems(name for name in events.accepted.columns if not is_reserved(name))]:
+        raise spec_error(f"window {read.name}", meeting, {})
     expressions = [*filter(None, [read.where]), *(text for _, text in read.group_expressions)]
-    for text in (*expressions, *on_rows(read.aggregates.values())):
+    for text in (*expressions, *on_events(read)):
         _refuse_hidden_time(events.accepted, text, f"window {read.name}")
     if not events._has_arrival and (keys := keys_by_arrival(events.time, [read])):
         raise no_arrival(keys)

@@ -22,10 +22,13 @@ from tidemark.timeops.expressions.aggregate_calls import aggregate_calls
 from tidemark.timeops.expressions.aggregates import cut
 from tidemark.timeops.expressions.refusals import REFUSALS, Asked, faults_of, functions_of, problem_of
 from tidemark.timeops.expressions.text_times import constant_time_problem, hidden_time_problem, local_time_problem
-from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.expressions.tokens import columns_named, quoted
 from tidemark.timeops.expressions.try_expression import Columns, parts, text_problem
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.window import result_columns
+from tidemark.timeops.windows.first_rows import has_order
 
 _KEY = "__tm_key"
 _STORABLE = (
@@ -165,6 +168,14 @@ class _Check:
         ]
         where = [Place((*at, "where"), window.where, _truth_problem, hints=only_where)] if window.where else []
         judged = self.rows(events, [*where, *groups])
+        for text in window.order:
+            as_result = {
+                name.lower(): f"`{name}` is a result: `by` puts events in order" for name in window.aggregates
+            }
+            self._order(events, Place((*at, "top", "by"), text, _ordered, hints=as_result))
+        for place in groups if window.top is not None else ():  # of each of them the first events are looked for
+            if place.at in judged and (problem := _ordered(judged[place.at], place.text)) is not None:
+                self._note(problem, place)
         stands = "is a group column, which every result has: leave this out"
         of_groups = {name.lower(): f"`{name}` {stands}" for name in window.group_columns}
         named = [
@@ -179,7 +190,10 @@ class _Check:
                         events, [Place(place.at, text, _plain_problem)], lambda columns: events.select(*columns)
                     )
         times: dict[str, T.DataType] = {"window_start": T.TimestampType(), "window_end": T.TimestampType()}
-        kinds = times | {place.name: judged.get(place.at, T.NullType()) for place in (*groups, *named)}
+        of_window = {place.name: judged.get(place.at, T.NullType()) for place in (*groups, *named)}
+        of_events = {name: events.schema[name].dataType for name in window.event_columns(events.columns)}
+        place_of = {PLACE: T.IntegerType()} if window.top is not None else {}
+        kinds = times | of_window | place_of | of_events
         results = _empty(events, kinds)
         if window.having is not None:
             inner = {
@@ -188,7 +202,16 @@ class _Check:
             }
             hints = {**inner, "": as_having}
             self.rows(results, [Place((*at, "having"), window.having, _truth_problem, hints=hints)])
-        return _empty(events, {**kinds, TIMELINE: T.StringType(), TIMESTAMP: T.TimestampType()})
+        shown = result_columns(window, results.columns)
+        of_results = {name: kind for name, kind in kinds.items() if name in shown}
+        return _empty(events, {**of_results, TIMELINE: T.StringType(), TIMESTAMP: T.TimestampType()})
+
+    def _order(self, events: DataFrame, place: Place) -> None:
+        """Judge an expression by which events are put in order."""
+        if not self.rows(events, [place]) or columns_named(place.text, events.columns) or "*" in place.text:
+            return
+        fault = f"`{place.text}` has the same value for every event, so it puts none before another"
+        self._note(Problem(fault, expected="an expression over columns of the events"), place)
 
     def _types(self, frame: DataFrame, places: Sequence[Place], query: Query) -> dict[Path, T.DataType]:
         if not places:
@@ -313,6 +336,13 @@ def _truth_problem(kind: T.DataType, text: str) -> Problem | None:
 
 def _text_problem(kind: T.DataType, text: str) -> Problem | None:
     return text_problem(kind, text) or _result_problem(kind, text)
+
+
+def _ordered(kind: T.DataType, text: str) -> Problem | None:
+    if has_order(kind):
+        return None
+    fault = f"`{text}` has the type {_shown(kind)}, of whose values none is the lower one"
+    return Problem(fault, expected="a type that has an order", remedy="name a part of it, such as `m['key']`")
 
 
 def _result_problem(kind: T.DataType, text: str) -> Problem | None:

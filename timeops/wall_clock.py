@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tidemark.timeops.columns import floor_to, shifted
 from tidemark.timeops.expressions.tokens import let, literal
-from tidemark.timeops.spec.window import LocalGrid
+from tidemark.timeops.spec.window_shape import LocalGrid
 from tidemark.timeops.utc import FIRST_US, LAST_US, instant_of, us_of
 
 Numbers = NDArray[Any]

@@ -42,6 +42,7 @@ _UNITS_OF_NUMBERS = {
     "max_records": "offsets",
     "skip_bytes": "bytes",
     "skip_lines": "lines",
+    "n": "events",
     "empty_max": "rows",
     "min_records": "records",
     "start_version": "version",
@@ -51,6 +52,7 @@ _TEXTS = {
     **dict.fromkeys(("path", "avro_schema"), "path"),
     "time_zone": "IANA name",
     "schema": "DDL",
+    "by": "list of expressions",
 }
 
 

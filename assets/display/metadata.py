@@ -69,6 +69,7 @@ _OF_DEAD_LETTERS = {
 _OF_WINDOWS = {
     "window_start": "Start of the window.",
     "window_end": "End of the window.",
+    "_rank": "The place of the event among the first ones of its window and group, from 1.",
     "_revision": "The revision of the row: 0, 1, 2, …",
     "_is_final": "Whether the window is closed, so that the row stays as it is.",
     "_watermark": "The watermark when the row was emitted.",

@@ -68,7 +68,7 @@ def _measures(spec: Spec) -> str:
     """Return SQL of times and aggregates: a watermark for each value of what is in it would let in anything."""
     times = [source.timestamp_by for source in TimeRules.of(spec).sources]
     arrivals = [source.arrival_time for source in spec.sources]
-    aggregates = [text for window in spec.event_windows for text in window.aggregates.values()]
+    aggregates = [text for window in spec.event_windows for text in (*window.aggregates.values(), *window.order)]
     return ", ".join(text for text in (*times, *arrivals, *aggregates) if text)
 
 

@@ -29,6 +29,7 @@ from tidemark.timeops.narrow import integers
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import timeline_columns
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.watermark.fold import NONE, Array
@@ -68,7 +69,7 @@ class GroupOfWindow:
         timeline: Its timeline.
         now: The watermark of the timeline now.
         splits: How far each split of the timeline has come, the slowest first.
-        row: Its row in the table; None for none.
+        rows: Its rows in the table: one, with `top` one for each of the first events, or none.
     """
 
     group: Mapping[str, str | None]
@@ -85,7 +86,7 @@ class GroupOfWindow:
     timeline: str
     now: Met
     splits: tuple[SplitReach, ...]
-    row: Row | None = field(repr=False)
+    rows: tuple[Row, ...] = field(repr=False)
 
     @property
     def is_closed(self) -> bool:
@@ -112,7 +113,7 @@ class GroupOfWindow:
             if by.seq is not None
             else "tick",
             "_watermark": instant_text(self.now.us),
-            "has_row": self.row is not None,
+            "has_row": bool(self.rows),
         }
 
 
@@ -339,7 +340,7 @@ class WindowQuestion:
         item, by_flush = self.log.passed(timeline, closes, int(taken.seq.min()) if is_numbered else 0)
         names = window.group_columns
         own = (row for row in rows if _us(row["window_end"]) == end_us)
-        row = next((row for row in own if tuple(_text(row[name]) for name in names) == group), None)
+        of_group = [row for row in own if tuple(_text(row[name]) for name in names) == group]
         return GroupOfWindow(
             group=dict(zip(names, group, strict=True)),
             end_us=end_us,
@@ -355,7 +356,7 @@ class WindowQuestion:
             timeline=timeline,
             now=judged.last(timeline),
             splits=tuple(judged.splits(timeline)),
-            row=row,
+            rows=tuple(sorted(of_group, key=lambda row: row.get(PLACE) or 0)),
         )
 
     def _taken(self, events: Events, closes_us: int) -> tuple[Events, int]:

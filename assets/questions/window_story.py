@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidemark.assets.questions.words import at, block, listed, span, table, value_text, waiting_for, when
 from tidemark.resources.tables import window_table
 from tidemark.timeops import columns as c
+from tidemark.timeops.spec.top import PLACE
 
 if TYPE_CHECKING:
     from tidemark.assets.questions.window import GroupOfWindow, WindowAnswer
@@ -65,7 +66,7 @@ def _group(group: "GroupOfWindow", answer: "WindowAnswer") -> Iterator[str]:
             rows.append((label, f"{at(event.timestamp_us)}{record}"))
     if group.came_first is not None and group.came_last is not None:
         rows.append(("they came", f"from record {group.came_first:,} to record {group.came_last:,}"))
-    rows.append(("result", _row(group, answer)))
+    rows += _results(group, answer)
     yield from block(rows)
     yield ""
     if group.is_closed:
@@ -92,20 +93,30 @@ def _waits(group: "GroupOfWindow", answer: "WindowAnswer") -> Iterator[str]:
     )
 
 
-def _row(group: "GroupOfWindow", answer: "WindowAnswer") -> str:
-    if group.row is None:
-        if not group.is_closed:
-            return "none yet"
-        why = []
-        if answer.window.having is not None:
-            why.append(f"`having` does not let it through: {answer.window.having}")
-        start = answer.rules.time.start_us
-        if start is not None and answer.start_us < start:
-            why.append(f"it begins before start_at {at(start)}")
-        return f"no row in {window_table(answer.window.name)}" + (f": {listed(why)}" if why else "")
-    hidden = (*_OF_ROW, *group.group, *(() if answer.window.revises else ("_revision", "_is_final")))
-    shown = {name: value for name, value in group.row.items() if name not in hidden}
-    return ", ".join(f"{name} {value_text(value)}" for name, value in shown.items() if value is not None)
+def _results(group: "GroupOfWindow", answer: "WindowAnswer") -> list[tuple[str, str]]:
+    """Return the rows that it has, or why it has none."""
+    if not group.rows:
+        return [("result", _why_none(group, answer))]
+    hidden = (*_OF_ROW, PLACE, *group.group, *(() if answer.window.revises else ("_revision", "_is_final")))
+    shown = []
+    for row in group.rows:
+        values = [
+            f"{name} {value_text(value)}" for name, value in row.items() if name not in hidden and value is not None
+        ]
+        shown.append((f"rank {row[PLACE]}" if PLACE in row else "result", ", ".join(values)))
+    return shown
+
+
+def _why_none(group: "GroupOfWindow", answer: "WindowAnswer") -> str:
+    if not group.is_closed:
+        return "none yet"
+    why = []
+    if answer.window.having is not None:
+        why.append(f"`having` does not let it through: {answer.window.having}")
+    start = answer.rules.time.start_us
+    if start is not None and answer.start_us < start:
+        why.append(f"it begins before start_at {at(start)}")
+    return f"no row in {window_table(answer.window.name)}" + (f": {listed(why)}" if why else "")
 
 
 def _groups(answer: "WindowAnswer") -> Iterator[str]:

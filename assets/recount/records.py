@@ -32,7 +32,7 @@ from tidemark.timeops.materialize import computed
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import SourceTime, Waits
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.window import LocalGrid
+from tidemark.timeops.spec.window_shape import LocalGrid
 
 _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)  # the recount knows each
 

@@ -48,7 +48,7 @@ ONE_FINAL_ROW = Expectation(
 DENSE_REVISIONS = Expectation(
     name="dense_revisions",
     holds="with `history`, the revisions of a window and group are 0, 1, 2, … up to the one in the window table "
-    "(with `having`, the ones that pass)",
+    "(with `having`, the ones that pass; with `top`, of each rank)",
     remedy="do not use the history of this batch; report the rows, then `tidemark run` retries the batch",
     blocking=True,
 )
@@ -252,10 +252,14 @@ def _with_gaps(workspace: Workspace, plan: Plan, window: WindowSpec, look: Look)
     now = rows.select(*keys, F.col("_revision").alias("__tm_last"))
     history = _since(workspace, tables.history_table(window.name), look)
     history = history.where(~F.col(CHANGE).isin(PREIMAGE, DELETE))
-    stored = history.groupBy(*keys).agg(F.count("*").alias("__tm_n"), F.max("_revision").alias("__tm_highest"))
+    lowest = F.min("_revision").alias("__tm_lowest")
+    stored = history.groupBy(*keys).agg(
+        F.count("*").alias("__tm_n"), F.max("_revision").alias("__tm_highest"), lowest
+    )
     both = now.alias("now").join(stored.alias("stored"), c.same_in("now", "stored", window.key_columns), "left")
     # Of revisions that did not pass `having` there are no rows.
-    all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") + 1
+    first = F.lit(0) if window.top is None else F.col("__tm_lowest")  # a rank comes with the revision that fills it
+    all_there = F.lit(True) if window.having else F.col("__tm_n") == F.col("__tm_last") - first + 1
     gap = ~F.coalesce(all_there & (F.col("__tm_highest") == F.col("__tm_last")), F.lit(False))
     shown = both.where(gap).select("now.*", "__tm_n")
     return shown.selectExpr(*_named(window, "window_start", "window_end"), "__tm_last AS last", "__tm_n AS n")

@@ -22,11 +22,14 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import KEPT
 from tidemark.timeops.expressions.aggregate_calls import calls_of
-from tidemark.timeops.expressions.aggregates import MEANS, SUMS, on_rows, without_overflow
+from tidemark.timeops.expressions.aggregates import MEANS, SUMS, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import WindowSpec, is_reserved
+from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
+from tidemark.timeops.windows.first_rows import has_order
+from tidemark.timeops.windows.membership import on_events
 
 START, END = "window_start", "window_end"
 _UNSURE = "__tm_unsure"  # times alone do not show which events a session holds
@@ -54,8 +57,7 @@ class WrongResult:
 
 def can_recompute(window: WindowSpec) -> bool:
     """Return whether the tables of events have all that the window's expressions name."""
-    texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or "")
-    return not any(mentions(text, name) for text in texts for name in (c.SOURCE, c.SPLIT))
+    return not any(mentions(text, name) for text in window.event_expressions for name in (c.SOURCE, c.SPLIT))
 
 
 def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongResult]:
@@ -74,7 +76,9 @@ def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongRes
     if (flushed_us := _flushed_up_to(workspace, window)) is not None:
         written = written.where(f"unix_micros({START}) > {flushed_us}")
     again = _recomputed(workspace, written.select(START, END).distinct(), window)
+    of_events = window.event_columns(again.columns)
     names = [name for name, text in window.aggregates.items() if _is_comparable(text, written.schema[name].dataType)]
+    names += of_events
     both = written.alias("old").join(again.alias("again"), c.same_in("old", "again", window.key_columns), "full")
     keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in window.key_columns]
     values = [f"{of}.{quoted(name)} AS __tm_{of}{n}" for of in ("old", "again") for n, name in enumerate(names)]
@@ -110,7 +114,7 @@ def events_in(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> Dat
     events = _events(workspace, window)
     columns = Columns.of(events)
     passing = events if window.where is None else events.where(columns.read(window.where).sql)
-    if (fails := columns.any_fails(on_rows(window.aggregates.values()))) is not None:
+    if (fails := columns.any_fails(on_events(window))) is not None:
         passing = passing.where(f"NOT {fails}")
     groups = {f"__tm_of_{name}": columns.read(text).sql for name, text in window.group_expressions}
     grouped = passing.selectExpr("*", *[f"{value} AS {quoted(name)}" for name, value in groups.items()])
@@ -133,14 +137,43 @@ def _recomputed(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> D
     results = with_aggregates(
         by_window(events, window), texts, F.expr(f"bool_or({_may_overlap(window)}) AS {_UNSURE}")
     )
+    if window.top is not None:
+        results = _first_rows(events, results, window)
     return results.where(passes_having(Columns.of(results), window.having) | F.col(_UNSURE))
+
+
+def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> DataFrame:
+    """Return the first of what `events_in` returned, each next to the result of its window and group.
+
+    An event's place is the number of events up to it, so that all of them are counted.
+    """
+    assert window.top is not None
+    columns, bounds = Columns.of(events), ["__tm_from", "__tm_to"]
+    values = [(order, columns.read(order.expression).sql) for order in window.top.orders]
+    if window.input is None:
+        last = [c.SEQ]
+    else:
+        last = [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
+    order = ", ".join([*(order.sql(value) for order, value in values), c.TIMESTAMP, *last])
+    names = dict(zip(bounds, (START, END), strict=True)) | {f"__tm_of_{name}": name for name in window.group_columns}
+    same = ", ".join(map(quoted, names))
+    counted = f"count(*) OVER (PARTITION BY {same} ORDER BY {order} ROWS UNBOUNDED PRECEDING)"
+    shown = window.event_columns(events.columns)
+    keys = [f"{quoted(of)} AS {quoted(name)}" for of, name in names.items()]
+    first = events.selectExpr(*keys, f"CAST({counted} AS INT) AS {PLACE}", *map(quoted, shown)).where(
+        f"{PLACE} <= {window.top.n}"
+    )
+    same_group = c.same_in("row", "result", names.values())
+    rows = [f"row.{quoted(name)}" for name in (PLACE, *shown)]
+    return first.alias("row").join(results.alias("result"), same_group).selectExpr("result.*", *rows)
 
 
 def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
     """Return what a window reads, with `__tm_at`, and with `__tm_met`, the watermark that an event met."""
     if window.input is not None:
         results = workspace.lake.read(tables.window_table(window.input)).where("_is_final")
-        return results.selectExpr("*", f"{END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
+        timed = results.withColumn(c.TIMESTAMP, F.col(END)).drop(c.SEQ)  # first events have times of their own
+        return timed.selectExpr("*", f"{END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
     ordered, held = workspace.lake.read(tables.ORDERED_EVENTS), workspace.lake.read(tables.HELD_EVENTS)
     both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
     met = f"IF(array_contains({c.ADJUSTED_BY}, '{KEPT}'), {c.WATERMARK}, NULL)"

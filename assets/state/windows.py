@@ -141,7 +141,8 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
         is_deleted = F.expr(sql_condition(where)) if where is not None else F.lit(False)
         may_stay = F.when(F.col(EARLIER).isNull(), may_stay).otherwise(is_deleted)
     needed = stored_events(rows.where(may_stay), payload)
-    columns, stays = [*map(quoted, needed_columns(workspace.spec, payload, windows[0]))], None
+    columns = [*map(quoted, needed_columns(needed.columns, workspace.spec, payload, windows[0]))]
+    stays = None
     if where and earlier is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
     if has_marks(table) and where != ():

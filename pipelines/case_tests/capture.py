@@ -129,7 +129,9 @@ def _check_range(workspace: Workspace, first_seq: int, last_seq: int) -> None:
 
 
 def _columns_asked(spec: Spec, payload: Sequence[str]) -> list[str]:
-    """Return the payload columns that an expression of the spec names."""
+    """Return the payload columns that an expression of the spec names, or all where rows of results have them all."""
+    if any(window.top is not None for window in spec.event_windows):
+        return [*payload]
     columns = [column for text in _expressions(spec) for column in columns_named(text, payload)]
     return [name for name in payload if name in columns]
 
@@ -138,9 +140,7 @@ def _expressions(spec: Spec) -> Iterator[str]:
     yield from _expressions_of_time(spec)
     for window in spec.windows:
         if window.input is None:
-            yield from (expression for _, expression in window.group_expressions)
-            yield from window.aggregates.values()
-            yield from filter(None, [window.where])
+            yield from window.event_expressions
     for columns in spec.join_columns.values():
         yield from map(quoted, [*columns.left, *(name for name, _ in columns.right)])
 
@@ -296,7 +296,8 @@ def _expected(spec: Spec, outcome: Outcome) -> Iterator[str]:
     shown[DEAD_LETTERS] = [_some(row, letters) for row in outcome.tables[DEAD_LETTERS]]
     for window in spec.windows:
         table = WINDOWS + window.name
-        shown[table] = [_some(row, _result_columns(window), whole=True) for row in outcome.tables[table]]
+        rows = outcome.tables[table]
+        shown[table] = [_some(row, _result_columns(window, row), whole=True) for row in rows]
     for join in spec.joins:
         of_join = [*spec.join_columns[join.name].names, *(["_revision"] if join.revises else [])]
         table = JOINS + join.name
@@ -306,8 +307,9 @@ def _expected(spec: Spec, outcome: Outcome) -> Iterator[str]:
         yield from (f"        - {_flow(row)}" for row in rows)
 
 
-def _result_columns(window: WindowSpec) -> list[str]:
-    return [*window.key_columns, *window.aggregates, *(["_revision"] if window.revises else [])]
+def _result_columns(window: WindowSpec, columns: Iterable[str]) -> list[str]:
+    revision = ["_revision"] if window.revises else []
+    return [*window.key_columns, *window.event_columns(columns), *window.aggregates, *revision]
 
 
 def _some(row: Row, names: Iterable[str], *, whole: bool = False) -> dict[str, Any]:

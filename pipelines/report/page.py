@@ -57,7 +57,9 @@ from tidemark.timeops.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.event_time import Periodic
 from tidemark.timeops.spec.pipeline import has_event_time
-from tidemark.timeops.spec.window import MONTH, Early
+from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.spec.window import Early
+from tidemark.timeops.spec.window_shape import MONTH
 
 _OUT_OF_ORDER = {
     "drop": "An event behind the watermark is refused, with a dead letter.",
@@ -104,7 +106,13 @@ def of_window(window: WindowSpec) -> str:
     parts: list[str] = [_shape(window)]
     if window.input is not None:
         parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))
-    if window.group_columns:
+    if window.top is not None:
+        first = Markup("One row for each of the first {} by {}").format(
+            plural(window.top.n, "event"), code(window.top.by)
+        )
+        of_groups = Markup(" for each {}").format(_codes(window.group_columns)) if window.group_columns else ""
+        parts.append(Markup("{}{}.").format(first, of_groups))
+    elif window.group_columns:
         parts.append(Markup("One row for each {}.").format(_codes(window.group_columns)))
     if window.where is not None:
         parts.append(Markup("Only events where {}.").format(code(window.where)))
@@ -355,11 +363,13 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
         return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The next run creates the table.")
     version = state.versions[table]
     stored = state.lake.dataset(table, version).schema.names
-    wanted = [*window.key_columns, *window.aggregates, *(["_revision", "_is_final"] if window.revises else [])]
+    revision = ["_revision", "_is_final"] if window.revises else []
+    wanted = [*window.key_columns, *window.event_columns(stored), *window.aggregates, *revision]
     names = [name for name in wanted if name in stored]
     by = "window_end" if window.kind in ("cumulative", "sliding") else "window_start"
     newest = python_rows(newest_rows(state.lake, table, version, names, by=by, most=MOST_ROWS))
-    by_group = sorted(newest[:SHOWN_ROWS], key=_named(window.group_columns))
+    by_rank = sorted(newest[:SHOWN_ROWS], key=lambda row: row.get(PLACE) or 0)
+    by_group = sorted(by_rank, key=_named(window.group_columns))
     rows = sorted(by_group, key=lambda row: (row[by], row["window_end"]), reverse=True)
     in_all = state.lake.row_count(table, version)
     chart, drawn, said = _chart(window, newest, by)
@@ -386,10 +396,13 @@ def _chart(window: WindowSpec, newest: Sequence[Row], by: str) -> tuple[str | No
     if not newest:
         return None, "", "No window has closed yet." if not window.revises else "No window has produced a result yet."
     aggregate = next((name for name in window.aggregates if any(is_number(row.get(name)) for row in newest)), None)
+    if aggregate is None and window.top is not None:
+        return None, "", "Its rows are events, so nothing is drawn."
     if aggregate is None:
         return None, "", "None of its aggregates has numbers, so nothing is drawn."
     instants = sorted({row[by] for row in newest})[-_SHOWN_WINDOWS:]
-    drawn = [row for row in newest if row[by] >= instants[0] and is_number(row[aggregate])]
+    once = [row for row in newest if row.get(PLACE, 1) == 1]  # next to `top` they are the same on each row
+    drawn = [row for row in once if row[by] >= instants[0] and is_number(row[aggregate])]
     name_of = _named(window.group_columns)
     groups: dict[str, float] = defaultdict(float)
     for row in drawn:

@@ -148,6 +148,8 @@ def _gather_letters(outcome: Outcome, out: Gathered) -> None:
 
 def _gather_results(results: DataFrame, window: WindowSpec, out: Gathered) -> None:
     shown = results.withColumns({"s": to_us("window_start"), "e": to_us("window_end"), "w": to_us("_watermark")})
+    if window.top is not None:
+        shown = shown.withColumn("event_us", to_us("_timestamp"))
     columns = window.group_columns
     for row in shown.collect():
         group = tuple(row[name] for name in columns)

@@ -19,7 +19,8 @@ from tests.seeds import Dice
 from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
-from tidemark.timeops.spec.window import DAY, MONTH, input_of, inputs_first
+from tidemark.timeops.spec.window import input_of, inputs_first
+from tidemark.timeops.spec.window_shape import DAY, MONTH
 from tidemark.timeops.watermark.timelines import LogPlace
 
 BASE_US = 1_700_000_000_000_000

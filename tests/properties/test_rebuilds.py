@@ -38,10 +38,12 @@ WINDOWS = (
     "kind: sliding, size: 10 s, having: n > 1",
     "kind: tumbling, size: 10 s, empty: true",
     "kind: snapshot",
+    "kind: hopping, size: 40 s, hop: 20 s, top: {n: 2, by: v DESC}",
 )
 LATE = (
     "kind: tumbling, size: 20 s, allowed_lateness: 10 s, emit: on_time, revise_every: 5 s, history: true",
     "kind: session, gap: 8 s, allowed_lateness: 5 s, emit: {early: 5 s}, history: true",
+    "kind: tumbling, size: 20 s, allowed_lateness: 10 s, emit: on_time, history: true, top: {n: 3, by: id DESC}",
 )
 OVER = "{name: over, kind: tumbling, size: 2 minutes, from: w, group_by: [k], aggregates: {n: sum(n)}}"
 

@@ -194,7 +194,7 @@ def materialize_days(made: Made, instance: DagsterInstance, window: str = "per_m
 
 def without_batch(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     bare = [{name: value for name, value in row.items() if name != "_batch_id"} for row in rows]
-    return sorted(bare, key=lambda row: [str(row[name]) for name in ("window_start", "window_end", "k")])
+    return sorted(bare, key=lambda row: [str(row.get(name)) for name in ("window_start", "window_end", "k", "_rank")])
 
 
 def changed(made: Made, before: str, now: str) -> Made:

@@ -13,6 +13,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests import oracle
+from tests.oracle.first_rows import times_of
 from tests.oracle.joins import Joined, joined
 from tests.properties.logs import give_results_over, join_of, results_of_table, rules_of, shape_of
 from tests.runs.landing import EPOCH, us
@@ -29,6 +30,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     # of a record
     "timestamp_millis(ts)": lambda row: EPOCH + timedelta(milliseconds=row["ts"]),
     BY_TYPE: lambda row: row.get({"A": "timestamp_a", "B": "timestamp_b"}.get(row["event_type"], "")),
+    "dep_delay > 0": lambda row: row["dep_delay"] is not None and row["dep_delay"] > 0,
     "v > 9": lambda row: row["v"] is not None and row["v"] > 9,
     # of a result
     "n % 2 = 1": lambda row: row["n"] % 2 == 1,
@@ -38,6 +40,8 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "count(*)": len,
     "count(distinct user_name)": lambda rows: len({row["user_name"] for row in rows}),
     "sum(n)": lambda rows: total(row["n"] for row in rows),
+    "sum(price)": lambda rows: total(row["price"] for row in rows),
+    "max(dep_delay)": lambda rows: max(row["dep_delay"] for row in rows),
     "sum(v)": lambda rows: total(row.get("v") for row in rows),
     "max(struct(n, window_start)).window_start": lambda rows: max((row["n"], row["window_start"]) for row in rows)[1],
 }
@@ -188,12 +192,13 @@ def result_rows(
     inputs = [
         row for one in spec.windows if one.name == window.input for row in result_rows(outcome, spec, one, rows)
     ]
-    final = [row for row in inputs if row["_is_final"] and row["_events"]]
+    final = [{**row, "_timestamp": row["window_end"]} for row in inputs if row["_is_final"] and row["_events"]]
+    times = times_of(outcome)
     for result in results_of_table(outcome, window):
-        inside = [rows[seq] for seq in result.events]
+        inside = [{**rows[seq], "_timestamp": instant(times[seq])} for seq in result.events]
         if window.input is not None:
             inside = [row for row in final if set(row["_events"]) <= set(result.events)]
-        row = {
+        group = {
             "window_start": instant(result.window_start),
             "window_end": instant(result.window_end),
             **dict(zip(window.group_columns, result.group, strict=True)),
@@ -204,8 +209,23 @@ def result_rows(
             "_timeline": result.timeline,
             "_events": result.events,
         }
-        if window.having is None or evaluate(window.having, row):
-            yield row
+        for row in [group] if window.top is None else [one | group for one in first_of(inside, window)]:
+            if window.having is None or evaluate(window.having, row):
+                yield row
+
+
+def first_of(inside: Sequence[Row], window: WindowSpec) -> Iterator[dict[str, Any]]:
+    """Return the first events of a window, or results: sorted by each part of the order, from the last one on."""
+    assert window.top is not None
+    ties = ("_timestamp", *(("_arrival_seq",) if window.input is None else ("window_start",)))
+    ranked = sorted(inside, key=lambda row: [row[name] for name in ties])
+    for order in reversed(window.top.orders):
+        known = [row for row in ranked if evaluate(order.expression, row) is not None]
+        nulls = [row for row in ranked if evaluate(order.expression, row) is None]
+        known.sort(key=lambda row: evaluate(order.expression, row), reverse=order.descends)
+        ranked = nulls + known if order.nulls_first else known + nulls
+    for rank, row in enumerate(ranked[: window.top.n], start=1):
+        yield {name: row.get(name) for name in window.event_columns(row)} | {"_rank": rank}
 
 
 def answer_rows(found: Joined, columns: JoinColumns, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:

@@ -176,7 +176,9 @@ def _queries(tokens: Sequence[Token]) -> Iterable[Problem]:
             )
         elif token.lower == "over" and after.lower == "(":
             why = "is a SQL window function, and the rows that it sees depend on how the log is cut into batches"
-            yield _refused("OVER (...)", why, "use an entry of `windows` with `aggregates`")
+            yield _refused(
+                "OVER (...)", why, "use an entry of `windows` with `aggregates`, or `top` for the first rows"
+            )
 
 
 def _opens_query(word: str, after: Token) -> bool:

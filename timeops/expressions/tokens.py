@@ -157,6 +157,11 @@ def _arguments(tokens: Sequence[Token], start: int) -> tuple[tuple[tuple[Token, 
     return tuple(arguments), len(tokens)
 
 
+def listed_parts(expressions: str) -> tuple[tuple[Token, ...], ...]:
+    """Cut a list of expressions at its commas; nothing between two of them is a part without tokens."""
+    return _arguments(tokenize(f"{expressions}\n)"), 0)[0]
+
+
 def balance_fault(tokens: Sequence[Token]) -> str:
     """Say which quote, comment or bracket does not match; empty when all do."""
     pairs = {")": "(", "]": "[", "}": "{"}

@@ -26,6 +26,7 @@ from tidemark.timeops.spec.pipeline import (
 )
 from tidemark.timeops.spec.source import Alignment, DeltaSource, FilesSource, Source, SourceIdle
 from tidemark.timeops.spec.text import read_yaml, spec_json_schema, with_overrides
+from tidemark.timeops.spec.top import Top
 from tidemark.timeops.spec.window import RESERVED_IN_WINDOWS, WindowSpec
 
 __all__ = [
@@ -70,6 +71,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("joins", "left"): JoinSide,
     ("joins", "right"): JoinSide,
     ("windows",): WindowSpec,
+    ("windows", "top"): Top,
     ("partitions",): Partitions,
     ("alerts",): Alerts,
     ("alerts", "dead_letter_rate"): RateLevels,

@@ -318,8 +318,8 @@ def _taken(name: str, heir: str) -> str:
 
 
 def _names_sources(window: WindowSpec) -> bool:
-    texts = (*window.aggregates.values(), *(text for _, text in window.group_expressions))
-    return any(mentions(text, "_source") for text in (*texts, window.where or "", window.having or ""))
+    texts = (*window.event_expressions, window.having or "")
+    return any(mentions(text, "_source") for text in texts)
 
 
 def _judges(path: str, *, windows_close: bool) -> bool:
@@ -503,8 +503,7 @@ def _used_by(column: str, spec: Spec) -> str:
     others = [
         window.name
         for window in windows
-        if window.name not in groups
-        and any(mentions(text, column) for text in (window.where or "", *window.aggregates.values()))
+        if window.name not in groups and any(mentions(text, column) for text in window.event_expressions)
     ]
     grouping = f"; {_named(groups)} by it, so these records form its null group" if groups else ""
     return f"{grouping}; {_named(others, 'computes', 'compute')} with it" if others else grouping

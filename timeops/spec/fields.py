@@ -316,7 +316,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][\w.]*")
 _NO_TEXT = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))  # what YAML reads as other values
 
 
-def _expression(value: object) -> str:
+def read_expression(value: object) -> str:
     """Read Spark SQL without an `AS` name; the place that takes one reads it with `_group_item`."""
     text = read_text(value)
     expression, alias = split_alias(text)
@@ -334,15 +334,15 @@ def _instant(value: object) -> str:
         expected = "an expression whose value is a time; the unit of a bare number cannot be known"
         remedy = "name the column and its unit: timestamp_seconds(x), timestamp_millis(x) or timestamp_micros(x)"
         raise ProblemsError([Problem(f"found the bare number {written}", expected=expected, remedy=remedy)])
-    return _expression(value)
+    return read_expression(value)
 
 
 def _aggregate(value: object) -> str:
-    return _of_results(in_event_order(_expression(value)))
+    return _of_results(in_event_order(read_expression(value)))
 
 
 def _of_results(value: object) -> str:
-    text = _expression(value)
+    text = read_expression(value)
     raise_any([*order_problems(text), *size_problems(text)])
     return text
 
@@ -379,7 +379,7 @@ def column_name_problems(name: str, remedy: str, at: Path = ()) -> list[Problem]
     return []
 
 
-Expression = Annotated[str, BeforeValidator(_expression), text_schema()]
+Expression = Annotated[str, BeforeValidator(read_expression), text_schema()]
 InstantExpression = Annotated[
     str, BeforeValidator(_instant), text_schema(**{"not": {"pattern": r"^\s*[-+]?[0-9.]+\s*$"}})
 ]

@@ -23,7 +23,14 @@ from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecMode
 from tidemark.timeops.spec.join import JoinColumns, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
-from tidemark.timeops.spec.window import WindowSpec, chain_problems, inputs_first, missing_of_over
+from tidemark.timeops.spec.window import (
+    WindowSpec,
+    chain_problems,
+    inputs_first,
+    inputs_of,
+    missing_of_over,
+    result_columns,
+)
 
 FILES, DELTA, KAFKA = "[files]", "[delta]", "[kafka]"
 """Steps of pydantic's paths that say which kind of source was read; no message shows them."""
@@ -235,16 +242,33 @@ def user_problems(
         places += [(("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by)]
     for position, window in windows.items():
         at: Path = ("windows", position)
-        inputs = [other for other in windows.values() if other.name == window.input]
-        results = [name for upstream in inputs for name in (*upstream.group_columns, *upstream.aggregates)]
-        names = columns if window.input is None else results
+        names = _columns_of_events(window, columns, windows.values())
         places.append(((*at, "where"), window.where, names))
-        places.append(((*at, "having"), window.having, [*window.group_columns, *window.aggregates]))
+        of_results = [*window.group_columns, *window.event_columns(names), *window.aggregates]
+        places.append(((*at, "having"), window.having, of_results))
+        places += [((*at, "top", "by"), text, names) for text in window.order]
         places += [((*at, "group_by", i), text, names) for i, (_, text) in enumerate(window.group_expressions)]
         places += [((*at, "aggregates", name), text, names) for name, text in window.aggregates.items()]
     for at, text, allowed in places:
         if text is not None and mentions(text, "user"):
             yield from (replace(problem, at=at) for problem in determinism_problems(text, columns=allowed))
+
+
+def _columns_of_events(window: WindowSpec, payload: Sequence[str], windows: Iterable[WindowSpec]) -> list[str]:
+    """Return the columns that a window's events have of their own: of records the payload, of results all."""
+    columns = [*payload]
+    for link in inputs_of(window, windows):
+        columns = [*result_columns(link, columns)]
+    return columns
+
+
+def _first_row_problems(sources: Sequence[Source], windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+    """Find columns of events that rows of `top` show, and that have the name of another column of the row."""
+    payload = [name for source in sources for name in source.columns_in_tables]
+    for position, window in windows.items():
+        columns = _columns_of_events(window, payload, windows.values())
+        for problem in window.meeting_problems(columns):
+            yield replace(problem, at=("windows", position, *problem.at))
 
 
 def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[str]:
@@ -259,8 +283,7 @@ def keys_by_arrival(time: TimeSpec, windows: Iterable[WindowSpec] = ()) -> list[
     values = {"late": time.late, "early": time.early, "idle": time.idle, "emit": time.emit_every_us}
     keys += [f"time.{name}" for name, value in values.items() if value is not None]
     for window in windows:
-        texts = [window.where or "", *window.aggregates.values(), *(text for _, text in window.group_expressions)]
-        if any(mentions(text, "_arrival_time") for text in texts):
+        if any(mentions(text, "_arrival_time") for text in window.event_expressions):
             keys.append(f"windows ({window.name})")
         if window.revises and (window.early_every_us or window.revise_every_us):
             keys.append(f"windows ({window.name}), whose results are revised by the clock")
@@ -329,7 +352,9 @@ class Spec(SpecModel):
         description="Events of one source, each with the event of another one that held at its time.",
         json_schema_extra={"since": "0.2.0"},
     )
-    windows: tuple[WindowSpec, ...] = Field(default=(), description="Aggregates over windows of event time.")
+    windows: tuple[WindowSpec, ...] = Field(
+        default=(), description="Aggregates, or first events, of windows of event time."
+    )
     partitions: Partitions = Field(
         default=Partitions(), description="How the day partitions of the window tables are shown."
     )
@@ -504,6 +529,7 @@ def rules_between_parts(
     problems = [*_names("window", windows), *chain_problems(windows, [join.name for join in joins.values()])]
     problems += join_problems(joins, sources, time, windows)
     problems += [*between_sources(sources), *user_problems(sources, time, windows)]
+    problems += _first_row_problems(sources, windows)
     if time is not None:
         problems.extend(_lateness_problems(sources, time, windows))
         problems.extend(_duration_problems(time, windows))

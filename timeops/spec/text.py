@@ -17,7 +17,8 @@ from tidemark.timeops.errors import SpecError
 from tidemark.timeops.problems import Misread, Path, Problem, error_at, show
 from tidemark.timeops.spec.pipeline import Spec
 from tidemark.timeops.spec.source import FORMAT_ALIASES, READER_OPTIONS, option_schema
-from tidemark.timeops.spec.window import ALIAS_SCHEMA, SHAPE_KEYS, SHAPES
+from tidemark.timeops.spec.window import ALIAS_SCHEMA
+from tidemark.timeops.spec.window_shape import SHAPE_KEYS, SHAPES
 
 _MOST_KEYS = 10_000  # of one mapping, after merging
 _MERGE = "tag:yaml.org,2002:merge"
@@ -259,7 +260,7 @@ def spec_json_schema() -> Json:
     parts["FilesSource"]["allOf"] = _option_rules()
     for name in ("FilesSource", "DeltaSource", "KafkaSource"):
         parts[name]["properties"]["rename"]["propertyNames"] = {"minLength": 1}
-    parts["WindowSpec"]["allOf"] = _kind_rules()
+    parts["WindowSpec"] |= {"allOf": _kind_rules(), "anyOf": [{"required": [key]} for key in ("aggregates", "top")]}
     parts["WindowSpec"]["properties"]["aggregates"] |= {
         "minProperties": 1,
         "propertyNames": dict(ALIAS_SCHEMA),

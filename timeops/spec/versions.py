@@ -16,7 +16,7 @@ from tidemark.timeops.expressions.tokens import columns_named, mentions, tokeniz
 from tidemark.timeops.spec.changes import OF_RECORDS, OF_WINDOW_ALONE, types_in_tables
 from tidemark.timeops.spec.pipeline import Spec, canonical, digest
 from tidemark.timeops.spec.source import Source
-from tidemark.timeops.spec.window import WindowSpec, inputs_first
+from tidemark.timeops.spec.window import inputs_first
 
 _PACE = (
     "settle",
@@ -71,7 +71,7 @@ def code_versions(spec: Spec) -> CodeVersions:
             time=time,
             window=_shape(by_name[window.name]),
             input=windows.get(window.input or ""),
-            columns=[] if window.input else _columns_in(spec, _expressions(window)),
+            columns=[] if window.input else columns if window.top else _columns_in(spec, window.event_expressions),
             days=spec.partitions.time_zone,
         )
     read = _unordered(_read(source, part) for source, part in zip(spec.sources, sources, strict=True))
@@ -131,12 +131,9 @@ def _judged(spec: Spec, source: Source, part: Mapping[str, Any]) -> dict[str, An
 def _shape(part: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says which rows a window has, but for its input."""
     keys = {key: value for key, value in part.items() if key not in (*OF_WINDOW_ALONE, "name", "from")}
-    aggregates = {name: _plain(text) for name, text in part["aggregates"].items()}
-    return {**keys, **_texts(part, "where", "having", "group_by"), "aggregates": aggregates}
-
-
-def _expressions(window: WindowSpec) -> list[str]:
-    return [*window.aggregates.values(), *(text for _, text in window.group_expressions), window.where or ""]
+    aggregates = {name: _plain(text) for name, text in part.get("aggregates", {}).items()}
+    top = {"top": {**part["top"], **_texts(part["top"], "by")}} if "top" in part else {}
+    return {**keys, **_texts(part, "where", "having", "group_by"), "aggregates": aggregates, **top}
 
 
 def _columns_in(spec: Spec, expressions: Iterable[str], only: Source | None = None) -> list[Any]:

@@ -1,28 +1,23 @@
-"""The `windows` of a spec: shapes, groups, aggregates, when they have results, and which read others (`from`).
+"""The `windows` of a spec: groups, aggregates, first rows, when they have results, and which read others (`from`).
 
-Here: the keys of a window, which of them make a shape of each kind, sizes of the calendar, and the columns of chained
-windows that lead back to timelines. Not here: what they ask of `time` (pipeline.py), the windows themselves (grid.py,
-windows/).
+Here: the keys of a window but for its shape, and the columns of chained windows that lead back to timelines. Not
+here: the shape (window_shape.py), what windows ask of `time` (pipeline.py), windows themselves (grid.py, windows/).
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.expressions.tokens import mentions, normal_form, plain_column, split_alias
-from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, misfit, raise_any
+from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean, raise_any
 from tidemark.timeops.spec.fields import (
     ALIAS,
-    POSITIVE_LENGTH,
     RESERVED_COLUMNS,
     Aggregate,
     Alias,
-    Day,
     Duration,
     Expression,
     Flag,
@@ -31,344 +26,12 @@ from tidemark.timeops.spec.fields import (
     PositiveDuration,
     ResultExpression,
     SpecModel,
-    TimeZone,
     WholeNumber,
     is_reserved,
-    read_positive_duration,
     word_or_keys,
 )
-
-MONTH: Literal["1 month"] = "1 month"
-DAY = timedelta(days=1)
-_WEEK = timedelta(days=7)
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-_MOST_AT_ONCE = 20_000  # windows that an event may be in: each of them is a row of its own
-
-A_MONTH = r"^ *(?:1 *months?|P1M) *$"
-_MONTHS = r"^ *(?:[0-9.]+ *(?:months?|years?|quarters?)|P[0-9.]+[MY].*) *$"
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """The keys that a kind needs, each with an example, the keys that it may have, and why it has no others."""
-
-    needs: Mapping[str, str]
-    may_have: frozenset[str] = frozenset()
-    why: str = ""
-
-
-_GRID = frozenset({"offset", "closed", "time_zone", "week_start", "origin"})
-SHAPES: Mapping[str, _Shape] = {
-    "tumbling": _Shape({"size": "1 hour"}, _GRID | {"repeated"}, "whose step is its size"),
-    "hopping": _Shape({"size": "1 hour", "hop": "5 minutes"}, _GRID),
-    "cumulative": _Shape({"size": "1 day", "step": "1 hour"}, _GRID),
-    "session": _Shape(
-        {"gap": "30 minutes"}, frozenset({"max_duration"}), "which lasts as long as its events continue"
-    ),
-    "sliding": _Shape(
-        {"size": "10 minutes"}, frozenset(), "which ends wherever its events change, and holds its end"
-    ),
-    "snapshot": _Shape({}, frozenset(), "which is one instant"),
-}
-"""The kinds of window; of the keys of a shape, a kind has no more than these."""
-
-OF_ZONE = ("week_start", "origin", "repeated")
-"""The keys that say more about a grid on the wall clock."""
-SHAPE_KEYS = ("size", "hop", "step", "offset", "closed", "time_zone", *OF_ZONE, "gap", "max_duration")
-
-
-@dataclass(frozen=True)
-class LocalGrid:
-    """Starts of windows on the wall clock of a zone, whose times are microseconds as if they were UTC.
-
-    Attributes:
-        zone: The time zone.
-        step_us: How far one start is from the next; None where they are the first of each month.
-        anchor_us: One of the starts.
-        splits: A start that comes twice begins a window each time; otherwise only the first time.
-    """
-
-    zone: str
-    step_us: int | None
-    anchor_us: int = 0
-    splits: bool = False
-
-
-def _size(value: object) -> timedelta | Literal["1 month"]:
-    if isinstance(value, str) and re.match(A_MONTH, value):
-        return MONTH
-    if isinstance(value, str) and re.match(_MONTHS, value):
-        raise misfit(value, "a duration such as `30 days`, or `1 month` for calendar months")
-    return read_positive_duration(value)
-
-
-WindowSize = Annotated[
-    timedelta | Literal["1 month"],
-    PlainValidator(_size),
-    PlainSerializer(lambda size: size if size == MONTH else format_duration(size), return_type=str, when_used="json"),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": A_MONTH}, POSITIVE_LENGTH]}),
-]
-"""Length of a window: a duration, or a month of the calendar."""
-
-
-class WindowShape(SpecModel):
-    """The part of a window that says which spans of time it is."""
-
-    kind: Literal["tumbling", "hopping", "cumulative", "session", "sliding", "snapshot"] = Field(
-        description="tumbling: one window after the other; hopping: a window of `size` every `hop`; cumulative: "
-        "windows with one start that grow by `step` up to `size`; session: events of a group that are at most `gap` "
-        "apart; sliding: a window of `size` up to every instant at which its events change; snapshot: events of one "
-        "instant."
-    )
-    size: WindowSize | None = Field(
-        default=None,
-        description="All but session and snapshot: length of a window, such as 1 hour. Tumbling also: 1 month.",
-    )
-    hop: PositiveDuration | None = Field(
-        default=None, description="hopping only: how far one start is from the next; may exceed the size."
-    )
-    step: PositiveDuration | None = Field(
-        default=None, description="cumulative only: by how much a window is longer than the one before."
-    )
-    offset: Duration = Field(
-        default=timedelta(0),
-        description="Shift of the grid against 1970-01-01T00:00Z, or with a time_zone against local midnight; less "
-        "than one step.",
-    )
-    time_zone: TimeZone | None = Field(
-        default=None,
-        description="tumbling, hopping, cumulative: the grid is on the wall clock of this zone, from local midnight.",
-    )
-    week_start: Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"] = Field(
-        default="monday",
-        description="With a time_zone, windows of whole weeks only: the day with which they begin.",
-        json_schema_extra={"since": "0.2.0"},
-    )
-    origin: Day | None = Field(
-        default=None,
-        description="With a time_zone, windows of whole days only: a day with which one of them begins, such as the "
-        "first of a fiscal year.",
-        json_schema_extra={"since": "0.2.0"},
-    )
-    repeated: Literal["together", "split"] = Field(
-        default="together",
-        description="tumbling windows of less than a day with a time_zone only: what becomes of an hour that comes "
-        "twice. together: it belongs to one window; split: each start in it begins a window each time.",
-        json_schema_extra={"since": "0.2.0"},
-    )
-    gap: PositiveDuration | None = Field(
-        default=None, description="session only: how far apart two events of one session are at most."
-    )
-    max_duration: PositiveDuration | None = Field(
-        default=None,
-        description="session only: a session ends no later than this after its first event, and the next event "
-        "begins a new one; not with time.out_of_order: keep.",
-    )
-    closed: Literal["left", "right"] = Field(
-        default="left",
-        description="tumbling, hopping, cumulative: the end that belongs to the window. left: [start, end); right: "
-        "(start, end].",
-    )
-
-    @property
-    def size_us(self) -> int:
-        """Length of a window of a grid in microseconds."""
-        return _micros(self.size)
-
-    @property
-    def end_step_us(self) -> int:
-        """How far one end is from the next one that there may be, in microseconds."""
-        return _micros(self.hop or self.step or self.size) if self.closes_on_grid else 1
-
-    @property
-    def start_step_us(self) -> int:
-        """How far one start on a grid is from the next one, in microseconds."""
-        return _micros(self.hop or self.size)
-
-    @property
-    def reach_us(self) -> int:
-        """How long after an event the windows that it makes last, in microseconds; of windows on no grid."""
-        return 0 if self.kind == "snapshot" else _micros(self.gap or self.size)
-
-    @property
-    def local_grid(self) -> LocalGrid | None:
-        """The starts of windows that follow the clocks of a zone, months of UTC included; None for all others."""
-        if self.size == MONTH:
-            return LocalGrid(self.time_zone or "UTC", None)
-        if self.time_zone is None or not self.closes_on_grid:
-            return None
-        return LocalGrid(self.time_zone, self.start_step_us, self.offset_us, self.repeated == "split")
-
-    @property
-    def is_on_wall_clock(self) -> bool:
-        """True if the times of the wall clock name the windows: of several of them the ends may be one instant."""
-        return self.time_zone is not None and self.kind in ("hopping", "cumulative")
-
-    @property
-    def longest_us(self) -> int:
-        """How long a window of a grid is at most, microseconds: a zone has gone back by almost a day."""
-        if self.local_grid is None:
-            return self.size_us
-        return micros((timedelta(days=31) if self.size == MONTH else self.size or DAY) + DAY)
-
-    @property
-    def begins_inside(self) -> bool:
-        """True if the start belongs to the window."""
-        return self.closed == "left" and self.kind != "sliding"
-
-    @property
-    def ends_inside(self) -> bool:
-        """True if the end belongs to the window."""
-        return self.closed == "right" or not self.closes_on_grid
-
-    @property
-    def ends_inside_us(self) -> int:
-        """1 where the end belongs to the window, which then closes one microsecond after it; else 0."""
-        return int(self.ends_inside)
-
-    @property
-    def is_linked(self) -> bool:
-        """True if other events of its group say in which windows an event is."""
-        return self.kind in ("session", "sliding")
-
-    @property
-    def closes_on_grid(self) -> bool:
-        """True if the times at which windows close are known without any event."""
-        return self.kind not in ("session", "sliding", "snapshot")
-
-    @property
-    def overlaps(self) -> bool:
-        """True if an event may be in several windows."""
-        is_wide = self.kind == "hopping" and self.size_us > self.end_step_us
-        return is_wide or self.kind in ("cumulative", "sliding", "session")
-
-    @property
-    def has_gaps(self) -> bool:
-        """True if an event may be in no window: hopping windows that are further apart than they are long (M)."""
-        return self.kind == "hopping" and self.end_step_us > self.size_us
-
-    @property
-    def offset_us(self) -> int:
-        """Shift of the grid against the epoch in microseconds; with a `time_zone` on its wall clock."""
-        step = self.hop or self.size
-        if self.time_zone is None or not isinstance(step, timedelta) or step % DAY:
-            return micros(self.offset)
-        if self.origin is None and step % _WEEK:
-            return 0
-        # The epoch was a Thursday.
-        first = self.origin or date(1970, 1, 5 + _WEEKDAYS.index(self.week_start))
-        return micros((first - date(1970, 1, 1)) % step)
-
-    @property
-    def gap_us(self) -> int:
-        """How far apart two events of one session are at most, in microseconds."""
-        return _micros(self.gap)
-
-    @property
-    def max_duration_us(self) -> int | None:
-        """The longest that a session lasts, in microseconds; None for no bound."""
-        return None if self.max_duration is None else micros(self.max_duration)
-
-    def shape_problems(self) -> list[Problem]:
-        """Return what is wrong between the keys."""
-        shape = SHAPES[self.kind]
-        problems = [
-            Problem(
-                f"the key is missing: a {self.kind} window needs a {key}",
-                expected=f"a duration such as `{example}`",
-                at=(key,),
-            )
-            for key, example in shape.needs.items()
-            if getattr(self, key) is None
-        ]
-        for key in SHAPE_KEYS:
-            if key in self.model_fields_set and key not in shape.needs and key not in shape.may_have:
-                why = f", {shape.why}" if shape.why else ""
-                kinds = [kind for kind, other in SHAPES.items() if key in other.needs or key in other.may_have]
-                remedy = f"leave it out, or write `kind: {' or '.join(kinds)}`"
-                problems.append(
-                    Problem(f"`{key}` has no effect on a {self.kind} window{why}", remedy=remedy, at=(key,))
-                )
-        return problems or [*self._calendar_problems(), *self._step_problems()]
-
-    def _calendar_problems(self) -> Iterable[Problem]:
-        if self.size == MONTH and self.kind != "tumbling":
-            fault = f"found {MONTH}, whose length varies, on a {self.kind} window"
-            yield Problem(
-                fault, expected="a duration such as `30 days`", remedy="or write `kind: tumbling`", at=("size",)
-            )
-            return
-        step = self.hop or self.size
-        if self.time_zone is not None:
-            yield from self._length_problems()
-        if (self.local_grid is not None) and "offset" in self.model_fields_set and not _divides_day(step):
-            fault = "`offset` has no effect on days and months, which begin at local midnight"
-            remedy = "leave it out" if step in (MONTH, DAY) else "leave it out, or write `origin: 2026-04-06`"
-            yield Problem(fault, remedy=remedy, at=("offset",))
-        for key in OF_ZONE:
-            if key not in self.model_fields_set or getattr(self, key) is None:
-                continue
-            if self.time_zone is None:
-                remedy = "write `time_zone` too, which may be UTC, or leave it out"
-                yield Problem(f"`{key}` has no effect without a `time_zone`", remedy=remedy, at=(key,))
-            else:
-                yield from self._effect_problems(key, step)
-
-    def _length_problems(self) -> Iterable[Problem]:
-        """Find lengths with which windows would not begin at the same time of every day."""
-        key = "hop" if self.hop else "size"
-        length = self.hop or self.size
-        if isinstance(length, timedelta) and DAY % length and length % DAY:
-            fault = f"found {format_duration(length)}, with which windows would begin at other times each local day"
-            expected = "with a `time_zone`, a length that divides a day, such as `6 hours`, or whole days or weeks"
-            yield Problem(fault, expected=expected, remedy="or leave `time_zone` out", at=(key,))
-
-    def _effect_problems(self, key: str, step: timedelta | str | None) -> Iterable[Problem]:
-        is_of_weeks = isinstance(step, timedelta) and not step % _WEEK
-        is_of_days = isinstance(step, timedelta) and not step % DAY and step > DAY
-        is_short = isinstance(step, timedelta) and step < DAY
-        if key == "week_start" and self.origin is not None:
-            yield Problem("`week_start` has no effect with `origin`, which says it", remedy="leave it out", at=(key,))
-        elif key == "week_start" and not is_of_weeks:
-            fault = "`week_start` has no effect on windows that do not begin with a week"
-            yield Problem(fault, expected="a size, or hop, of whole weeks", remedy="leave it out", at=(key,))
-        elif key == "origin" and not is_of_days:
-            fault = "`origin` has no effect on windows that begin every day or month, or several times a day"
-            yield Problem(fault, expected="a size, or hop, of several whole days", remedy="leave it out", at=(key,))
-        elif key == "repeated" and not is_short:
-            fault = "`repeated` has no effect on windows of a day or more"
-            yield Problem(fault, expected="a size of less than a day", remedy="leave it out", at=(key,))
-
-    def _step_problems(self) -> Iterable[Problem]:
-        if not isinstance(self.size, timedelta):
-            return
-        if self.step is not None and self.size % self.step:
-            fault = f"found {format_duration(self.step)}, and {format_duration(self.size)} is not a multiple of it"
-            yield Problem(fault, expected="a step that divides the size", at=("step",))
-        often = self.hop or self.step
-        at_once = -(-self.size // often) if often else 1
-        if at_once > _MOST_AT_ONCE:
-            key = "hop" if self.hop else "step"
-            fault = f"found {format_duration(often or DAY)}, with which an event is in {at_once:,} windows at once"
-            least = format_duration(-(-self.size // _MOST_AT_ONCE))
-            yield Problem(fault, expected=f"at most {_MOST_AT_ONCE:,} at once: here {least} or more", at=(key,))
-        begins_every = self.hop or self.size
-        if self.offset >= begins_every:
-            step = format_duration(begins_every)
-            fault = f"found {format_duration(self.offset)}, which is not below the step of the grid, {step}"
-            yield Problem(fault, expected=f"zero or more, less than {step}", at=("offset",))
-
-
-def _divides_day(length: timedelta | str | None) -> bool:
-    return isinstance(length, timedelta) and length < DAY and not DAY % length
-
-
-def _micros(length: timedelta | str | None) -> int:
-    if not isinstance(length, timedelta):
-        raise ValueError("a window of this kind has no such length")
-    return micros(length)
-
+from tidemark.timeops.spec.top import PLACE, Top
+from tidemark.timeops.spec.window_shape import WindowShape
 
 RESERVED_IN_WINDOWS = RESERVED_COLUMNS | {"window_start", "window_end", "_change_type", "_late_events"}
 _OF_CHANGE_FEED = {"_commit_version", "_commit_timestamp"}
@@ -377,6 +40,7 @@ ALIAS_SCHEMA: Mapping[str, Any] = {
     "not": {"enum": sorted(RESERVED_IN_WINDOWS)},
 }
 """JSON Schema of the name of an aggregate."""
+_RESCUED = "_rescued"  # of the reserved names the one that a payload may have: see `keep_unknown` of sources
 
 
 class Early(SpecModel):
@@ -514,7 +178,7 @@ def _not_empty(value: object) -> object:
 
 
 class WindowSpec(WindowEmission):
-    """One window table: per window and group, one row of aggregates."""
+    """One window table: per window and group one row of aggregates, or one for each of its first events."""
 
     name: Name = Field(description="Name of the window; its table is windows/<name>.")
     was: Name | None = Field(
@@ -533,8 +197,15 @@ class WindowSpec(WindowEmission):
         default=(), description="One result per value of these: columns, or `expression AS name`."
     )
     aggregates: Annotated[dict[Alias, Aggregate], BeforeValidator(_not_empty)] = Field(
+        default={},
         description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}. first(x) and "
-        "last(x) go by _timestamp, then _arrival_seq."
+        "last(x) go by _timestamp, then _arrival_seq. Required without `top`.",
+    )
+    top: Top | None = Field(
+        default=None,
+        description="One row for each of the first events of a window and group, with their columns and `_rank` 1, "
+        "2, …; `aggregates` next to it are the same on each of them.",
+        json_schema_extra={"since": "0.2.0"},
     )
     having: ResultExpression | None = Field(
         default=None, description="Only results for which this is true; over aggregates and group columns."
@@ -563,11 +234,65 @@ class WindowSpec(WindowEmission):
     @property
     def key_columns(self) -> tuple[str, ...]:
         """Names of the columns that distinguish the results of the table, except for their revision."""
-        return ("window_start", "window_end", *self.group_columns)
+        return ("window_start", "window_end", *self.group_columns, *((PLACE,) if self.top is not None else ()))
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """Expressions by which `top` puts events in order; none without it."""
+        return () if self.top is None else tuple(order.expression for order in self.top.orders)
+
+    @property
+    def event_expressions(self) -> tuple[str, ...]:
+        """All expressions over the events of the window."""
+        groups = (text for _, text in self.group_expressions)
+        return (*self.aggregates.values(), *groups, *self.order, *((self.where,) if self.where is not None else ()))
+
+    def event_columns(self, columns: Iterable[str]) -> list[str]:
+        """Return the columns of an event that its row has because of `top`; none without it.
+
+        They are the payload but for what the row has under the same name, `_timestamp` and, of a record, its number.
+        `columns` are all that the window's events have.
+        """
+        if self.top is None:
+            return []
+        taken = {name.lower() for name in (*self.group_columns, *self.aggregates)} | self._own_columns
+        payload = [name for name in columns if name == _RESCUED or not is_reserved(name)]
+        numbered = ["_timestamp", "_arrival_seq"] if self.input is None else ["_timestamp"]
+        return [*(name for name in payload if name.lower() not in taken), *numbered]
+
+    @property
+    def _own_columns(self) -> frozenset[str]:
+        """Columns that rows of `top` have in addition to others, and that a payload may have too."""
+        names = (RESERVED_IN_WINDOWS - RESERVED_COLUMNS) | {PLACE}
+        return names | _OF_CHANGE_FEED if self.change_feed else names
+
+    def meeting_problems(self, columns: Iterable[str]) -> Iterable[Problem]:
+        """Find columns of the window's events that meet others in the rows of `top`; `columns` are the payload."""
+        if self.top is None:
+            return
+        spelled = {name.lower(): name for name in columns}
+        for position, (name, expression) in enumerate(self.group_expressions):
+            if name.lower() in spelled and (plain_column(expression) or "").lower() != name.lower():
+                yield _meeting("group", name, spelled[name.lower()], ("group_by", position))
+        for name in self.aggregates:
+            if name.lower() in spelled:
+                yield _meeting("aggregate", name, spelled[name.lower()], ("aggregates", name))
+        for name in sorted(self._own_columns & {*spelled}):
+            if self.input is not None and name != PLACE:
+                continue  # the bounds of the lower window: its end is `_timestamp`
+            fault = f"each row of `top` has a column `{name}` of its own, and the events have a column of this name"
+            remedy = "choose another name for it with `rename` of the source"
+            if self.input is not None:
+                fault = f"`{self.input}` has a `top` too, and both call the place of a row `{PLACE}`"
+                remedy = "leave `top` out of one of them, or choose rows of the lower one with `where: _rank = 1`"
+            yield Problem(fault, expected="distinct names", remedy=remedy, at=("top",))
 
     @model_validator(mode="after")
     def _together(self) -> "WindowSpec":
-        keys = (self.shape_problems(), self.emission_problems(), self._name_problems(), self._input_problems())
+        keys = (
+            *(self.shape_problems(), self.emission_problems(), self._name_problems(), self._input_problems()),
+            self._row_problems(),
+        )
         raise_any(problem for problems in keys for problem in problems)
         return self
 
@@ -585,13 +310,24 @@ class WindowSpec(WindowEmission):
         if self.empty and self.closes_on_grid:  # of others it is said already
             fault = "rows without a result, of a window over the results of another, are not supported yet"
             yield Problem(fault, remedy="leave it out", at=("empty",))
-        for alias, aggregate in self.aggregates.items():
-            if mentions(aggregate, "_arrival_seq"):
+        named: list[tuple[Path, str]] = [(("aggregates", alias), text) for alias, text in self.aggregates.items()]
+        for at, text in (*named, *((("top", "by"), text) for text in self.order)):
+            if mentions(text, "_arrival_seq"):
                 fault = (
                     "this goes by `_arrival_seq`, which numbers records, and the events of this window are results"
                 )
                 remedy = "choose one of several by its columns, such as `max(struct(n, window_start)).window_start`"
-                yield Problem(fault, remedy=remedy, at=("aggregates", alias))
+                yield Problem(fault, remedy=remedy if at[0] == "aggregates" else "name columns of the results", at=at)
+
+    def _row_problems(self) -> Iterable[Problem]:
+        """Find what is wrong about which rows a window has."""
+        if self.top is None and not self.aggregates:
+            expected = "at least one aggregate, such as {events: count(*)}, or `top`"
+            yield Problem("the key is missing", expected=expected, at=("aggregates",))
+        elif self.top is not None and self.empty and self.closes_on_grid:
+            fault = "`empty` has no effect next to `top`: a window with no event has no first events"
+            remedy = "leave it out, or write an entry of `windows` with `aggregates` for these rows"
+            yield Problem(fault, remedy=remedy, at=("empty",))
 
     def _name_problems(self) -> Iterable[Problem]:
         seen: set[str] = set()
@@ -609,7 +345,15 @@ class WindowSpec(WindowEmission):
             elif name.lower() in seen:
                 fault = f"two columns of this window are called `{name}`"
                 yield Problem(fault, expected="distinct names of groups and aggregates", at=at)
+            elif self.top is not None and name.lower() == PLACE:
+                fault = f"each row of `top` has a column `{PLACE}`, the place of its event"
+                yield Problem(fault, remedy="choose another name", at=at)
             seen.add(name.lower())
+
+
+def _meeting(of: str, name: str, column: str, at: Path) -> Problem:
+    fault = f"the {of} `{name}` and the column `{column}` of the events meet: rows of `top` have both"
+    return Problem(fault, expected="distinct names", remedy=f"choose another name for the {of}", at=at)
 
 
 def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ()) -> Iterable[Problem]:
@@ -656,6 +400,16 @@ def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowS
         inputs.append(by_name[name])
         name = inputs[-1].input
     return inputs[::-1]
+
+
+def result_columns(window: WindowSpec, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a window's results that a window over them may name.
+
+    `columns` are the ones that its events have, or its results. The time and the number of an event are not returned:
+    for a window over results `_timestamp` is the end of each.
+    """
+    of_events = [name for name in window.event_columns(columns) if name not in ("_timestamp", "_arrival_seq")]
+    return (*window.key_columns, *of_events, *window.aggregates)
 
 
 def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:

@@ -1,8 +1,9 @@
 """Aggregates of windows, which cannot fail a batch: at once or in parts, and which results `having` shows.
 
-Here: aggregates over the rows of groups, and what is made of them. In parts: count, sum, min, max and avg of numbers;
-any other aggregate, and these with DISTINCT, FILTER or something around them, needs all rows at once. Not here: rows
-on which an argument fails, which have no part in a result (membership.py); the parts themselves (aligned.py).
+Here: aggregates over the rows of groups, also next to their first rows, and what is made of them. In parts: count,
+sum, min, max and avg of numbers; any other aggregate, and these with DISTINCT, FILTER or something around them, needs
+all rows at once. Not here: rows on which an argument fails, which have no part in a result (membership.py); the parts
+themselves (aligned.py).
 """
 
 from collections.abc import Callable, Mapping
@@ -12,11 +13,13 @@ from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType, IntegralType, LongType
 
+from tidemark.timeops.columns import same_in
 from tidemark.timeops.expressions.aggregates import cut, without_minus_zeros, without_overflow, wrapped_away
 from tidemark.timeops.expressions.bounds import bounded
 from tidemark.timeops.expressions.tokens import calls, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.windows.first_rows import first_rows
 from tidemark.timeops.windows.membership import group_names
 
 _NUMBERS = (IntegralType, FloatType, DoubleType)  # sums of decimals have a precision that grows with each step
@@ -51,13 +54,22 @@ def with_aggregates(groups: GroupedData, aggregates: Mapping[str, str], *more: C
 
 
 def results_of(contents: DataFrame, keys: tuple[str, ...], window: WindowSpec, *more: Column) -> DataFrame:
-    """Return the window's aggregates over rows with the columns of `membership.with_groups`, and `more` after them.
+    """Return the window's results over rows with the columns of `membership.with_groups`, and `more` after them.
 
-    `keys` are the columns that distinguish the windows of a group.
+    With `top` these are the first rows, and aggregates are next to each of them. `keys` are the columns that
+    distinguish the windows of a group.
     """
-    columns = Columns.of(contents)
+    columns, groups = Columns.of(contents), [*keys, *group_names(window)]
+    rows = None if window.top is None else first_rows(contents, keys, window)
+    if rows is not None and not window.aggregates and not more:
+        return rows
     aggregates = {name: without_overflow(text, columns) for name, text in window.aggregates.items()}
-    return with_aggregates(contents.groupBy(*keys, *group_names(window)), aggregates, *more)
+    of_groups = with_aggregates(contents.groupBy(*groups), aggregates, *more)
+    if rows is None:
+        return of_groups
+    values = [f"of_group.{quoted(name)}" for name in of_groups.columns if name not in groups]
+    joined = rows.alias("row").join(of_groups.alias("of_group"), same_in("row", "of_group", groups))
+    return joined.selectExpr("row.*", *values)
 
 
 def passes_having(columns: Columns, having: str | None) -> Column:

@@ -66,7 +66,7 @@ def partials_by_slice(events: DataFrame, window: WindowSpec) -> dict[str, Partia
     """Return the aggregates in parts, where slices are worth it; None where events go to windows one by one."""
     if window.kind not in ("hopping", "cumulative") or window.size_us <= MOST_ASSIGNED * window.end_step_us:
         return None
-    return partials_of(window.aggregates, Columns.of(events))
+    return None if window.top is not None else partials_of(window.aggregates, Columns.of(events))
 
 
 def sliced_results(

@@ -1,8 +1,8 @@
 """The questions of all windows to an event: does it pass their filter, can they add it up, what is its group.
 
-Here: `where`, `group_by` and the arguments of aggregates as SQL; of the windows that hold an event's time which
-are open to it; the names of the columns that kinds of windows share. Not here: which windows hold a time (aligned.py,
-sessions.py, sliding.py).
+Here: `where`, `group_by`, the order of `top` and the arguments of aggregates as SQL; of the windows that hold an
+event's time which are open to it; the names of the columns that kinds of windows share. Not here: which windows hold
+a time (aligned.py, sessions.py, sliding.py).
 """
 
 from collections.abc import Callable
@@ -56,19 +56,24 @@ def filtered(columns: Columns, window: WindowSpec) -> str:
     return f"(NOT coalesce({columns.read(window.where).sql}, false))"
 
 
+def on_events(window: WindowSpec) -> tuple[str, ...]:
+    """Return what a window evaluates on each event that passes its filter: on one that fails it has no result."""
+    return tuple(dict.fromkeys([*on_rows(window.aggregates.values()), *window.order]))
+
+
 def unfit(columns: Columns, window: WindowSpec) -> str | None:
-    """Return SQL of a BOOLEAN, never null: the event passes the filter, and an aggregate fails on it.
+    """Return SQL of a BOOLEAN, never null: the event passes the filter, and an aggregate or the order fails on it.
 
     It is a dead letter of the window, whichever window of the definition it would be in, and is in none of them. None
-    where no aggregate can fail.
+    where nothing can fail.
     """
-    fails = columns.any_fails(on_rows(window.aggregates.values()))
+    fails = columns.any_fails(on_events(window))
     return None if fails is None else f"(NOT {filtered(columns, window)} AND {fails})"
 
 
 def left_out(columns: Columns, window: WindowSpec) -> str:
-    """Return SQL of a BOOLEAN, never null: the event does not pass the filter, or an aggregate fails on it."""
-    fails = columns.any_fails(on_rows(window.aggregates.values()))
+    """Return SQL of a BOOLEAN, never null: the event does not pass the filter, or something else fails on it."""
+    fails = columns.any_fails(on_events(window))
     return filtered(columns, window) if fails is None else f"({filtered(columns, window)} OR {fails})"
 
 

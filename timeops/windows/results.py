@@ -15,6 +15,7 @@ from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import instant_of_end
 from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.aggregates import passes_having, results_of
 from tidemark.timeops.windows.gap_filling import (
     REACHED_W,
@@ -49,8 +50,10 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
 
     Returns:
         One row per revision of each window and group that holds an event, or with `empty` is owed a row without, and
-        that passes `having`. With `time.start_at` only windows that begin there or later have rows (A2). The columns:
-        `window_start`, `window_end`, group columns, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark`
+        that passes `having`; with `top` a row for each of the first events. With `time.start_at` only windows that
+        begin there or later have rows (A2). The columns:
+        `window_start`, `window_end`, group columns, with `top` `_rank` and the columns of an event, aggregates,
+        `_revision` INT, `_is_final` BOOLEAN, `_watermark`
         (just after the item at which it was made; null where a flush made it); with `history` also `_late_events`.
         Revisions that do not pass `having` are rows too. So is what takes back the results of a session that is no
         more. Where there may be such rows, `__tm_passes` says so; see `passing`.
@@ -112,6 +115,8 @@ def _shaped(results: DataFrame, segment: WindowSegment, window: WindowSpec, *mor
         f"timestamp_micros({START}) AS window_start",
         f"timestamp_micros({instant_of_end(END, window)}) AS window_end",
         *[f"{value} AS {quoted(name)}" for value, name in named],
+        *([PLACE] if window.top is not None else []),
+        *map(quoted, window.event_columns(results.columns)),
         *map(quoted, window.aggregates),
         f"{REVISION} AS _revision",
         f"{IS_FINAL} AS _is_final",

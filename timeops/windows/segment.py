@@ -27,7 +27,7 @@ from tidemark.timeops.grid import close_time, open_to
 from tidemark.timeops.materialize import Execution, from_driver
 from tidemark.timeops.narrow import integers
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.window import timeline_columns
+from tidemark.timeops.spec.window import result_columns, timeline_columns
 from tidemark.timeops.watermark.fold import NONE, Array
 from tidemark.timeops.windows.membership import END, FLUSHED_WINDOWS, FRESH, START, group_names, with_groups
 
@@ -209,11 +209,6 @@ def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
     return rows if c.W_END in rows.columns else with_end(rows, adjusted)
 
 
-def result_columns(window: WindowSpec) -> tuple[str, ...]:
-    """Return the columns of a window's results that a window over them may name."""
-    return (*window.key_columns, *window.aggregates)
-
-
 def as_events(
     results: DataFrame, window: WindowSpec, windows: Sequence[WindowSpec], over: Sequence[str]
 ) -> DataFrame:
@@ -226,7 +221,7 @@ def as_events(
         `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__tm_timestamp`, and a null
         `__tm_w_before`: none is late.
     """
-    final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window)))
+    final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window, results.columns)))
     return final.withColumns(
         {
             c.TIMELINE: F.expr(timeline(Columns.of(final), timeline_columns(window, windows, over))),

@@ -52,10 +52,19 @@ windows:
     aggregates: {sold: "sum(price.amount)", n: count(*)}
     having: sold > 10
   - {name: by_day, kind: tumbling, size: 1 day, from: by_hour, group_by: [thing], aggregates: {sold: sum(sold)}}
+  - {name: largest, kind: snapshot, group_by: [till], top: {n: 3, by: "price.amount DESC"}, having: "_rank = 1"}
 owners: ["team:sales"]
 tags: {tier: gold}
 """
-_TABLES = ("raw_events", "ordered_events", "held_events", "dead_letters", "windows/by_hour", "windows/by_day")
+_TABLES = (
+    "raw_events",
+    "ordered_events",
+    "held_events",
+    "dead_letters",
+    "windows/by_hour",
+    "windows/by_day",
+    "windows/largest",
+)
 _COLUMNS = pa.schema([("item", pa.string()), ("_timestamp", pa.timestamp("us", "UTC"))])
 
 
@@ -186,6 +195,12 @@ def test_columns_of_windows_lead_back_to_the_columns_that_their_expressions_name
         ("price", "INDIRECT", "FILTER"),
     ]
     assert fields_of(outputs["windows/by_day"])["sold"] == [("by_hour", "sold", "AGGREGATION")]
+    largest = fields_of(outputs["windows/largest"])
+    assert largest["_rank"] == [("raw_events", "price", "TRANSFORMATION")]
+    assert largest["item"] == [("raw_events", "item", "IDENTITY")]
+    assert (largest["_timestamp"], largest["till"]) == (times, [("raw_events", "till", "IDENTITY")])
+    whole = outputs["windows/largest"]["facets"]["columnLineage"]["dataset"]
+    assert ("price", "SORT") in [(one["field"], one["transformations"][0]["subtype"]) for one in whole]
     assert fields_of(outputs["ordered_events"])["item"] == [("raw_events", "item", "IDENTITY")]
 
 

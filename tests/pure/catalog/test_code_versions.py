@@ -32,6 +32,7 @@ def versions(text: str) -> dict[str, str]:
         ("total: sum(v)", "total: max(v)", "hourly daily"),
         ("{n: sum(n)}", "{n: max(n)}", "daily"),
         ("w > 1", "w > 2", "other"),
+        ("n: count(*), total: sum(v)}", "n: count(*), total: sum(v)}, top: {n: 1, by: at}", "hourly daily"),
         ("size: 1 day", "size: 2 days", "daily"),
         ("{n: sum(n)}", "{n: sum(n)}, having: n > 1", "daily"),
         ("group_by: [k]", "group_by: [k AS j]", "hourly daily"),
@@ -76,6 +77,19 @@ def test_windows_that_say_how_silence_closes_them_have_a_part_in_the_versions_of
     silent = SPEC.replace("out_of_order: keep", "idle: {timeout: 1 minute, advance: window_close}")
     one, other = versions(silent), versions(silent.replace("w > 1", "w > 2"))
     assert {name for name in one if one[name] != other[name]} == {*DERIVED.split()}
+
+
+def test_the_rows_of_first_events_have_all_columns_and_their_order_in_one_spelling() -> None:
+    first = SPEC.replace('where: "w > 1", aggregates: {n: count(*)}', "top: {n: 2, by: w}")
+    one = versions(first)
+    for before, now, changed in [
+        ("v INT, w INT", "v INT, w INT, x INT", "log events other"),
+        ("{n: 2, by: w}", "{n: 3, by: w}", "other"),
+        ("{n: 2, by: w}", "{n: 2, by: w DESC}", "other"),
+        ("{n: 2, by: w}", "{ties: arrival, by: ' w -- ascending', n: 2}", ""),
+    ]:
+        other = versions(first.replace(before, now, 1))
+        assert {name for name in one if one[name] != other[name]} == {*changed.split()}, now
 
 
 def test_a_new_name_of_a_source_changes_the_windows_that_go_by_it() -> None:

@@ -251,6 +251,30 @@ def test_columns_of_windows_lead_to_the_columns_that_their_expressions_name(tmp_
     assert ordered["_timeline"] == ["quakes/raw_events.net"]
 
 
+def test_first_events_have_the_columns_of_events_and_windows_over_them_name_these(tmp_path: Path) -> None:
+    text = (
+        SPEC.partition("windows:")[0]
+        + """windows:
+  - {name: first, kind: snapshot, group_by: [net], top: {n: 2, by: "mag DESC, depth"}, aggregates: {n: count(*)}}
+  - {name: over, kind: snapshot, from: first, group_by: [net], where: _rank = 1,
+     aggregates: {last: max(_timestamp), m: max(mag)}}
+"""
+    )
+    found = shown(tmp_path, {"quakes": text})
+    event = "quakes/ordered_events"
+    lineage = lineage_of(found, "quakes", "windows/first")
+    assert lineage["_rank"] == [f"{event}.depth", f"{event}.mag"]
+    assert [lineage[name] for name in ("mag", "_arrival_seq")] == [[f"{event}.mag"], [f"{event}._arrival_seq"]]
+    [(_, assets)] = found.pipelines
+    kinds = {one.name: one.type for one in assets["windows/first"].metadata["dagster/column_schema"].columns}
+    assert [*kinds][:5] == ["window_start", "window_end", "net", "_rank", "time"]
+    assert [*kinds][-6:] == ["_arrival_seq", "n", "_revision", "_is_final", "_watermark", "_batch_id"]
+    assert (kinds["_rank"], kinds["mag"], kinds["_timestamp"]) == ("int", "decimal(4,2)", "timestamp")
+    first = "quakes/windows/first"
+    over = lineage_of(found, "quakes", "windows/over")
+    assert (over["last"], over["m"]) == ([f"{first}.window_end"], [f"{first}.mag"])
+
+
 def test_without_ordered_events_windows_lead_to_the_log(tmp_path: Path) -> None:
     text = SPEC.replace("upper(place)", "upper(id)") + "outputs: {ordered_events: false}\n"
     found = shown(tmp_path, {"quakes": text})

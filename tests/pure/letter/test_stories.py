@@ -141,7 +141,7 @@ def group(room: str, **keys: Any) -> GroupOfWindow:
         timeline="[]",
         now=Met(us("12:02:00"), 1_300),
         splits=(),
-        row={"window_start": None, "window_end": None, "room": room, "n": 3, "_revision": 0, "_is_final": True},
+        rows=({"window_start": None, "window_end": None, "room": room, "n": 3, "_revision": 0, "_is_final": True},),
     )
     return replace(known, **keys)
 
@@ -155,10 +155,12 @@ def window(*groups: GroupOfWindow, state: str = "closed", why: str = "", **keys:
 
 def test_a_window_that_is_closed_open_or_none(snapshot: SnapshotAssertion) -> None:
     assert window(group("a", missed=2), refused={"out_of_order": 4}).text == snapshot
-    waits = {"closed_by": None, "row": None, "now": Met(us("12:00:50"), 3)}
+    waits = {"closed_by": None, "rows": (), "now": Met(us("12:00:50"), 3)}
     assert window(group("a"), group("b", **waits), state="open").text == snapshot
     assert window(group("b", **waits), state="open").text == snapshot
-    assert window(group("b", row=None, by_flush=True, closed_by=None)).text == snapshot
+    assert window(group("b", rows=(), by_flush=True, closed_by=None)).text == snapshot
+    first = ({"room": "a", "_rank": rank, "v": value, "_timestamp": None} for rank, value in ((1, 9), (2, None)))
+    assert window(group("a", rows=tuple(first))).text == snapshot
     none = window(state="none", why="no event has a time in it")
     assert none.text == snapshot
     assert none.to_dict() == snapshot

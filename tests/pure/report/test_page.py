@@ -329,8 +329,9 @@ time:
 windows:
   - {name: w, kind: hopping, size: 1 hour, hop: 5 minutes, allowed_lateness: 1 minute, emit: on_time,
      where: "k < 'b'", group_by: [k], aggregates: {n: count(*)}}
+  - {name: first, kind: tumbling, size: 1 day, group_by: [k], top: {n: 3, by: "at DESC"}}
 """,
         file="all.yaml",
     )
-    told = [*of_sources(spec), *of_time(spec), ("w", of_window(spec.windows[0]))]
+    told = [*of_sources(spec), *of_time(spec), *[(window.name, of_window(window)) for window in spec.windows]]
     assert {name: str(text) for name, text in told} == snapshot

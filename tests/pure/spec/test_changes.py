@@ -226,6 +226,7 @@ def test_days_become_instants_only_where_all_sources_begin_them_alike() -> None:
         ("format: csv", "format: csv\n    split: k", "sources[tills].split", REFUSED, (), True),
         ("size: 1 hour", "size: 2 hours", "windows[w].size", PAST, ("w", "over_w"), False),
         ("c: count(*)", "c: count(n)", "windows[w].aggregates.c", PAST, ("w", "over_w"), False),
+        ("{c: count(*)}", "{c: count(*)}, top: {n: 1, by: n}", "windows[w].top", PAST, ("w", "over_w"), False),
         ("c: sum(c)", "c: max(c)", "windows[over_w].aggregates.c", HERE, (), False),
         ("name: over_w", "change_feed: true, name: over_w", "windows[over_w].change_feed", HERE, (), False),
     ],

@@ -141,6 +141,37 @@ def test_which_edges_belong_to_a_window_and_how_far_an_event_draws_it(
     assert reach_us is None or window.reach_us == reach_us
 
 
+@pytest.mark.parametrize(
+    ("by", "orders"),
+    [
+        ("x", [("x", False, True)]),
+        ("x DESC, `a b`.c asc", [("x", True, False), ("`a b`.c", False, True)]),
+        ("x desc nulls first,\n x + 1 NULLS LAST -- the end", [("x", True, True), ("x + 1", False, False)]),
+        ("desc DESC, if(x > 1, 'a, b', t)", [("desc", True, False), ("if(x > 1, 'a, b', t)", False, True)]),
+        ("last", [("last", False, True)]),
+        ("struct(x, t) DESC", [("struct(x, t)", True, False)]),
+    ],
+)
+def test_an_order_is_cut_at_its_commas_and_nulls_are_where_spark_puts_them(
+    by: str, orders: list[tuple[str, bool, bool]]
+) -> None:
+    window = parse(changed("windows.0.top", {"n": 2, "by": by})).windows[0]
+    assert window.top is not None
+    assert [(one.expression, one.descends, one.nulls_first) for one in window.top.orders] == orders
+
+
+def test_rows_of_first_events_show_the_columns_that_no_other_column_of_the_row_has() -> None:
+    keys = {"top": {"n": 2, "by": "x"}, "group_by": ["X"], "aggregates": {"n": "count(*)"}}
+    window = parse(changed("windows.0", {"name": "w", "kind": "snapshot", **keys})).windows[0]
+    of_events = ["t", "x", "_rescued", "n", "_source", "_timestamp", "__tm_end", "window_end"]
+    assert window.event_columns(of_events) == ["t", "_rescued", "_timestamp", "_arrival_seq"]
+    assert window.event_columns(window.event_columns(of_events)) == window.event_columns(of_events)
+    assert window.key_columns == ("window_start", "window_end", "X", "_rank")
+    over = {"name": "v", "kind": "snapshot", "from": "w", "top": {"n": 1, "by": "n"}}
+    chained = parse(changed("windows.1", over)).windows[1]
+    assert chained.event_columns(["window_start", "window_end", "n", "_timestamp"]) == ["n", "_timestamp"]
+
+
 def test_a_session_has_a_gap_and_may_have_a_longest_duration() -> None:
     window = parse(changed("windows.0", session(gap="30 min", max_duration="2 h"))).windows[0]
     assert (window.gap_us, window.max_duration_us) == (1_800_000_000, 7_200_000_000)
@@ -353,6 +384,7 @@ def test_every_key_of_the_schema_is_described() -> None:
             "JoinSide",
             "WindowSpec",
             "Early",
+            "Top",
             "Partitions",
             "OnNewInput",
         ],

@@ -129,7 +129,10 @@ WRONG_VALUES: dict[str, list[object]] = {
     "windows.0.empty": ["yes"],
     "windows.0.emit": ["on_tim", {"early": "0 s"}, {"early": "1 s", "late": "1 s"}],
     "windows.0.group_by": ["x"],
-    "windows.0.aggregates": [{}, ["count(*)"], {"__n": "count(*)"}],
+    "windows.0.aggregates": [{}, ["count(*)"], {"__n": "count(*)"}, ...],
+    "windows.0.top": [
+        *[{"n": 3}, {"n": 0, "by": "x"}, {"n": 3, "by": "x", "ties": "rank"}, {"n": 3, "by": "x", "last": 1}],
+    ],
     "windows.0.aggregates.a b": ["sum(x)"],
     "windows.0.aggregates._watermark": ["sum(x)"],
     "windows.0.aggregates.window_start": ["sum(x)"],
@@ -137,6 +140,7 @@ WRONG_VALUES: dict[str, list[object]] = {
 }
 """Wrong values of keys of SMALL, `...` for none: these the schema refuses too."""
 
+TOP = {"n": 3, "by": "x DESC"}
 WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
     "sources": [
         *[SMALL["sources"] * 2, [LIVE, {**LIVE, "name": "o", "live": False}], two_sources(order="position")],
@@ -186,6 +190,15 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
         *[local("1 week", week_start="sunday", origin="2026-04-06"), local("1 month", origin="2026-04-06")],
         *[local("1 day", repeated="split"), local("1 h", repeated="split", empty=True)],
         local("1 h", kind="hopping", hop="5 min", empty=True),
+        *[{**WINDOW, "top": TOP, "empty": True}, {**WINDOW, "top": TOP, "aggregates": {"X": "max(x)"}}],
+        *[
+            {**WINDOW, "top": TOP, "group_by": ["upper(t) AS t"]},
+            {**WINDOW, "top": TOP, "group_by": ["x + 1 AS _rank"]},
+        ],
+    ],
+    "windows.0.top": [
+        {"n": 1, "by": by}
+        for by in ("x,", "x DESC, X", "rand()", "f(x", "x AS y", "user", "sum(x) OVER (ORDER BY t)")
     ],
     "windows.0.size": ["-1 h"],
     "windows.0.offset": ["-1 h", "1 hour"],
@@ -208,6 +221,7 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
     "windows.1": [
         *[over_w(name="hours", **{"from": "W"}), over_w(where="user > 1")],
         over_w(aggregates={"m": "max_by(n, struct(n, _arrival_seq))"}),
+        over_w(aggregates=None, top={"n": 1, "by": "_arrival_seq"}),
         *[over_w(emit={"early": "1 s"}), over_w(kind="sliding", emit={"early": "1 s"})],
         over_w(kind="session", size=None, gap="1 s", emit={"early": "1 s"}),
         *[over_w(kind="sliding", empty=True), over_w(empty=True)],
@@ -250,6 +264,10 @@ WRONG_TOGETHER = {
     ),
     "over a window that waits for late events": changed(
         "windows.1", over_w(), changed("windows.0.allowed_lateness", "1 min", KEPT)
+    ),
+    "first of first events": changed("windows.1", over_w(aggregates=None, top=TOP), changed("windows.0.top", TOP)),
+    "an event whose rank is a column": changed(
+        "windows.0.top", TOP, changed("sources.0.schema", "t STRING, x INT, _rank INT")
     ),
     "over a window with empty rows": changed("windows.1", over_w(), changed("windows.0.empty", True)),
     "over a window without its substreams": changed(

@@ -16,7 +16,7 @@ from tidemark.assets.recount.records import ends_of
 from tidemark.resources import recounted_ends
 from tidemark.timeops.grid import closed_from, ends_from, last_ends, may_close_between, needed_from, spans_at
 from tidemark.timeops.spec import WindowSpec
-from tidemark.timeops.spec.window import LocalGrid
+from tidemark.timeops.spec.window_shape import LocalGrid
 from tidemark.timeops.utc import instant_of, us_of
 from tidemark.timeops.wall_clock import WallClock, begins_between, spans_around
 

@@ -223,6 +223,24 @@ def test_revised_results_of_any_events_are_their_last_revisions(spark: SparkSess
 
 
 @pytest.mark.long
+def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> None:
+    time = {"timestamp_by": "at", "out_of_order": "keep", "end_of_input": "flush"}
+    judged = tm.adjust(events, time, arrival_time="came")
+    first = {
+        "name": "w",
+        "kind": "tumbling",
+        "size": "1 hour",
+        "top": {"n": 2, "by": "substr(came, 19) DESC, id DESC"},
+    }
+    rows = tm.windows(judged, first).orderBy("_rank").select("_rank", "id", "came", clock_of("_timestamp")).collect()
+    assert [tuple(row) for row in rows] == [
+        (1, "c", "2026-01-01 12:00:11", "12:00:03"),
+        (2, "a", "2026-01-01 12:00:01", "12:00:00"),
+    ]
+    with pytest.raises(SpecError, match="the aggregate `came` and the column `came` of the events meet"):
+        tm.windows(judged, first | {"aggregates": {"came": "max(came)"}})
+
+
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
     window = {**HOURLY, "size": "10 s"}

@@ -62,6 +62,7 @@ IN_WINDOWS: list[tuple[str, Any]] = [
     ("aggregates", {"c": "1 + max(format_string('%d', k))"}),
     ("aggregates", {"c": "date_format(max(_timestamp), 'qqqqqqq')"}),
     ("aggregates", {"c": "max(size(sequence(1L, 2000000000L)))"}),
+    *(("top", {"by": by, "n": 1}) for by in ("nn DESC", "k, count(*)", "1", "map(k, n)", "c", "to_date(k, 'YYYY')")),
     ("having", "element_at(array(c), 0) > 1"),
     ("having", "n > 1"),
     ("having", "totl > 1"),
@@ -91,6 +92,7 @@ ELSEWHERE: list[dict[str, Any]] = [
     {"time": {"deduplicate_by": ["s"], "within": "1 h"}},
     {"time": {"timestamp_by": "at", "over": ["tags", "encode(k, 'utf-8')"]}},
     {"source": {"split": "map(k, n)"}},
+    {"windows": [{"name": "w", "kind": "snapshot", "group_by": ["map(k, n) AS m"], "top": {"n": 1, "by": "n"}}]},
     {"source": {"arrival_time": "to_timestamp(at, 'EEE, d MMM yyyy')"}},
     {"source": {"arrival_time": "to_timestamp(at, 'yyyy MMMMM')"}},
 ]
