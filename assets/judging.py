@@ -42,6 +42,8 @@ def judge(batch: Batch) -> Judged:
     spans = spans_of(workspace, batch.items) if workspace.spec.time.deduplicate_by else ()
     first_times = known_first_times(workspace, spans) if spans else None
     start = State(timelines.select(STATE.names), first_times=first_times)
+    if batch.let_in is not None:
+        start = start.with_timelines_of(batch.let_in, workspace.spec.time)
     [replayed] = replay(
         workspace,
         [segment],

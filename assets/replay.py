@@ -165,7 +165,9 @@ def with_let_in(
     """Return the state before the log, or a part of it, with the records that are let in, for some windows."""
     of_events = [window for window in windows if window.input is None]
     events = events_let_in(workspace) if of_events or joins else None
-    return state if events is None else state.with_events(events, of_events, joins)
+    if events is None:
+        return state
+    return state.with_events(events, of_events, joins).with_timelines_of(events, workspace.rules.time)
 
 
 def replay_all(workspace: Workspace) -> Iterator[Outcome]:

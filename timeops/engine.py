@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidemark.timeops.columns import W_BEFORE, WATERMARK, to_instant
+from tidemark.timeops.columns import TIMELINE, W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_letters, unfit_results, window_letters
 from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
@@ -21,7 +21,7 @@ from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
 from tidemark.timeops.spec.window import input_of, inputs_first
-from tidemark.timeops.watermark.timelines import STATE
+from tidemark.timeops.watermark.timelines import STATE, with_timelines
 from tidemark.timeops.windows.gap_filling import Span, once, seen_groups
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.results import (
@@ -85,6 +85,17 @@ class State:
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
         by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
         return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
+
+    def with_timelines_of(self, events: DataFrame, time: TimeSpec) -> "State":
+        """Return the state with the timelines of events that are let in, if the clock moves those without a record.
+
+        The arrival clock holds for every timeline from the start (A2), so it closes the windows of these events also
+        before any record of their timeline comes.
+        """
+        if time.clock_tolerance_us is None or not time.over:
+            return self
+        names = events.select(TIMELINE).distinct().toArrow()[TIMELINE].combine_chunks().sort()
+        return replace(self, timelines=with_timelines(self.timelines, names.cast(pa.string())))
 
     def materialized(self, materialize: Materialize) -> "State":
         """Return the same state, each of its frames computed once."""

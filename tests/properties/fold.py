@@ -76,7 +76,7 @@ def run(
     if len(let_in):
         chosen = items(spark, logs).where(F.col("_arrival_seq").isin(let_in.tolist()))
         events = computed(admitted_events(chosen, rules))
-        start = start.with_events(events, windows)
+        start = start.with_events(events, windows).with_timelines_of(events, time)
 
     def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()

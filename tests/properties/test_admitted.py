@@ -43,8 +43,11 @@ def let_in(
         chosen = {seq for seq in refused if every or dice.choice((True, False))}
         events = tuple(replace(event, is_let_in=event.seq in chosen) for event in log.events)
         found.append(replace(log, events=events))
-    assert any(event.is_let_in for log in found for event in log.events)
     return found
+
+
+def some_are_let_in(logs: Sequence[Log]) -> bool:
+    return any(event.is_let_in for log in logs for event in log.events)
 
 
 def near(logs: Sequence[Log]) -> list[Log]:
@@ -59,14 +62,18 @@ def test_records_that_are_let_in_are_in_their_windows_as_if_they_had_come_in_tim
     spark: SparkSession, mode: str, dice: Dice
 ) -> None:
     turn = MODES.index(mode)
-    time = time_spec(dice, mode, turn)
-    windows = (
-        window_spec(dice, turn, lateness=time.out_of_order == "keep"),
-        session_spec(dice, turn, time.out_of_order),
-    )
-    sources = source_times(dice, time) if mode in WITH_SPLITS else ()
-    logs, parts = cut(generate(dice.seed(0), CASES), dice)
-    logs = let_in(logs, time, windows, dice, sources)
+    for draw in range(10):  # there are rules that refuse no record of the logs
+        time = time_spec(dice, mode, turn)
+        windows = (
+            window_spec(dice, turn, lateness=time.out_of_order == "keep"),
+            session_spec(dice, turn, time.out_of_order),
+        )
+        sources = source_times(dice, time) if mode in WITH_SPLITS else ()
+        logs, parts = cut(generate(dice.seed(10 * draw), CASES), dice)
+        logs = let_in(logs, time, windows, dice, sources)
+        if some_are_let_in(logs):
+            break
+    assert some_are_let_in(logs)
     keeps, flush = dice.choice((True, False)), dice.choice((False, True))
     out = run(spark, logs, time, windows, sources=sources, parts=parts, keeps_records=keeps, flush=flush)
     assert_equal_to_oracle(logs, out, time, windows, sources, flush=flush)
@@ -80,6 +87,7 @@ def test_windows_with_no_event_know_of_records_that_are_let_in(spark: SparkSessi
     )
     logs, parts = cut(near(generate(dice.seed(1), CASES)), dice)
     logs = let_in(logs, time, (EMPTY,), dice)
+    assert some_are_let_in(logs)
     out = run(spark, logs, time, (EMPTY,), parts=parts)
     assert_equal_to_oracle(logs, out, time, (EMPTY,))
 

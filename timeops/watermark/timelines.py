@@ -157,6 +157,13 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
     return f.arrival_clock_watermark(clock_us, {"clock_tolerance": time.clock_tolerance_us, "unit": time.unit_us})
 
 
+def with_timelines(state: pa.Table, timelines: pa.Array) -> pa.Table:
+    """Return STATE with the timelines of some events more, of which nothing else is known."""
+    fresh = timelines.filter(pc.invert(pc.is_in(timelines, value_set=state[TIMELINE].combine_chunks())))
+    unknown = {field.name: pa.nulls(len(fresh), field.type) for field in STATE}
+    return pa.concat_tables([state, pa.table(unknown | {TIMELINE: fresh}, schema=STATE)])
+
+
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
     """Return the timelines when the clock has come to `before_us`, without an event since their rows were written.
 
