@@ -326,6 +326,7 @@ def _table_of(workspace: "Workspace", table: str, versions: dict[str, int | None
 def _order(columns: "dict[str, str]") -> "list[Order]":
     """Return the order that shows the newest rows first, by the columns that a table has for it."""
     from tidemark.resources.delta.queries import Order
+    from tidemark.timeops.spec.top import PLACE
 
     for by in (
         ("window_start", "window_end"),
@@ -335,7 +336,10 @@ def _order(columns: "dict[str, str]") -> "list[Order]":
         ("_batch_id",),
     ):
         if all(name in columns for name in by):
-            return [Order(name, descending=True) for name in by]
+            newest, names = [Order(name, descending=True) for name in by], [*columns]
+            # The first events of a window are in their places, group by group.
+            places = names[names.index(by[-1]) + 1 : names.index(PLACE) + 1] if PLACE in columns else []
+            return [*newest, *map(Order, places)]
     return []
 
 

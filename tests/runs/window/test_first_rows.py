@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,11 @@ def test_first_events_are_the_oracles_in_batches_by_days_and_after_a_rebuild(
     start = first["window_start"].isoformat()
     told = asked(fewer, "explain", "--window", "newest", "--start", start, "--group", f"k={first['k']}")
     assert "rank 1" in told.output, told.output
+    printed = asked(fewer, "show", "newest", "--limit", "20", "--format", "json").output
+    shown = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    ranks = [row["_rank"] for row in shown]
+    assert 2 in ranks
+    assert all(now == 1 or now == before + 1 for before, now in pairwise(ranks)), ranks
 
 
 def assert_history_plays_back(warehouse: Place, spec: Spec, name: str) -> None:
