@@ -178,7 +178,7 @@ def open_columns(payload: StructType) -> list[str]:
 
 
 def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, window: WindowSpec) -> list[str]:
-    """Return the columns of `tables.needed_table`, but its batch; `columns` are those of the needed rows.
+    """Return the columns of `tables.needed_table`, but its batch; `columns` are the ones of the needed rows.
 
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.

@@ -52,10 +52,10 @@ def window_results(segment: WindowSegment, window: WindowSpec, *, only: Span | N
         One row per revision of each window and group that holds an event, or with `empty` is owed a row without, and
         that passes `having`; with `top` a row for each of the first events. With `time.start_at` only windows that
         begin there or later have rows (A2). The columns: `window_start`, `window_end`, group columns, with `top`
-        `_rank` and the columns of an event, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just after
-        the item at which it was made; null where a flush made it); with `history` also `_late_events`. Revisions that
-        do not pass `having` are rows too. So is what takes back the results of a session that is no more. Where there
-        may be such rows, `__tm_passes` says so; see `passing`.
+        `_rank` and the columns of an event, aggregates, `_revision` INT, `_is_final` BOOLEAN, `_watermark` (just
+        after the item at which it was made; null where a flush made it); with `history` also `_late_events`.
+        Revisions that do not pass `having` are rows too. So is what takes back the results of a session that is no
+        more. Where there may be such rows, `__tm_passes` says so; see `passing`.
     """
     give = _in_revisions if window.revises else _once
     return give(segment, kind_of(window), only)
