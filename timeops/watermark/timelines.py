@@ -158,7 +158,7 @@ def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
 
 
 def with_timelines(state: pa.Table, timelines: pa.Array) -> pa.Table:
-    """Return STATE with the timelines of some events more, of which nothing else is known."""
+    """Return STATE with some more timelines, about which nothing else is known."""
     fresh = timelines.filter(pc.invert(pc.is_in(timelines, value_set=state[TIMELINE].combine_chunks())))
     unknown = {field.name: pa.nulls(len(fresh), field.type) for field in STATE}
     return pa.concat_tables([state, pa.table(unknown | {TIMELINE: fresh}, schema=STATE)])
