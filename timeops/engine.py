@@ -87,7 +87,7 @@ class State:
         return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
 
     def with_timelines_of(self, events: DataFrame, time: TimeSpec) -> "State":
-        """Return the state with the timelines of events that are let in, if the clock moves timelines without a record.
+        """Return the state with the timelines of events that are let in, where the clock moves silent timelines.
 
         The arrival clock holds for every timeline from the start (A2), so it closes the windows of these events also
         before any record of their timeline comes.
