@@ -41,7 +41,7 @@ _REASONS = {str(reason): reason for reason in REASONS}
 
 
 _OF_ACCEPTED = (Stage.WINDOW, Stage.JOIN)
-"""The stages that refuse an event which the rules of time have accepted; where both do, the first names the reason."""
+"""The stages that refuse an event which the rules of time have accepted; the first of them names the reason."""
 
 
 @dataclass(frozen=True)
