@@ -61,7 +61,9 @@ def chosen_windows(spec: Spec, names: Sequence[str]) -> tuple[str, ...]:
     """
     known = tuple(window.name for window in spec.windows)
     if not known:
-        raise SpecError(f"{spec.name} has no windows, and only windows have days", expected="a spec with windows")
+        remedy = "to compute joins again use `tidemark rebuild`" if spec.joins else ""
+        fault = f"{spec.name} has no windows, and only windows have days"
+        raise SpecError(fault, expected="a spec with windows", remedy=remedy)
     for name in names:
         if name not in known:
             near = did_you_mean(name, known)

@@ -17,6 +17,7 @@ from tidemark.assets.admissions import admitted
 from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in, records_of
 from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, INCLUDE, recorded
 from tidemark.assets.questions.contents import Contents, group_of
+from tidemark.assets.questions.record_joins import JoinsOfRecord, RecordJoin
 from tidemark.assets.questions.record_story import story_of
 from tidemark.assets.questions.record_windows import RecordWindow, WindowsOfRecord
 from tidemark.assets.questions.times import PipelineLog
@@ -31,7 +32,7 @@ from tidemark.timeops.events.adjustment import ADMITTED, KEPT
 from tidemark.timeops.log_times import NO_WATERMARK, Item, Met, SplitReach
 from tidemark.timeops.reasons import REASONS, Reason, Stage
 from tidemark.timeops.rules import TimeRules
-from tidemark.timeops.spec import parse_spec
+from tidemark.timeops.spec import Spec, parse_spec
 from tidemark.timeops.utc import Instant, us_of
 from tidemark.timeops.watermark.fold import NONE
 
@@ -40,7 +41,7 @@ _REASONS = {str(reason): reason for reason in REASONS}
 
 
 _OF_ACCEPTED = (Stage.WINDOW, Stage.JOIN)
-"""The stages that refuse an event which the rules of time have accepted."""
+"""The stages that refuse an event which the rules of time have accepted; the first of them names the reason."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ class RecordAnswer:
         admitted_by: Keys of the spec, each with the least duration that would have let it in, microseconds.
         unit: The finest coarser unit that would have let it in.
         windows: The windows that hold its time.
+        joins: The joins that have its source.
         adjusted_by: The rules that moved its time.
         release_seq: Its `_release_seq`.
         released_by: The item that released it; None while it is held, and where a flush did.
@@ -119,6 +121,7 @@ class RecordAnswer:
     admitted_by: Mapping[str, int] = field(default_factory=dict)
     unit: str | None = None
     windows: tuple[RecordWindow, ...] = ()
+    joins: tuple[RecordJoin, ...] = ()
     adjusted_by: tuple[str, ...] = ()
     release_seq: int | None = None
     released_by: Item | None = None
@@ -144,6 +147,7 @@ class RecordAnswer:
             "admitted_by": lengths,
             "admitted_by_unit": self.unit,
             "windows": [window.to_dict() for window in self.windows],
+            "joins": [join.to_dict() for join in self.joins],
             "changed_since": list(self.changed),
         }
 
@@ -189,7 +193,7 @@ class RecordQuestions:
         letters = [letter for letter in self._rows(tables.DEAD_LETTERS, seq) if letter["replayed_at"] is None]
         refusal = next((letter for letter in letters if letter["stage"] not in _OF_ACCEPTED), None)
         event = None if refusal is not None else self._accepted(seq)
-        return self._told(seq, refusal, event, [letter for letter in letters if letter["stage"] == Stage.WINDOW])
+        return self._told(seq, refusal, event, [letter for letter in letters if letter["stage"] in _OF_ACCEPTED])
 
     def answers(self, seqs: Sequence[int]) -> tuple[RecordAnswer, ...]:
         """Explain some records; errors as of `answer`."""
@@ -272,7 +276,7 @@ class RecordQuestions:
             seq: The record.
             refusal: Its dead letter of ingestion or time; None for none.
             event: Its row as an accepted event; None where it was refused, or such rows are not written.
-            missed: Its dead letters of windows.
+            missed: Its dead letters of windows and joins.
         """
         judged, known = self.log.judged, self.log.known
         at = known.times.place(seq)
@@ -289,19 +293,22 @@ class RecordQuestions:
         if timestamp_us is not None and timeline is not None and not is_outside:
             released_by, by_flush = self.log.passed(timeline, timestamp_us + 1, seq)
         outcome = _outcome(refusal, event, adjusted_by, is_released=by_flush or released_by is not None)
-        letter = refusal or (max(missed, key=lambda one: one["lateness_us"] or -1) if missed else None)
+        of_stage = [[letter for letter in missed if letter["stage"] == stage] for stage in _OF_ACCEPTED]
+        of_first = next(filter(None, of_stage), [])
+        letter = refusal or max(of_first, key=lambda one: one["lateness_us"] or -1, default=None)
         verdict = judged.reason_of(seq)
         us = timestamp_us if timestamp_us is not None else t_us
         windows: tuple[RecordWindow, ...] = ()
         if self.with_windows and us is not None and timeline is not None:
             letters = {letter["window_name"]: letter for letter in missed}
             windows = WindowsOfRecord(self.contents, seq, us, timeline, refusal is not None, letters).all()
-        admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, missed, verdict)
+        admitted, unit = ({}, None) if letter is None else self._admission(seq, letter, of_first, verdict)
+        row = self._row(tables.RAW_EVENTS, seq)
         return RecordAnswer(
             self.log.workspace.spec.name,
             seq,
             outcome,
-            self._row(tables.RAW_EVENTS, seq),
+            row,
             self.log.workspace.rules,
             reason=None if letter is None else letter["reason"],
             detail=self._let_in(seq) if letter is None else letter["detail"],
@@ -319,6 +326,7 @@ class RecordQuestions:
             admitted_by=admitted,
             unit=unit,
             windows=windows,
+            joins=self._joins(row, us, timeline, refusal, missed),
             adjusted_by=adjusted_by,
             release_seq=None if event is None else event.get(c.RELEASE_SEQ),
             released_by=released_by if outcome == "ordered" else None,
@@ -326,6 +334,16 @@ class RecordQuestions:
             changed=known.changed,
             is_accepted_now=bool(known.changed) and refusal is not None and verdict is None,
         )
+
+    def _joins(
+        self, row: Row, us: int | None, timeline: str | None, refusal: Row | None, missed: Sequence[Row]
+    ) -> tuple[RecordJoin, ...]:
+        if us is None or timeline is None:
+            return ()
+        source = self.log.workspace.source_names.get(row[c.SOURCE], row[c.SOURCE])
+        letters = {letter["window_name"]: letter for letter in missed if letter["stage"] == Stage.JOIN}
+        joins = JoinsOfRecord(self.log, row[c.SEQ], source, us, timeline, refusal is not None, letters)
+        return tuple(joins.all())
 
     def _let_in(self, seq: int) -> str | None:
         """Say by what decision of an operator a record is in the outputs that a rule had refused; None for none."""
@@ -363,6 +381,8 @@ class RecordQuestions:
         self, seq: int, letter: Row, missed: Sequence[Row], verdict: Reason | None
     ) -> tuple[dict[str, int], str | None]:
         spec, rules = self.log.workspace.spec, self.log.workspace.rules
+        if letter["reason"] == Reason.JOIN_CLOSED:
+            return self._allowed(_lateness_of_joins(spec, missed)), None
         names = [window.name for window in spec.windows]
         closed = [
             names.index(one["window_name"])
@@ -397,6 +417,16 @@ class RecordQuestions:
                 continue
             allowed[key] = us
         return allowed
+
+
+def _lateness_of_joins(spec: Spec, missed: Sequence[Row]) -> dict[str, int]:
+    """Return the least `allowed_lateness` of each join that has refused a record; no watermark depends on it."""
+    more_us = {letter["window_name"]: letter["lateness_us"] for letter in missed}
+    return {
+        f"joins[{place}].allowed_lateness": join.allowed_lateness_us + more_us[join.name]
+        for place, join in enumerate(spec.joins)
+        if more_us.get(join.name) is not None
+    }
 
 
 def _outcome(refusal: Row | None, event: Row | None, adjusted_by: Sequence[str], *, is_released: bool) -> str:

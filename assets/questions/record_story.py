@@ -28,6 +28,7 @@ from tidemark.timeops.spec import is_reserved
 
 if TYPE_CHECKING:
     from tidemark.assets.questions.record import RecordAnswer
+    from tidemark.assets.questions.record_joins import RecordJoin
     from tidemark.assets.questions.record_windows import RecordWindow
 
 _WIDE = 110
@@ -45,6 +46,7 @@ def story_of(answer: "RecordAnswer") -> str:
             [*_watermark(answer)],
             [*_release(answer)],
             [*_windows(answer)],
+            [*_joins(answer)],
             [*_admission(answer)],
         ]
     if answer.changed:
@@ -64,13 +66,26 @@ def _headline(answer: "RecordAnswer") -> str:
         "kept": "accepted out of order, released at once",
     }[answer.outcome]
     if ADMITTED in answer.adjusted_by:
-        return "refused, and let in again: it is in its windows as if it had come in time"
-    missed = list(dict.fromkeys(window.name for window in answer.windows if window.outcome == "missed"))
-    if answer.reason == Reason.WINDOW_CLOSED:
-        return f"{accepted}; too late for {listed(missed) or 'a window'}{by}"
+        return f"refused, and let in again: it is in its {_takers(answer)} as if it had come in time"
+    if answer.reason in (Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED):
+        return f"{accepted}; too late for {_missed(answer)}{by}"
     if answer.reason == Reason.BAD_EXPRESSION:
         return f"{accepted}; a window cannot add it up"
     return accepted
+
+
+def _missed(answer: "RecordAnswer") -> str:
+    """Name the windows that an accepted event missed, or the joins."""
+    what, takers = ("join", answer.joins) if answer.reason == Reason.JOIN_CLOSED else ("window", answer.windows)
+    names = dict.fromkeys(taker.name for taker in takers if taker.outcome == "missed")
+    return listed([*names]) or f"a {what}"
+
+
+def _takers(answer: "RecordAnswer") -> str:
+    """Name what takes the accepted events of the pipeline."""
+    if answer.rules.joins and answer.rules.windows:
+        return "windows and joins"
+    return "joins" if answer.rules.joins else "windows"
 
 
 def _facts(answer: "RecordAnswer") -> Iterator[str]:
@@ -88,7 +103,7 @@ def _facts(answer: "RecordAnswer") -> Iterator[str]:
     if answer.timeline not in (None, c.ONE_TIMELINE):
         rows.append(("timeline", str(answer.timeline)))
     rows += [("holds" if number == 0 else "", line) for number, line in enumerate(_payload(answer))]
-    told_below = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED)
+    told_below = (Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.JOIN_CLOSED)
     if answer.detail is not None and answer.reason not in told_below:
         rows.append(("detail", answer.detail))
     yield from block(rows)
@@ -173,7 +188,7 @@ def _rule_3(answer: "RecordAnswer") -> tuple[str, str, str]:
     said = f"its time is {length(abs(by))} {'behind' if by < 0 else 'ahead of'} the watermark {at(answer.met.us)}"
     if not by:
         said = f"its time is the watermark {at(answer.met.us)}"
-    verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": "kept: the windows decide"}
+    verdicts = {"drop": "refused", "adjust": "moved to the watermark", "keep": f"kept: the {_takers(answer)} decide"}
     return "out of order", said, verdicts[policy] if by < 0 else "passes"
 
 
@@ -261,11 +276,41 @@ def _closes(window: "RecordWindow", answer: "RecordAnswer") -> str:
     return f"the watermark has to {verb} {at(window.closes_us - own.ends_inside_us)}"
 
 
+def _joins(answer: "RecordAnswer") -> Iterator[str]:
+    if answer.joins:
+        yield "Its joins"
+        yield from table([(join.name, join.side, _join(join, answer)) for join in answer.joins])
+
+
+def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
+    spec = next(each for each in answer.rules.joins if each.name == join.name)
+    until = "" if join.closes_us is None else f"until the watermark is past {at(join.closes_us)}"
+    if join.outcome == "missed":
+        if answer.outcome == "dead_letter":
+            return "missed: no join sees what a rule of time refuses"
+        why = "its answer was final" if join.side == "left" else "no answer that it could change was open"
+        return f"missed: {why} when it came"
+    if join.side == "right":
+        some = f"the partner of {join.answers:,} event{'s' if join.answers != 1 else ''} of {spec.left.source}"
+        return f"{some}; this may change {until}" if join.outcome == "open" else some
+    partner = "without a partner" if join.right_seq is None else f"by record {join.right_seq:,}"
+    if join.outcome == "answered":
+        return f"answered {partner}"
+    some = "waits" if join.right_seq is None else f"answered {partner} so far"
+    return f"{some}; open {until}"
+
+
 def _admission(answer: "RecordAnswer") -> Iterator[str]:
     if answer.reason is None or answer.outcome == "excluded":
         return
     if not answer.admitted_by and answer.unit is None:
-        if answer.reason in (Reason.OUT_OF_ORDER, Reason.WINDOW_CLOSED, Reason.EARLY, Reason.LATE_ARRIVAL):
+        if answer.reason in (
+            Reason.OUT_OF_ORDER,
+            Reason.WINDOW_CLOSED,
+            Reason.JOIN_CLOSED,
+            Reason.EARLY,
+            Reason.LATE_ARRIVAL,
+        ):
             why = (
                 "the spec as it is now accepts it"
                 if answer.is_accepted_now
@@ -288,6 +333,9 @@ def _today(answer: "RecordAnswer", key: str) -> str:
     if key.startswith("windows["):
         window = answer.rules.windows[int(key[len("windows[") : key.index("]")])]
         return f"now {format_duration(window.allowed_lateness)}, of {window.name}"
+    if key.startswith("joins["):
+        join = answer.rules.joins[int(key[len("joins[") : key.index("]")])]
+        return f"now {format_duration(join.allowed_lateness)}, of {join.name}"
     if key.startswith("sources["):
         source = answer.rules.sources[int(key[len("sources[") : key.index("]")])]
         return f"now {length(source.out_of_orderness_us)}, of {source.name}"

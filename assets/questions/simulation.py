@@ -156,7 +156,11 @@ def _notes(spec: Spec, setting: Setting) -> list[str]:
     changes = _changes(spec, setting.file.spec)
     if not changes:
         return ["changes nothing: the spec says so already"]
-    return [] if any(change.past for change in changes) else ["changes no result: it only says how a run works"]
+    if not any(change.past for change in changes):
+        return ["changes no result: it only says how a run works"]
+    if spec.joins or setting.file.spec.joins:
+        return ["rows of joins may change too: only `tidemark rebuild` with the changed spec shows them"]
+    return []
 
 
 def _ensure_answerable(workspace: Workspace, setting: Setting) -> None:
@@ -178,7 +182,7 @@ def _ensure_answerable(workspace: Workspace, setting: Setting) -> None:
             )
             raise SpecError(
                 f"--set {' '.join(setting.overrides)}: the log cannot answer for `{change.path}`: {why}",
-                expected="settings of `time`, of windows, and of sources: "
+                expected="settings of `time`, of windows, of joins, and of sources: "
                 + ", ".join(f"`{name}`" for name in OF_RECORDS),
                 remedy="run a copy of the spec under another `name`, which reads all input again",
             )

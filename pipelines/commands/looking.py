@@ -262,7 +262,7 @@ def show(
     """Show rows from a TABLE of SPEC as of the last commit.
 
     The newest come first. TABLE is raw_events, ordered_events, held_events, dead_letters, watermarks, log_control,
-    batches or the name of a window. No Spark is started. Conditions are SQL as DuckDB reads it: names of
+    batches or the name of a window or join. No Spark is started. Conditions are SQL as DuckDB reads it: names of
     columns as they are, texts and instants (UTC) in single quotes, such as "window_start >= '2026-01-31'". A field
     of a dead letter's payload is "payload ->> 'device' = 'a'".
 

@@ -71,9 +71,12 @@ def joined(outcome: Outcome, items: Sequence[Record | Control], join: Join) -> J
     """Return what a join makes of the accepted events of a log that the oracle has judged."""
     accepted = {event.seq: event for event in [*outcome.ordered, *outcome.held]}
     result, waiting, rights = Joined(), list[Waiting](), list[tuple[OrderedEvent, tuple[object, ...]]]()
+    for item in items:
+        if isinstance(item, Record) and item.is_let_in and item.seq in accepted:  # as if before all others
+            take(item, accepted[item.seq], waiting, rights, join, [], result)
     for place, item in enumerate(items):
         given = list[Given]()
-        event = accepted.get(item.seq) if isinstance(item, Record) else None
+        event = accepted.get(item.seq) if isinstance(item, Record) and not item.is_let_in else None
         if isinstance(item, Record) and event is not None:
             # The clock, which comes first, may have raised the watermark that the event meets.
             waiting = settle(waiting, rights, event.timeline, event.watermark_us, join, given)

@@ -125,6 +125,7 @@ class Change:
         positions = {
             "sources": {source.name: number for number, source in enumerate(spec.sources)},
             "windows": {window.name: number for number, window in enumerate(spec.windows)},
+            "joins": {join.name: number for number, join in enumerate(spec.joins)},
         }
         keys: list[str | int] = []
         for step in self.path.split("."):

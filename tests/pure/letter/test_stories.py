@@ -7,6 +7,7 @@ from typing import Any
 from syrupy.assertion import SnapshotAssertion
 
 from tidemark.assets.questions.record import RecordAnswer, Setter
+from tidemark.assets.questions.record_joins import RecordJoin
 from tidemark.assets.questions.record_windows import RecordWindow
 from tidemark.assets.questions.window import EventOfWindow, GroupOfWindow, WindowAnswer
 from tidemark.timeops.log_times import Item, Met, SplitReach
@@ -28,6 +29,14 @@ time:
 windows:
   - {{name: minutes, kind: tumbling, size: 1 minute, group_by: [room], aggregates: {{n: count(*)}}}}
   - {{name: visits, kind: session, gap: 5 minutes, group_by: [room], aggregates: {{n: count(*)}}}}
+"""
+JOINS = """
+  - {{name: door, kind: files, path: y/*.csv, format: csv, schema: "at TIMESTAMP, room STRING"}}
+time: {{timestamp_by: at, out_of_order: keep}}
+joins:
+  - {{name: seen, kind: as_of, left: {{source: hall}}, right: {{source: door}}, within: 10 s, allowed_lateness: 5 s}}
+  - {{name: next, kind: as_of, left: {{source: hall}}, right: {{source: door}}, within: 1 minute, direction: forward}}
+  - {{name: back, kind: as_of, left: {{source: door}}, right: {{source: hall}}, within: 10 s, how: left}}
 """
 ROW = {"at": "2026-01-01 12:00:03", "room": "a", "v": 3, "_source": "hall", "_split": "a", "_file": "x/1.csv"}
 
@@ -123,6 +132,33 @@ def test_a_record_that_a_window_missed_after_a_change_of_the_spec(snapshot: Snap
     )
     assert kept.text == snapshot
     assert record(rules(), "excluded", reason="a test device", event_us=None).text == snapshot
+
+
+def test_a_record_of_both_sides_of_joins(snapshot: SnapshotAssertion) -> None:
+    text = SPEC[: SPEC.index("time:")] + JOINS.removeprefix("\n")
+    of = TimeRules.of(parse_spec(text.replace("{{", "{").replace("}}", "}"), file="rooms.yaml"))
+    answered = RecordJoin("seen", "left", "answered", 1_200)
+    waits = RecordJoin("next", "left", "open", None, closes_us=us("12:01:03"))
+    partner = RecordJoin("back", "right", "open", answers=3, closes_us=us("12:00:13"))
+    taken = record(of, "kept", timestamp_us=us("12:00:03"), joins=(answered, waits, partner))
+    assert taken.text == snapshot
+    assert taken.to_dict()["joins"] == snapshot
+    others = (
+        replace(waits, right_seq=7),
+        replace(answered, right_seq=None),
+        replace(partner, outcome="closed", answers=1),
+    )
+    assert replace(taken, joins=others).text == snapshot
+    late = replace(
+        taken,
+        reason="join_closed",
+        lateness_us=7,
+        joins=(RecordJoin("seen", "left", "missed"), RecordJoin("back", "right", "missed")),
+        admitted_by={"joins[0].allowed_lateness": 5_000_007},
+    )
+    assert late.text == snapshot
+    admitted = {"time.out_of_orderness": 82_000_000}
+    assert replace(late, outcome="dead_letter", reason="out_of_order", admitted_by=admitted).text == snapshot
 
 
 def group(room: str, **keys: Any) -> GroupOfWindow:

@@ -92,11 +92,13 @@ def test_a_changed_join_asks_for_the_past_of_all_tables_and_a_renamed_source_doe
     before, after = (parse(joined(within=within)) for within in ("5 min", "6 min"))
     [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in (before, after)))
     assert (change.path, change.meaning, change.past) == ("joins[j].within", Meaning.NEEDS_THE_PAST, Scope.ALL)
+    assert change.keys(after) == ("joins", 0, "within"), "its place in the file"
     [gone] = changes_between(
         yaml.safe_load(before.canonical_json()),
         yaml.safe_load(parse(changed("joins", ..., joined())).canonical_json()),
     )
     assert (gone.path, gone.past) == ("joins[j]", Scope.NOTHING)
+    assert gone.keys(parse(changed("joins", ..., joined()))) == ("joins",)
     renamed = changed("sources.1.name", "more", joined(right={"source": "more"}))
     renamed = changed("sources.1.was", "other", renamed)
     [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in (before, parse(renamed))))

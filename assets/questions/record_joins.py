@@ -1,0 +1,94 @@
+"""The joins whose sides a record belongs to: what answers it, what it answers, and for how long that may change.
+
+Here: of each join of the spec what its table and the times of the log say of one record. Not here: the rest of the
+answer about a record (record.py), the text (record_story.py).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.assets.questions.times import PipelineLog
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import python_rows
+from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
+from tidemark.timeops.spec import JoinSpec
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class RecordJoin:
+    """One join that a record belongs to.
+
+    Attributes:
+        name: The join of the spec.
+        side: `left` or `right`.
+        outcome: `answered` (of the left side: its answer is final), `open` (it is not, or the record may still be the
+            partner of more events), `closed` (of the right side: it may not), `missed`.
+        right_seq: Of the left side the partner, so far where it is open; None without one.
+        answers: Of the right side how many events of the left side have it as their partner now.
+        closes_us: The last watermark at which it is open.
+    """
+
+    name: str
+    side: str
+    outcome: str
+    right_seq: int | None = None
+    answers: int = 0
+    closes_us: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        of_side = {"right_seq": self.right_seq} if self.side == "left" else {"answers": self.answers}
+        return {"name": self.name, "side": self.side, "outcome": self.outcome, **of_side}
+
+
+@dataclass(frozen=True, eq=False)
+class JoinsOfRecord:
+    """The joins that a record belongs to.
+
+    Attributes:
+        log: The log of the pipeline.
+        seq: The record.
+        source: Its source, as the spec calls it now.
+        us: Its timestamp, or its time if it was refused, microseconds.
+        timeline: Its timeline.
+        is_refused: A rule of time refused it, so no join saw it.
+        letters: By join its dead letter of that join.
+    """
+
+    log: PipelineLog
+    seq: int
+    source: str
+    us: int
+    timeline: str
+    is_refused: bool
+    letters: Mapping[str, Row]
+
+    def all(self) -> Iterator[RecordJoin]:
+        """Yield them in the order of the spec."""
+        for join in self.log.workspace.spec.joins:
+            if self.source in join.sources:
+                side = "left" if self.source == join.left.source else "right"
+                is_missed = self.is_refused or join.name in self.letters
+                yield RecordJoin(join.name, side, "missed") if is_missed else self._taken(join, side)
+
+    def _taken(self, join: JoinSpec, side: str) -> RecordJoin:
+        if side == "left":
+            closes_us = self.us + join.closes_after_us
+            item, by_flush = self.log.passed(self.timeline, closes_us + 1, self.seq)
+            right_seq = next((row[RIGHT_SEQ] for row in self._rows(join, LEFT_SEQ)), None)
+            outcome = "open" if item is None and not by_flush else "answered"
+            return RecordJoin(join.name, side, outcome, right_seq, closes_us=closes_us)
+        closes_us, now_us = self.us + join.useful_for_us, self.log.judged.last(self.timeline).us
+        outcome = "open" if now_us is None or now_us <= closes_us else "closed"
+        return RecordJoin(join.name, side, outcome, answers=len(self._rows(join, RIGHT_SEQ)), closes_us=closes_us)
+
+    def _rows(self, join: JoinSpec, column: str) -> list[Row]:
+        """Return the rows of a join that name the record in a column."""
+        workspace, table = self.log.workspace, tables.join_table(join.name)
+        if not workspace.lake.exists(table):
+            return []
+        rows = workspace.lake.rows(table, workspace.base_of(table), filters=[(column, "=", self.seq)])
+        return list(python_rows(rows.select([LEFT_SEQ, RIGHT_SEQ]), maps="lossy"))
