@@ -15,7 +15,7 @@ from tests.runs.landing import START, assert_tables_equal_the_oracle, land
 from tests.runs.running import pipeline
 from tidemark.pipelines import upkeep
 from tidemark.pipelines.cli import main
-from tidemark.resources.delta import files as table_upkeep
+from tidemark.resources.delta import upkeep as table_upkeep
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.workspace import Workspace
 

@@ -193,7 +193,7 @@ def test_a_log_with_bytes_as_splits_which_earlier_versions_took_is_judged_as_by_
     with pytest.raises(SpecError, match=r"sources\[0\].split: .* has the type BINARY, which has no plain text form"):
         go(by_bytes)
     monkeypatch.setattr(spec_check, "text_problem", lambda _kind, _text: None)
-    monkeypatch.setattr(records, "text_of", lambda _records, split: f"CAST({split} AS STRING)")
+    monkeypatch.setattr(records, "text_at", lambda _columns, split, _at: f"CAST({split} AS STRING)")
     go(by_bytes)
     ordered = [
         sorted((row["_arrival_seq"], row["_timestamp"]) for row in rows_of(tmp_path, name, "ordered_events"))
