@@ -114,6 +114,24 @@ class BatchWriter:
         lake, attempt, amount = self.workspace.lake, self.plan.attempt, ANY if as_cut else self.amount
         return lake.replace(table, stamped, where=where, attempt=attempt, expect=ready, amount=amount)
 
+    def revise(self, table: str, rows: DataFrame, revised: DataFrame, keys: Sequence[str], where: Filters) -> Written:
+        """Write results in the place of the ones that they revise.
+
+        Only results that are not final are ever revised, and they are no more than what is open: all of them are
+        deleted, and the unchanged ones are written again.
+
+        Args:
+            table: The table.
+            rows: The results.
+            revised: The same, and what only takes a result away.
+            keys: The columns that distinguish results.
+            where: The rows of the table that are not final.
+        """
+        old = self.workspace.read_base(table, filters=where)
+        others = old.alias("old").join(revised.alias("new"), c.same_in("old", "new", keys), "left_anti")
+        stamped = rows.withColumn(c.BATCH, self.stamp).unionByName(others, allowMissingColumns=True)
+        return self.replace(table, stamped, where=where, grows=True)
+
     def append_pieces(self, table: str, pieces: Sequence[Piece]) -> Written:
         """Add rows of Arrow, whole; see `Lake.append_pieces`."""
         return self.replace_pieces(table, pieces, where=None)

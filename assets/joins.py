@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as F
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.state.joins import write_joining
@@ -21,6 +20,7 @@ from tidemark.timeops.joins.as_of import LEFT_SEQ
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.utc import Instant
+from tidemark.timeops.windows.results import newest_revisions
 
 ONE_LAST_ANSWER = Expectation(
     name="one_last_answer",
@@ -50,21 +50,12 @@ def _write_answers(batch: Batch, join: JoinSpec) -> int:
 
 
 def _write_revisions(batch: Batch, join: JoinSpec) -> int:
-    """Write a batch's last answers in the place of the ones that they revise.
-
-    Only answers that are not final are ever revised, and they are no more than the open left events: all of them are
-    deleted, and the unchanged ones are written again.
-    """
-    table = tables.join_table(join.name)
-    answers = computed(batch.outcome.answers(join))
-    newest = F.expr(f"_revision = max(_revision) OVER (PARTITION BY {LEFT_SEQ})")
-    fresh = computed(answers.withColumn("__tm_newest", newest).where("__tm_newest").drop("__tm_newest"))
-    not_final: Filters = [("_is_final", "=", False)]
-    old = batch.workspace.read_base(table, filters=not_final)
-    others = old.join(fresh.select(LEFT_SEQ), LEFT_SEQ, "left_anti")
-    rows = fresh.withColumn(c.BATCH, batch.stamp).unionByName(others, allowMissingColumns=True)
-    batch.replace(table, rows, where=not_final, grows=True)
-    return fresh.count()
+    """Write a batch's last answers in the place of the ones that they revise."""
+    last = computed(newest_revisions(batch.outcome.answers(join), [LEFT_SEQ]))
+    if last.isEmpty():
+        return 0
+    batch.revise(tables.join_table(join.name), last, last, [LEFT_SEQ], [("_is_final", "=", False)])
+    return last.count()
 
 
 def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:

@@ -70,11 +70,7 @@ def _write_results(batch: Batch, window: WindowSpec) -> int:
 
 
 def _write_revisions(batch: Batch, window: WindowSpec) -> int:
-    """Write a batch's last results in the place of the results that they revise, and all of them to the history.
-
-    Only results that are not final are ever revised, and they are no more than the open windows: all of them are
-    deleted, and the unchanged ones are written again.
-    """
+    """Write a batch's last results in the place of the results that they revise, and all of them to the history."""
     table = tables.window_table(window.name)
     with told_in_words():
         results = computed(batch.outcome.results(window))
@@ -83,14 +79,10 @@ def _write_revisions(batch: Batch, window: WindowSpec) -> int:
         return 0
     fresh = passing(last)
     not_final: Filters = [*_of_open_windows(batch, window), ("_is_final", "=", False)]
-    old = batch.workspace.read_base(table, filters=not_final)
-    stamped = fresh.withColumn(c.BATCH, batch.stamp)
-    is_revised = c.same_in("old", "new", window.key_columns)
-    others = old.alias("old").join(last.alias("new"), is_revised, "left_anti")
-    rows = stamped.unionByName(others, allowMissingColumns=True)
-    batch.replace(table, rows, where=not_final, grows=True)
+    batch.revise(table, fresh, last, window.key_columns, not_final)
     if window.history:
-        batch.append(tables.history_table(window.name), changes(results, old.drop(c.BATCH), window), grows=True)
+        old = batch.workspace.read_base(table, filters=not_final).drop(c.BATCH)
+        batch.append(tables.history_table(window.name), changes(results, old, window), grows=True)
     return fresh.count()
 
 

@@ -11,23 +11,16 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame
 
 from tidemark.assets.batch import Batch
-from tidemark.assets.schemas import joining_events, loaded_events, payload_of
-from tidemark.assets.state.windows import of_names_now, write_by_time
+from tidemark.assets.schemas import joining_events, payload_of
+from tidemark.assets.state.windows import needed_rows, write_by_time
 from tidemark.resources import tables
 from tidemark.resources.workspace import Workspace
-from tidemark.timeops import columns as c
 from tidemark.timeops.spec import JoinSpec
 
 
 def needed_by_joins(workspace: Workspace) -> Mapping[str, DataFrame]:
     """Return the events of earlier batches that each join needs, by its name."""
-    payload = payload_of(workspace) if workspace.spec.joins else None
-    by_join = {}
-    for join in workspace.spec.joins:
-        rows = workspace.read_base(tables.joining_table(join.name)).drop(c.BATCH)
-        assert payload is not None
-        by_join[join.name] = loaded_events(of_names_now(workspace, rows), payload)
-    return by_join
+    return {join.name: needed_rows(workspace, tables.joining_table(join.name)) for join in workspace.spec.joins}
 
 
 def write_joining(batch: Batch, join: JoinSpec) -> None:

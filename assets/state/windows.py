@@ -84,7 +84,7 @@ def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
         only = _up_to_watermark(batch, after, (window,))
         if only is not None and tables.needed_table(window) == tables.OPEN_EVENTS:
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
-        return _rows(workspace, tables.needed_table(window), only=only)
+        return needed_rows(workspace, tables.needed_table(window), only=only)
 
     return ByWindow(workspace.spec.windows, load)
 
@@ -171,7 +171,8 @@ def _looked_at(batch: Batch, table: str, windows: Sequence[WindowSpec]) -> tuple
     """
     if batch.let_in is not None and windows[0].input is None:  # the first batch, which begins with them
         return (), batch.outcome.known_to(windows[0])
-    return (_around_watermark if has_marks(table) else _before_open_windows)(batch, table, windows)
+    look = _around_watermark if kind_of(windows[0]).needs_others else _before_open_windows
+    return look(batch, table, windows)
 
 
 def _by_time(
@@ -279,20 +280,20 @@ def _before_open_windows(
     timeline, or after a flush another instant of a sliding window, may still need a deleted event.
     """
     if batch.flushes:
-        return (), _rows(batch.workspace, table, only=())
+        return (), needed_rows(batch.workspace, table, only=())
     several = batch.workspace.spec.keeps_timelines  # then some of the events in a deleted file may be needed
     if batch.after.watermark_us is None or (several and table == tables.OPEN_EVENTS and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)
     where: Filters = [(c.TIMESTAMP, "<", Instant(first))]
-    return where, _rows(batch.workspace, table, only=where) if several else None
+    return where, needed_rows(batch.workspace, table, only=where) if several else None
 
 
 def _around_watermark(
     batch: Batch, table: str, windows: Sequence[WindowSpec]
 ) -> tuple[Filters | None, DataFrame | None]:
     """Return which events of sessions and sliding windows may be obsolete, and the events that decide it."""
-    events = _rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
+    events = needed_rows(batch.workspace, table, only=_up_to_watermark(batch, batch.after, windows))
     if batch.flushes:
         return (), events
     if batch.after.watermark_us is None:
@@ -311,12 +312,13 @@ def _write_seen_groups(batch: Batch, window: WindowSpec) -> None:
     batch.append(table, stored_groups(changed_groups(outcome.before.seen_groups[window.name], fresh, window)))
 
 
-def _rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
+def needed_rows(workspace: Workspace, table: str, *, only: Filters | None = None) -> DataFrame:
+    """Return the events, or results, of a table of needed ones, as the engine knows them."""
     rows = live_events(workspace, table, only) if has_marks(table) else workspace.read_base(table, filters=only)
-    return loaded_events(of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
+    return loaded_events(_of_names_now(workspace, rows.drop(c.BATCH)), payload_of(workspace))
 
 
-def of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
+def _of_names_now(workspace: Workspace, rows: DataFrame) -> DataFrame:
     """Return stored events with the names that sources have now."""
     names = workspace.source_names if c.SOURCE in rows.columns else {}
     return rows.withColumn(c.SOURCE, c.named(c.SOURCE, names)) if names else rows

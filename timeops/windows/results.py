@@ -136,8 +136,12 @@ def last_revisions(results: DataFrame, window: WindowSpec) -> DataFrame:
     """
     if not window.revises:
         return results
-    revisions = with_next_revision(results.drop(LATE_EVENTS), window.key_columns, "_revision", _NEXT)
-    return revisions.where(f"{_NEXT} IS NULL").drop(_NEXT)
+    return newest_revisions(results.drop(LATE_EVENTS), window.key_columns)
+
+
+def newest_revisions(results: DataFrame, key_columns: Sequence[str]) -> DataFrame:
+    """Return the last of the results that have the same keys."""
+    return with_next_revision(results, key_columns, "_revision", _NEXT).where(f"{_NEXT} IS NULL").drop(_NEXT)
 
 
 def with_next_revision(results: DataFrame, key_columns: Sequence[str], name: str, into: str) -> DataFrame:
