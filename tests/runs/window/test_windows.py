@@ -89,7 +89,8 @@ def test_windows_of_every_kind_in_batches_give_the_oracles_tables_and_days_rebui
             assert_changes_played_back_give_the_table(settings.warehouse, file.spec, name)
     page = assert_the_report_tells_what_the_tables_hold(settings.warehouse, file)
     assert "past every event: the end of input was flushed" in page
-    assert page.count("data:image/svg+xml;base64,") == 2 + len(file.spec.windows)
+    of_all = ("watermark", "lateness", "lost by tolerance")
+    assert page.count("data:image/svg+xml;base64,") == len(of_all) + len(file.spec.windows)
 
 
 def assert_open_sessions_keep_the_results_that_no_closed_one_holds(warehouse: Place, spec: Spec) -> None:
