@@ -6,7 +6,7 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-kafka test test-all properties bench bench-peers bench-long check format tree docs screenshots ui
+.PHONY: help setup audit demo demo-kafka test test-all properties bench bench-peers bench-long check format tree docs screenshots ui
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,9 @@ check: setup ## check format, style, types and import contracts
 format: setup ## format the code and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+audit: setup ## write the bill of materials, sbom.json, and check the licences of what is installed
+	@tools/audit.sh
 
 tree: setup ## show the four storeys as a tree: rooms and files, their lines, what each is
 	@$(BIN)/python -m tools.tree

@@ -50,10 +50,11 @@ overrides_option = click.option(
 )
 
 
-class _Warehouse(click.Path):
+class Warehouse(click.Path):
     """A folder of the file system, or a URL."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path or the place; a wrong URL is a wrong usage."""
         from tidemark.resources.places.place import is_url, place_of
 
         if not is_url(str(value)):
@@ -67,7 +68,7 @@ class _Warehouse(click.Path):
 warehouse_option = click.option(
     "--warehouse",
     metavar="DIR",
-    type=_Warehouse(file_okay=False, path_type=Path),
+    type=Warehouse(file_okay=False, path_type=Path),
     help="Folder of the tables, or its URL. [default: $TIDEMARK_WAREHOUSE, else ./warehouse]",
 )
 

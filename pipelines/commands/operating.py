@@ -1,4 +1,4 @@
-"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `maintain`, and others.
+"""Commands that set up and look after pipelines: `tidemark init`, `backfill`, `rebuild`, `backup`, and others.
 
 Here: what a person types and reads, what `init` lays out where. Not here: what is done (../rebuilding.py,
 ../upkeep.py, ../serving.py, assets/foreign_changes.py), what `dagster.yaml` says (resources/settings.py).
@@ -16,6 +16,7 @@ import click
 
 from tidemark.pipelines.command_line import (
     FAILED,
+    Warehouse,
     for_each,
     known_settings,
     overrides_option,
@@ -338,6 +339,38 @@ def maintain(*, specs: tuple[Path, ...], warehouse: "Place | None", retain: str,
     sys.exit(for_each(files, look_after_one, name_of=lambda file: file.spec.name))
 
 
+@click.command()
+@spec_path
+@click.option(
+    "--to",
+    "target",
+    metavar="DIR",
+    type=Warehouse(file_okay=False, path_type=Path),
+    required=True,
+    help="Warehouse for the copy, a folder or the URL of a store; it must hold no tables of this pipeline.",
+)
+@warehouse_option
+@says_errors
+def backup(*, spec: Path, target: "Place", warehouse: "Place | None") -> None:
+    """Copy SPEC's tables as of the last commit, also while it runs.
+
+    The copy is a warehouse of its own: name it with --warehouse, and every command works on it. It needs no Spark and
+    changes nothing of the original.
+
+    Exit status: 0 done; 1 a failure; 2 bad spec or usage, or there is something in DIR already.
+    """
+    from tidemark.assets.backup import back_up
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.workspace import Workspace
+
+    [file] = read_specs([spec], ())
+    settings, name = known_settings(warehouse), file.spec.name
+    with telling(name) as tell:
+        done = back_up(Workspace(file, settings.warehouse, tell=tell), target.absolute())
+    put(f"{name}: copied as of batch {done.commit.batch_id}, {done.files:,} files, {done.bytes:,} bytes")
+    put(f"  {done.folder}")
+
+
 def _show_upkeep(name: str, retain: timedelta, done: "Upkeep", now: datetime) -> None:
     """Show what was done in each table with any work, and what is still to be deleted, and when."""
     if not done.tables:
@@ -445,4 +478,4 @@ def serve(*, port: int, metrics_port: int | None, spark_ui: bool) -> None:
         raise
 
 
-COMMANDS = (init, backfill, rebuild, changes, maintain, register, serve)
+COMMANDS = (init, backfill, rebuild, changes, maintain, backup, register, serve)
