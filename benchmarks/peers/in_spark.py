@@ -5,11 +5,22 @@ Its watermark moves between micro-batches; an event that finds its window closed
 
 import argparse
 
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from tidemark.resources.spark.session import local_session, session_config
+from tidemark.resources.spark.session import PACKAGES, local_session, session_config
 
 SCHEMA = "t TIMESTAMP, k STRING, v DOUBLE, at TIMESTAMP"
+
+
+def plain_session() -> SparkSession:
+    """Return a session as the guides of Delta Lake write it: no setting but Delta's, and as much memory as ours."""
+    ours = session_config()
+    of_delta = (PACKAGES, "spark.sql.extensions", "spark.sql.catalog.spark_catalog", "spark.driver.memory")
+    builder = SparkSession.builder.master("local[*]")
+    for name in of_delta:
+        builder = builder.config(name, ours[name])
+    return builder.getOrCreate()
 
 
 def main() -> None:
@@ -18,8 +29,9 @@ def main() -> None:
     for name in ("files", "kind", "out"):
         parser.add_argument(name)
     parser.add_argument("--files-at-once", type=int, help="of a micro-batch; default: all")
+    parser.add_argument("--plain", action="store_true", help="with Spark's own settings; default: Tidemark's")
     asked = parser.parse_args()
-    spark = local_session(session_config())
+    spark = plain_session() if asked.plain else local_session(session_config())
     reader = spark.readStream.format(asked.kind).schema(SCHEMA)
     if asked.files_at_once:
         reader = reader.option("maxFilesPerTrigger", asked.files_at_once)
