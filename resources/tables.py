@@ -41,6 +41,14 @@ REVISED_EVENTS = "_state/revised_events"
 REVISED_SESSION_EVENTS = "_state/revised_session_events"
 TIMELINES = "_state/timelines"
 
+_ACROSS = "_state/across_"  # begins the names of the tables of windows across timelines
+BY_TIME = tuple(
+    name
+    for table in (OPEN_EVENTS, SESSION_EVENTS, REVISED_EVENTS, REVISED_SESSION_EVENTS)
+    for name in (table, table.replace("_state/", _ACROSS))
+)
+"""The tables of events that windows still need, whose rows are in the order of their times."""
+
 
 def window_table(name: str) -> str:
     """Return the table of the window with this name."""
@@ -82,8 +90,16 @@ def needed_table(window: WindowSpec) -> str:
     if window.input is not None:
         return open_results_table(window.name)
     if window.revises:
-        return REVISED_SESSION_EVENTS if window.kind == "session" else REVISED_EVENTS
-    return SESSION_EVENTS if window.is_linked else OPEN_EVENTS
+        table = REVISED_SESSION_EVENTS if window.kind == "session" else REVISED_EVENTS
+    else:
+        table = SESSION_EVENTS if window.is_linked else OPEN_EVENTS
+    # An event meets another watermark there, and is of another timeline.
+    return table.replace("_state/", _ACROSS) if window.across else table
+
+
+def is_of(table: str, *known: str) -> bool:
+    """Return whether a table is one of some, or the one like it for windows across timelines."""
+    return table.replace(_ACROSS, "_state/") in known
 
 
 def open_in_column(others: Iterable[str]) -> str:
