@@ -97,9 +97,9 @@ def needed_table(window: WindowSpec) -> str:
     return table.replace("_state/", _ACROSS) if window.across else table
 
 
-def is_of(table: str, *known: str) -> bool:
+def is_of(table: str, *others: str) -> bool:
     """Return whether a table is one of some, or the one like it for windows across timelines."""
-    return table.replace(_ACROSS, "_state/") in known
+    return table.replace(_ACROSS, "_state/") in others
 
 
 def open_in_column(others: Iterable[str]) -> str:

@@ -290,9 +290,11 @@ def _with_places(
     """
     counts: dict[str, str] = {}
     placed = accepted
-    watermarks, keeps = outcome.judged.watermarks, outcome.time.out_of_order == "keep"
-    across = bool(windows) and windows[0].across
-    some_are_kept = may_miss and len(watermarks.behind_across if across else watermarks.behind if keeps else ()) > 0
+    watermarks = outcome.judged.watermarks
+    if windows and windows[0].across:
+        some_are_kept = may_miss and len(watermarks.behind_across) > 0
+    else:
+        some_are_kept = may_miss and outcome.time.out_of_order == "keep" and len(watermarks.behind) > 0
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(Columns.of(accepted), window)

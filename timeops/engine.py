@@ -200,7 +200,7 @@ class Outcome:
     def segment_of(self, window: WindowSpec) -> Adjusted:
         """Return the segment as a window sees it: a window over another one has its results for events.
 
-        For a window across timelines there is one timeline, which stands for all.
+        For a window across timelines there is one timeline, which represents all.
         """
         if window.input is None:
             return self._across if window.across else self.judged

@@ -109,8 +109,8 @@ class TimeRules:
         join_columns: The payload columns of each join, by its name.
         waits: Which sources wait in the segment of the log at hand; no silence is counted of them.
         headers: By source what the headers of its csv files may call each column, for the sentences of dead letters.
-        apart: The expressions of `time.over` that tell several logs apart, where timelines of several are judged at
-            once; windows across timelines go across those of one log.
+        apart: The expressions of `time.over` that distinguish several logs, where these are judged at once; windows
+            across timelines go across the ones of one log.
     """
 
     time: TimeSpec

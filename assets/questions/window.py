@@ -68,7 +68,8 @@ class GroupOfWindow:
         by_flush: A flush closed it.
         timeline: Its timeline.
         now: The watermark of the timeline now.
-        splits: How far each split of the timeline has come, the slowest first.
+        splits: How far each split of the timeline has come, the slowest first; of a window across timelines each
+            timeline.
         rows: Its rows in the table: one, with `top` one for each of the first events, or none.
     """
 

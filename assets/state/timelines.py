@@ -124,7 +124,7 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
 
 
 def _across_name(workspace: Workspace) -> str:
-    """Return the name of the row that stands for all timelines; one that no row has where no window asks for it."""
+    """Return the name of the row for all timelines; one that no row has where no window asks for it."""
     return ACROSS if workspace.rules.has_across else ""
 
 

@@ -66,8 +66,8 @@ class LogPlaces:
     Attributes:
         log: Returns the name of the log that a timeline is of.
         places: By name; all of them are flushed, or none.
-        across: Returns, of the name of a log, that of the timeline which stands for all of its timelines; `log` leads
-            back from it.
+        across: Returns the name of the timeline that represents all timelines of a log, by the name of the log, to
+            which `log` leads back.
     """
 
     log: Callable[[str], str]
@@ -289,7 +289,7 @@ def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
 
 
 def across_timelines(adjusted: Adjusted) -> Adjusted:
-    """Return the segment as windows across timelines see it: all events are of the timeline that stands for all.
+    """Return the segment as windows across timelines see it: all events are of the timeline that represents all.
 
     The accepted events have the watermark across timelines where they are below it, and what set it; OWN_TIMELINE
     says which timeline each is of.
@@ -306,11 +306,11 @@ def across_timelines(adjusted: Adjusted) -> Adjusted:
 
 
 OWN_TIMELINE = "__tm_own_timeline"
-"""STRING of an event as windows across timelines see it: its `_timeline`, in whose place is the one for all."""
+"""STRING of an event as windows across timelines see it: its own timeline."""
 
 
 def of_all_timelines(events: DataFrame, apart: tuple[str, ...]) -> DataFrame:
-    """Return events as ones of the timeline that stands for all, with OWN_TIMELINE; see `TimeRules.apart`."""
+    """Return events as ones of the timeline that represents all, with OWN_TIMELINE; see `TimeRules.apart`."""
     whole = timeline(Columns.of(events), apart)
     return events.withColumns({OWN_TIMELINE: F.col(c.TIMELINE), c.TIMELINE: F.expr(whole)})
 

@@ -400,7 +400,7 @@ def _across_problem(window: WindowSpec, source: WindowSpec, position: int) -> Pr
     """Return what is wrong where only one of two windows, of which one reads the other, goes across timelines."""
     at: Path = ("windows", position, "across")
     if source.across:
-        fault = f"`{source.name}` goes across timelines, so its results belong to no single one"
+        fault = f"`{source.name}` goes across timelines, so its results have no timeline of their own"
         return Problem(fault, expected="true", remedy="write `across: true` here too", at=at)
     fault = (
         f"the results of `{source.name}` come by the watermark of each timeline: some may come after a window across "
@@ -461,7 +461,7 @@ def timeline_columns(
 ) -> tuple[str, ...]:
     """Return the columns of a window's results that hold the values of `over`, as expressions, in its order.
 
-    Of a window across timelines only those of `apart`, which tell several logs apart.
+    Of a window across timelines only the ones of `apart`, which distinguish several logs.
     """
     columns = tuple(apart if window.across else over)
     for link in (*inputs_of(window, windows), window):

@@ -1,12 +1,12 @@
 """The watermark across timelines: the lowest of the ones that have had an event and are not idle.
 
 Here: how it rises in a segment, as one more timeline that has no events of its own; which timelines count, and when one
-is idle. Not here: the watermark of each timeline (fold.py), which the loop has found before; windows across timelines
+is idle. Not here: the watermark of each timeline (fold.py), which the loop says first; windows across timelines
 (windows/segment.py).
 
 It is to timelines what the watermark of a timeline is to splits: a timeline joins the minimum with its first event
 that moves a watermark, and leaves it while it is idle (`exclude_split`). Where all are idle the highest counts. It
-never goes back: a timeline that begins far behind holds it where it is, until that timeline has caught up.
+never goes back: a timeline that begins with an earlier time keeps it where it is, until that timeline has caught up.
 
 Instants and lengths are BIGINT microseconds; NONE means that there is no value.
 """
@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from tidemark.timeops.watermark import fold
 from tidemark.timeops.watermark.fold import (
     ARRIVAL_CLOCK,
-    COMPILED_FROM,
     EXCLUDE_SPLIT,
     JUDGED,
     NEVER,
@@ -56,7 +56,7 @@ def raise_at_start(start: Fold, across: int) -> None:
 
     It is there already, unless a change of the spec has just raised theirs, or has made some of them idle.
     """
-    own, now = start.timelines[across], int(start.log[0]["clock"])
+    whole, now = start.timelines[across], int(start.log[0]["clock"])
     if now == NONE:
         return
     part, idle_from = _standing(start, int(start.log[0]["first"]))
@@ -64,28 +64,28 @@ def raise_at_start(start: Fold, across: int) -> None:
     counts = (part == COUNTS) & (idle_from > now)
     each = watermarks[counts] if counts.any() else watermarks[part == COUNTS]
     allowed = int(each.min(initial=NEVER) if counts.any() else each.max(initial=NONE))
-    if allowed > own["watermark"]:
-        own["watermark"], own["set_by"] = allowed, NONE
+    if allowed > whole["watermark"]:
+        whole["watermark"], whole["set_by"] = allowed, NONE
 
 
 def with_across(items: Items, start: Fold, findings: Findings, across: int) -> Findings:
-    """Add to the findings of the loop how the watermark across timelines rose.
+    """Add the rises of the watermark across timelines to the findings of the loop.
 
     Args:
         items: The items of the segment.
         start: The state before it.
-        findings: What the loop has found of each timeline.
-        across: The index of the timeline that stands for all.
+        findings: What the loop says of each timeline.
+        across: The index of the timeline that represents all.
     """
-    found = rises_across(items, start, findings.rises, across)
-    if not len(found):
+    raised = rises_across(items, start, findings.rises, across)
+    if not len(raised):
         return findings
-    rises = np.concatenate([findings.rises, found])
+    rises = np.concatenate([findings.rises, raised])
     order = np.argsort(rises["item"], kind="stable")
     # What the clock allows it in between is known item by item.
     silences = findings.silences
     if start.rules[0]["idle"] == WINDOW_CLOSE:
-        silences = np.concatenate([silences, np.full((len(found), len(start.grids)), NONE)])[order]
+        silences = np.concatenate([silences, np.full((len(raised), len(start.grids)), NONE)])[order]
     return Findings(findings.out_of_order, rises[order], silences, findings.behind)
 
 
@@ -107,18 +107,18 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
         reached=start.reached.copy(),
         log=start.log.copy(),
     )
-    found = np.empty(len(clock), RISE)
+    raised = np.empty(len(clock), RISE)
     columns = (clock, items.seq, items.timeline, items.split, items.role, items.closes)
     of_rises = tuple(rises[name] for name in ("item", "timeline", "watermark", "set_by", "by_clock"))
     walk: Callable[..., int] = _walk
-    if len(clock) < COMPILED_FROM:
+    if len(clock) < fold.COMPILED_FROM:
         plain = [rows.tolist() for rows in (*columns, *of_rises)]
         trees = [rows.tolist() for rows in (part, lowest, idle, idle_from)]
-        n_found = walk(*plain, plain_state(state), *trees, highest, across, found)
+        n_raised = walk(*plain, plain_state(state), *trees, highest, across, raised)
     else:
-        whole = [to_read(rows) for rows in (*columns, *of_rises)]
-        n_found = compiled(walk, *_PARTS)(*whole, state, part, lowest, idle, idle_from, highest, across, found)
-    return found[:n_found]
+        arrays = [to_read(rows) for rows in (*columns, *of_rises)]
+        n_raised = compiled(walk, *_PARTS)(*arrays, state, part, lowest, idle, idle_from, highest, across, raised)
+    return raised[:n_raised]
 
 
 def _standing(start: Fold, first: int) -> tuple[Array, Array]:
@@ -133,8 +133,8 @@ def _standing(start: Fold, first: int) -> tuple[Array, Array]:
         return part, idle_from
     for k, (begin, count) in enumerate(zip(rows["first_split"].tolist(), rows["n_splits"].tolist(), strict=True)):
         splits = start.splits[begin : begin + count]
-        known = splits[(splits["last"] != NONE) | (splits["listed"] == 1)]
-        idle_from[k] = max((int(idle_at(split, first)) for split in known), default=NEVER)
+        silent = splits[(splits["last"] != NONE) | (splits["listed"] == 1)]
+        idle_from[k] = max((int(idle_at(split, first)) for split in silent), default=NONE)
     return part, idle_from
 
 
@@ -157,11 +157,11 @@ def _walk(
     idle_from: Any,
     highest: int,
     across: int,
-    found: Array,
+    raised: Array,
 ) -> int:
     """Run the loop over the items; return how many rows of `found` it wrote."""
     timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
-    own, n_found, row = timelines[across], 0, 0
+    whole, n_raised, row = timelines[across], 0, 0
     for i in range(len(clock)):
         now = clock[i]
         if now == NONE:
@@ -169,7 +169,7 @@ def _walk(
         # The clock becomes that of i; it raises timelines, and makes some of them idle.
         advance_clock(now, log, rules)
         if rules["idle"] == ARRIVAL_CLOCK:
-            raise_by_clock(own, arrival_clock_watermark(now, rules))
+            raise_by_clock(whole, arrival_clock_watermark(now, rules))
         end = row
         while end < len(rise_item) and rise_item[end] == i:
             if rise_by_clock[end] != NONE:
@@ -179,10 +179,10 @@ def _walk(
         if rules["idle"] == WINDOW_CLOSE:
             _follow_silences(now if i == len(seq) else now - 1, state, lowest)
         allowed = lowest[1] if lowest[1] != NEVER else highest
-        if allowed > own["watermark"]:
-            raise_by_clock(own, allowed)
-            n_found = write_rise(found, n_found, i, across, allowed, NONE)
-            found[n_found - 1]["by_clock"] = allowed
+        if allowed > whole["watermark"]:
+            raise_by_clock(whole, allowed)
+            n_raised = write_rise(raised, n_raised, i, across, allowed, NONE)
+            raised[n_raised - 1]["by_clock"] = allowed
         # i counts as activity of its timeline, and moves its watermark.
         if i < len(seq) and role[i] != OUTSIDE:
             k = timeline_of[i]
@@ -193,11 +193,11 @@ def _walk(
                 for r in range(row, end):
                     if rise_timeline[r] == k and rise_set_by[r] != NONE:
                         highest = _stand(k, rise_watermark[r], timelines, part, lowest, highest)
-                if lowest[1] != NEVER and lowest[1] > own["watermark"]:
-                    own["watermark"], own["set_by"] = lowest[1], seq[i]
-                    n_found = write_rise(found, n_found, i, across, lowest[1], seq[i])
+                if lowest[1] != NEVER and lowest[1] > whole["watermark"]:
+                    whole["watermark"], whole["set_by"] = lowest[1], seq[i]
+                    n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i])
         row = end
-    return n_found
+    return n_raised
 
 
 def _stand(k: int, watermark: int, timelines: Any, part: Any, lowest: Any, highest: int) -> int:
@@ -238,7 +238,7 @@ def _note(k: int, split: int, state: Fold, part: Any, lowest: Any, idle: Any, id
         return
     if rules["uses_splits"] == 1:
         at = idle_at(state.splits[split], log["first"])
-        idle_from[k] = at if idle_from[k] == NEVER and part[k] == NO_EVENT else max(idle_from[k], at)
+        idle_from[k] = max(idle_from[k], at)
     else:
         idle_from[k] = _idle_from(timeline, rules)
     if part[k] == IDLE:
@@ -262,7 +262,7 @@ def _idle_from(timeline: Any, rules: Any) -> int:
     return int(NEVER if rules["since"] != NONE and at > rules["since"] else at)
 
 
-# The lowest of many numbers, of which one changes at a time: the leaves of a tree hold them, and each node above the
+# The lowest of many numbers that change one at a time: the leaves of a tree hold them, and each node above holds the
 # lower of its two. The root is at 1.
 
 
@@ -270,8 +270,9 @@ def _tree(numbers: Array) -> Array:
     size = 1 << max(int(len(numbers) - 1).bit_length(), 0)
     tree = np.full(2 * size, NEVER)
     tree[size : size + len(numbers)] = numbers
-    for at in range(size - 1, 0, -1):
-        tree[at] = min(tree[2 * at], tree[2 * at + 1])
+    while size > 1:
+        tree[size // 2 : size] = np.minimum(tree[size : 2 * size : 2], tree[size + 1 : 2 * size : 2])
+        size //= 2
     return tree
 
 
@@ -303,10 +304,10 @@ _PARTS: Sequence[Callable[..., Any]] = (
 def publish(start: Fold, items: Items, findings: Findings, state: Fold, across: int) -> None:
     """Leave in the state after the segment how far the watermark across timelines is, computed and seen."""
     place = np.array([len(items.seq) - (items.tick is None)])
-    own, which = state.timelines[across], np.array([across])
+    whole, which = state.timelines[across], np.array([across])
     if place[0] < 0:
         return
     rises = Rises(items, start, findings)
     seen, computed = rises.after(which, place), rises.computed(which, place)
-    own["published"], own["published_set_by"] = seen.value[0], seen.set_by[0]
-    own["watermark"], own["set_by"] = computed.value[0], computed.set_by[0]
+    whole["published"], whole["published_set_by"] = seen.value[0], seen.set_by[0]
+    whole["watermark"], whole["set_by"] = computed.value[0], computed.set_by[0]

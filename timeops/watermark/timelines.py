@@ -51,7 +51,7 @@ not; `max_close`, per window of the spec the latest close time that its events a
 the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
 some source, of a split its own, was not to be read; so a wait changes no stored row.
 
-Where windows go across timelines, the row ACROSS stands for all: it has no largest t, as it has no events of its own,
+Where windows go across timelines, the row ACROSS represents all. It has no largest t, as it has no events of its own,
 and its watermark is the one across timelines (across.py)."""
 
 ACROSS = "[]"
@@ -98,7 +98,7 @@ class JudgedLog:
         names: The timelines, in the order of their index.
         splits: The `source` and `split` of each split, in the order of their index; no rows without splits.
         state: STATE after the segment.
-        across: The index of the timeline that stands for all; None where no window asks for it.
+        across: The index of the timeline that represents all; None where no window asks for it.
         adjusts: Rule 3 moves what is out of order to the watermark.
     """
 
@@ -152,7 +152,7 @@ def judge(
         rules: The rules of time.
         place: Where the segment is in the log.
         measures: Whether the loop finds how far each item is behind the watermark.
-        across: The name of the timeline that stands for all, where windows ask for it.
+        across: The name of the timeline that represents all, where windows ask for it.
 
     Raises:
         InputError: A timeline has too many splits.
@@ -210,7 +210,7 @@ def with_timelines(state: pa.Table, timelines: pa.Array) -> pa.Table:
 
 
 def own_timelines(state: pa.Table, time: TimeSpec) -> pa.Table:
-    """Return the rows of the timelines of a log, without the one that stands for all."""
+    """Return the rows of the timelines of a log, without the one that represents all."""
     return state.filter(pc.not_equal(state[TIMELINE], ACROSS)) if time.over else state
 
 
@@ -336,7 +336,7 @@ def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> f.Array:
 def _names(texts: _Coded | None, role: f.Array, before: pa.Table, across: str | None) -> pa.Array:
     """Return the timelines of a segment: the ones before it, then the ones that come in it.
 
-    With the first items comes `across`, the one that stands for all.
+    With the first items comes `across`, the one that represents all.
     """
     known = before[TIMELINE].combine_chunks()
     if texts is None:
