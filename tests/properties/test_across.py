@@ -40,8 +40,9 @@ BY_VALUE = across("by_value", kind="session", gap="12 us", group_by=OVER)
 EMPTY = across("empty", kind="tumbling", size="10 us", empty=True, group_by=OVER, empty_max=100_000)
 EARLY = across("early", kind="tumbling", size="20 us", emit={"early": "10 us"})
 EARLY_SESSION = across("early_session", kind="session", gap="9 us", emit={"early": "5 us"})
-TENS = across("tens", kind="tumbling", size="40 us", **{"from": "tumbling"})
-RUNS = across("runs", kind="session", gap="15 us", **{"from": "tumbling"})
+OF_RESULTS = {"from": "tumbling", "aggregates": {"seqs": "array_sort(flatten(collect_list(seqs)))"}}
+FORTIES = across("forties", kind="tumbling", size="40 us", **OF_RESULTS)
+RUNS = across("runs", kind="session", gap="15 us", **OF_RESULTS)
 
 KEEP = {"out_of_order": "keep", "out_of_orderness": "3 us"}
 EVERY = {"every": "8 us"}
@@ -70,8 +71,8 @@ MODES: dict[str, tuple[dict[str, Any], tuple[WindowSpec, ...], Sequence[int | No
         ),
         CUT,
     ),
-    "whole": (KEEP, (GAPPED, SESSION, SLIDING, TUMBLING, TENS, RUNS), WHOLE),
-    "results": ({"out_of_orderness": "3 us"}, (TUMBLING, TENS, RUNS), CUT),
+    "whole": (KEEP, (GAPPED, SESSION, SLIDING, TUMBLING, FORTIES, RUNS), WHOLE),
+    "results": ({"out_of_orderness": "3 us"}, (TUMBLING, FORTIES, RUNS), CUT),
     "clock": (KEEP | BY_CLOCK, (TUMBLING, SESSION, EMPTY), HALVES),
     "clock by periods": (BY_CLOCK | {"emit": EVERY}, (TUMBLING, INSTANTS, BY_VALUE), CUT),
     "idle": ({"out_of_order": "keep"} | IDLE, (TUMBLING, SESSION, HOPPING, WITHIN), CUT),
