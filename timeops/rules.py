@@ -6,7 +6,7 @@ without them (watermark/fold.py).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -146,6 +146,11 @@ class TimeRules:
     def clock_moves(self) -> bool:
         """True if the clock raises watermarks."""
         return self.time.idle is not None
+
+    def of_timelines(self) -> "TimeRules":
+        """Return the rules that decide over each timeline alone: no window goes across them."""
+        windows = tuple(window.model_copy(update={"across": False}) for window in self.windows)
+        return replace(self, windows=windows)
 
     @property
     def excludes_idle_splits(self) -> bool:

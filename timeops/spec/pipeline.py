@@ -675,6 +675,17 @@ def _across_problems(window: WindowSpec, time: TimeSpec, at: Path) -> Iterable[P
         fault = "found `max_duration` with `across`: events below the lowest watermark may still join a session"
         remedy = "leave one of them out"
         yield Problem(fault, expected="a session without `max_duration`", remedy=remedy, at=(*at, "max_duration"))
+    named: list[tuple[Path, str | None]] = [
+        (("where",), window.where),
+        *((("group_by", place), text) for place, (_, text) in enumerate(window.group_expressions)),
+        *((("aggregates", name), text) for name, text in window.aggregates.items()),
+        *((("top", "by"), text) for text in window.order),
+    ]
+    for inside, text in named:
+        if text is not None and mentions(text, "_timeline"):
+            fault = "found `_timeline` in a window across timelines, whose events are of one timeline, `[]`"
+            expected = f"the expressions of `time.over`: {', '.join(time.over)}" if time.over else ""
+            yield Problem(fault, expected=expected, remedy="name these instead", at=(*at, *inside))
 
 
 def _zone_problems(time: TimeSpec, sources: Sequence[Source]) -> Iterable[Problem]:

@@ -447,8 +447,9 @@ def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
 def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
     """Return what a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
     inputs = inputs_of(window, windows)
-    if window.input is not None and (not inputs or inputs[0].input is not None):
-        return []  # there is a problem with `from`, and nothing to know of columns
+    has_problem = not inputs or inputs[0].input is not None or any(link.across for link in inputs)
+    if window.input is not None and has_problem:
+        return []  # there is a problem with `from` or `across`, and nothing to know of columns
     expressions = () if window.across else over
     for link in inputs:
         expressions = _columns_of(link, expressions)
