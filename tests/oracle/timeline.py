@@ -114,7 +114,7 @@ class Timeline:
         return last is not None and read - last >= self.rules.timeout_of(split[0])
 
     def is_silent(self, clock: int) -> bool:
-        """Return whether exclude_split takes the timeline out of the minimum over timelines: all its splits are idle."""
+        """Return whether exclude_split takes the timeline out of the minimum: all its splits are idle."""
         splits = {*self.last_read_of_split, *(self.rules.known_splits or ())}
         return bool(splits) and all(self.is_idle(split, clock) for split in splits)
 

@@ -203,8 +203,8 @@ class WindowSpec(WindowEmission):
     )
     across: Flag = Field(
         default=False,
-        description="With time.over: the window goes across timelines. It need not group by the columns of `over`, and "
-        "closes by the lowest watermark of the timelines that have had an event and are not idle.",
+        description="With time.over: the window goes across timelines. It need not group by the columns of `over`, "
+        "and closes by the lowest watermark of the timelines that have had an event and are not idle.",
         json_schema_extra={"since": "0.2.0"},
     )
     top: Top | None = Field(

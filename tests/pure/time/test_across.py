@@ -14,7 +14,17 @@ from tests import oracle
 from tests.oracle.across import ACROSS
 from tests.oracle.outcome import Counts
 from tests.oracle.policies import TimePolicies
-from tests.properties.logs import Log, arrived, controlled, generate, record_of, rules_of, shape_of, tick_after, with_ticks
+from tests.properties.logs import (
+    Log,
+    arrived,
+    controlled,
+    generate,
+    record_of,
+    rules_of,
+    shape_of,
+    tick_after,
+    with_ticks,
+)
 from tests.pure.time.test_fold import MODES, Setting, assert_watermarks, narrow, place_after, setting, stretched
 from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
