@@ -136,8 +136,8 @@ def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
     """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
     Windows whose events are kept with the names of the windows that need them are apart from all others. In both
-    groups the windows that revise their results are apart, and the ones across timelines. A window over another one is
-    alone: its rows are results.
+    groups the windows that revise their results are apart, and the ones across timelines. A window over another one
+    is alone: its rows are results.
     """
     groups: dict[object, tuple[WindowSpec, ...]] = {}
     for window in windows:

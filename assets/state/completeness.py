@@ -85,9 +85,7 @@ def reached_by(workspace: Workspace, window: WindowSpec) -> Reached:
     return Reached(window, zone, lowest_us, timeline, open_us=open_us, filled_us=filled_us)
 
 
-def _lowest(
-    workspace: Workspace, window: WindowSpec, position: Position, batch_id: int
-) -> tuple[int | None, str]:
+def _lowest(workspace: Workspace, window: WindowSpec, position: Position, batch_id: int) -> tuple[int | None, str]:
     if not workspace.spec.keeps_timelines:
         return position.watermark_us, ""
     version, waits = workspace.base_of(tables.TIMELINES), waits_up_to(workspace, batch_id)

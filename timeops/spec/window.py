@@ -386,7 +386,7 @@ def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ())
             fault = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
             yield Problem(fault, expected="a window that writes all its rows when it closes", at=at)
         elif window.across != inputs[-1].across:
-            yield _across_problem(window, inputs[-1], position)
+            yield _across_problem(inputs[-1], position)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             fault = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
@@ -396,7 +396,7 @@ def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ())
             yield Problem(fault, expected=expected, at=("windows", position, "allowed_lateness"))
 
 
-def _across_problem(window: WindowSpec, source: WindowSpec, position: int) -> Problem:
+def _across_problem(source: WindowSpec, position: int) -> Problem:
     """Return what is wrong where only one of two windows, of which one reads the other, goes across timelines."""
     at: Path = ("windows", position, "across")
     if source.across:

@@ -122,7 +122,7 @@ def rises_across(items: Items, start: Fold, rises: Array, across: int) -> Array:
 
 
 def _standing(start: Fold, first: int) -> tuple[Array, Array]:
-    """Return of each timeline whether it is in the minimum, and from which clock on it is idle; `first` of the log."""
+    """Return of each timeline whether it is in the minimum, and the clock from which on it is idle."""
     rows, rules = start.timelines, start.rules[0]
     part = np.where(rows["max_t"] == NONE, NO_EVENT, COUNTS).astype(np.int64)
     idle_from = np.full(len(rows), NEVER)
@@ -159,30 +159,24 @@ def _walk(
     across: int,
     raised: Array,
 ) -> int:
-    """Run the loop over the items; return how many rows of `found` it wrote."""
-    timelines, splits, rules, log = state.timelines, state.splits, state.rules[0], state.log[0]
+    """Run the loop over the items; return how many rows of `raised` it wrote."""
+    timelines, rules, log = state.timelines, state.rules[0], state.log[0]
     whole, n_raised, row = timelines[across], 0, 0
     for i in range(len(clock)):
-        now = clock[i]
-        if now == NONE:
+        if clock[i] == NONE:
             continue
         # The clock becomes that of i; it raises timelines, and makes some of them idle.
-        advance_clock(now, log, rules)
-        if rules["idle"] == ARRIVAL_CLOCK:
-            raise_by_clock(whole, arrival_clock_watermark(now, rules))
+        advance_clock(clock[i], log, rules)
         end = row
         while end < len(rise_item) and rise_item[end] == i:
             if rise_by_clock[end] != NONE:
                 highest = _stand(rise_timeline[end], rise_by_clock[end], timelines, part, lowest, highest)
             end += 1
-        _leave(now, part, lowest, idle)
-        if rules["idle"] == WINDOW_CLOSE:
-            _follow_silences(now if i == len(seq) else now - 1, state, lowest)
-        allowed = lowest[1] if lowest[1] != NEVER else highest
-        if allowed > whole["watermark"]:
-            raise_by_clock(whole, allowed)
-            n_raised = write_rise(raised, n_raised, i, across, allowed, NONE)
-            raised[n_raised - 1]["by_clock"] = allowed
+        _leave(clock[i], part, lowest, idle)
+        _follow_silences(i == len(seq), state, lowest)
+        n_raised = _raise_by_clock(
+            whole, i, across, lowest[1] if lowest[1] != NEVER else highest, state, raised, n_raised
+        )
         # i counts as activity of its timeline, and moves its watermark.
         if i < len(seq) and role[i] != OUTSIDE:
             k = timeline_of[i]
@@ -193,10 +187,25 @@ def _walk(
                 for r in range(row, end):
                     if rise_timeline[r] == k and rise_set_by[r] != NONE:
                         highest = _stand(k, rise_watermark[r], timelines, part, lowest, highest)
+                _follow_silences(False, state, lowest)  # another one may be the lowest now
                 if lowest[1] != NEVER and lowest[1] > whole["watermark"]:
                     whole["watermark"], whole["set_by"] = lowest[1], seq[i]
                     n_raised = write_rise(raised, n_raised, i, across, lowest[1], seq[i])
         row = end
+    return n_raised
+
+
+def _raise_by_clock(
+    whole: Any, item: int, across: int, allowed: int, state: Fold, raised: Array, n_raised: int
+) -> int:
+    """Raise the watermark across timelines before the event of an item; return how many rows of `raised` there are."""
+    rules = state.rules[0]
+    if rules["idle"] == ARRIVAL_CLOCK:
+        raise_by_clock(whole, arrival_clock_watermark(state.log[0]["clock"], rules))
+    if allowed > whole["watermark"]:
+        raise_by_clock(whole, allowed)
+        n_raised = write_rise(raised, n_raised, item, across, allowed, NONE)
+        raised[n_raised - 1]["by_clock"] = allowed
     return n_raised
 
 
@@ -219,11 +228,14 @@ def _leave(now: int, part: Any, lowest: Any, idle: Any) -> None:
         _put(lowest, k, NEVER)
 
 
-def _follow_silences(now: int, state: Fold, lowest: Any) -> None:
+def _follow_silences(is_tick: bool, state: Fold, lowest: Any) -> None:
     """Raise the lowest watermarks to what the clock allows timelines that are silent (M)."""
+    if state.rules[0]["idle"] != WINDOW_CLOSE:
+        return
+    now = state.log[0]["clock"]
     while lowest[1] != NEVER:
         k = _place_of_lowest(lowest)
-        watermark = window_close_watermark(k, now, state)
+        watermark = window_close_watermark(k, now if is_tick else now - 1, state)
         if watermark <= state.timelines[k]["watermark"]:
             return
         state.timelines[k]["watermark"] = watermark
@@ -297,11 +309,11 @@ def _place_of_lowest(tree: Any) -> int:
 _PARTS: Sequence[Callable[..., Any]] = (
     *(advance_clock, raise_by_clock, arrival_clock_watermark, window_close_watermark),
     *(note_activity, note_closes, idle_at, waited, write_rise, last_close, floored),
-    *(_stand, _leave, _follow_silences, _note, _join, _idle_from, _put, _place_of_lowest),
+    *(_stand, _leave, _follow_silences, _raise_by_clock, _note, _join, _idle_from, _put, _place_of_lowest),
 )
 
 
-def publish(start: Fold, items: Items, findings: Findings, state: Fold, across: int) -> None:
+def publish(items: Items, start: Fold, findings: Findings, state: Fold, across: int) -> None:
     """Leave in the state after the segment how far the watermark across timelines is, computed and seen."""
     place = np.array([len(items.seq) - (items.tick is None)])
     whole, which = state.timelines[across], np.array([across])

@@ -353,6 +353,7 @@ def _apply_idle(
 
 
 def raise_by_clock(timeline: Any, proposed: int) -> None:
+    """Raise the watermark of a timeline, which no event has done."""
     if proposed > timeline["watermark"]:
         timeline["watermark"], timeline["set_by"] = proposed, NONE
 
@@ -522,6 +523,7 @@ def waited(before: int, since: int, now: int) -> int:
 
 
 def floored(value: int, step: int) -> int:
+    """Return the largest multiple of a step that is at most a value."""
     return value // step * step
 
 

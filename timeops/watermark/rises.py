@@ -177,9 +177,8 @@ class Rises:
         value = np.where(shown >= nowhere, NONE, value)
         return Reached(value, value)
 
-    # The watermark as the rules compute it, which periods of emission show later.
-
     def computed(self, timeline: Array, place: Array) -> Watermark:
+        """Return the watermark as the rules compute it after an item; periods of emission show it later."""
         before = self.start.timelines[timeline]
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = _bisect(self._item.take, low, high, place + 1)

@@ -60,7 +60,8 @@ time:
   late: {tolerance: 30 s, policy: drop}
 windows:
   - {name: totals, kind: tumbling, size: 20 s, across: true, aggregates: {n: count(*)}}
-  - {name: steps, kind: cumulative, size: 1 minute, step: 20 s, across: true, closed: right, aggregates: {n: count(*)}}
+  - {name: steps, kind: cumulative, size: 1 minute, step: 20 s, across: true, closed: right,
+     aggregates: {n: count(*)}}
   - {name: visits, kind: session, gap: 3 s, across: true, group_by: [k], aggregates: {n: count(*)}}
 """
 )
