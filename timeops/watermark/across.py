@@ -198,7 +198,7 @@ def _walk(
 def _raise_by_clock(
     whole: Any, item: int, across: int, allowed: int, state: Fold, raised: Array, n_raised: int
 ) -> int:
-    """Raise the watermark across timelines before the event of an item; return how many rows of `raised` there are."""
+    """Raise the watermark across timelines before the event of an item; return the number of rows of `raised`."""
     rules = state.rules[0]
     if rules["idle"] == ARRIVAL_CLOCK:
         raise_by_clock(whole, arrival_clock_watermark(state.log[0]["clock"], rules))
