@@ -214,8 +214,9 @@ def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -
     state = with_released(batch)
     write_timelines(batch, state)
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
-    both = (own_timelines(rows, batch.workspace.spec.time) for rows in (batch.timelines, state))
-    moved = watermark_rows(*both, _instant(after.clock_us), final=after.final)
+    time = batch.workspace.spec.time
+    before, now = own_timelines(batch.timelines, time), own_timelines(state, time)
+    moved = watermark_rows(before, now, _instant(after.clock_us), final=after.final)
     of_batch = moved.append_column(c.BATCH, pa.repeat(pa.scalar(batch.plan.batch_id, pa.int64()), len(moved)))
     rows = pa.concat_tables([pipeline, of_batch], promote_options="default")
     batch.append_rows(tables.WATERMARKS, rows)

@@ -124,8 +124,9 @@ class Referee:
             keeper.clock_moved(before, self.clock)
         every = self.rules.emit_every_us
         if every is not None and (before is None or floor(self.clock, every) > floor(before, every)):
-            for timeline in (*self.timelines.values(), self.across):
+            for timeline in self.timelines.values():
                 timeline.publish()
+            self.across.publish()
         for timeline in self.timelines.values():
             timeline.apply_idle(self.clock, is_tick=isinstance(item, Control))
         self.across.look(self.clock, None)
@@ -147,8 +148,9 @@ class Referee:
     def publish_on_event(self) -> None:
         """With emit on_event, W is seen as soon as it moves."""
         if self.rules.emit_every_us is None:
-            for timeline in (*self.timelines.values(), self.across):
+            for timeline in self.timelines.values():
                 timeline.publish()
+            self.across.publish()
 
     def settle(self, everything: bool = False) -> None:
         """Release and close what lies behind W, or all."""
