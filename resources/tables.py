@@ -41,12 +41,14 @@ REVISED_EVENTS = "_state/revised_events"
 REVISED_SESSION_EVENTS = "_state/revised_session_events"
 TIMELINES = "_state/timelines"
 
-_ACROSS = "_state/across_"  # begins the names of the tables of windows across timelines
-BY_TIME = tuple(
-    name
-    for table in (OPEN_EVENTS, SESSION_EVENTS, REVISED_EVENTS, REVISED_SESSION_EVENTS)
-    for name in (table, table.replace("_state/", _ACROSS))
-)
+
+def across_timelines(table: str) -> str:
+    """Return the table like one of events that windows still need, for windows across timelines."""
+    return table.replace("_state/", "_state/across_")
+
+
+_BY_TIME = (OPEN_EVENTS, SESSION_EVENTS, REVISED_EVENTS, REVISED_SESSION_EVENTS)
+BY_TIME = (*_BY_TIME, *map(across_timelines, _BY_TIME))
 """The tables of events that windows still need, whose rows are in the order of their times."""
 
 
@@ -94,12 +96,12 @@ def needed_table(window: WindowSpec) -> str:
     else:
         table = SESSION_EVENTS if window.is_linked else OPEN_EVENTS
     # An event meets another watermark there, and is of another timeline.
-    return table.replace("_state/", _ACROSS) if window.across else table
+    return across_timelines(table) if window.across else table
 
 
 def is_of(table: str, *others: str) -> bool:
     """Return whether a table is one of some, or the one like it for windows across timelines."""
-    return table.replace(_ACROSS, "_state/") in others
+    return table in (*others, *map(across_timelines, others))
 
 
 def open_in_column(others: Iterable[str]) -> str:

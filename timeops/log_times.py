@@ -153,7 +153,7 @@ class LogTimes:
         return self._rows(rises, self.stretches), (alone[0][rises], alone[1][rises], alone[2][rises])
 
     def _by_split(self) -> Sequence[Array | slice]:
-        """Return the places of the records of each split of each timeline."""
+        """Return the places of the records by timeline and split."""
         if len(self.sources) <= 1 and len(self.splits) <= 1 and len(self.timelines) <= 1:
             return [slice(0, len(self.seq))]
         split = (self.timeline.astype(np.int64) * max(len(self.sources), 1) + self.source) * len(self.splits)
@@ -397,7 +397,7 @@ class JudgedTimes:
 
     def timelines(self) -> list[SplitReach]:
         """Return how far each timeline has come, under its name for a source, as `splits` does."""
-        found, timeout_us = [], self.rules.time.idle_timeout_us
+        reaches, timeout_us = list[SplitReach](), self.rules.time.idle_timeout_us
         for row in own_timelines(self.logs[-1][1].state, self.rules.time).to_pylist() if self.logs else ():
             if row["max_t"] is None:
                 continue
@@ -406,8 +406,8 @@ class JudgedTimes:
                 is_idle = all(split.is_idle for split in self.splits(name))
             else:
                 is_idle = self.rules.excludes_idle_splits and last is not None and row["clock"] - last >= timeout_us
-            found.append(SplitReach(name, None, row["watermark"], last, is_idle))
-        return sorted(found, key=lambda one: (one.is_idle, one.allows_us is not None, one.allows_us or 0))
+            reaches.append(SplitReach(name, None, row["watermark"], last, is_idle))
+        return sorted(reaches, key=lambda reach: (reach.is_idle, reach.allows_us is not None, reach.allows_us or 0))
 
     def _last_rows(self, timeline: str) -> list[dict[str, Any]]:
         if not self.logs:

@@ -397,7 +397,7 @@ def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ())
 
 
 def _across_problem(source: WindowSpec, position: int) -> Problem:
-    """Return what is wrong where only one of two windows, of which one reads the other, goes across timelines."""
+    """Return what is wrong where only one of a window and the window that it reads goes across timelines."""
     at: Path = ("windows", position, "across")
     if source.across:
         fault = f"`{source.name}` goes across timelines, so its results have no timeline of their own"
