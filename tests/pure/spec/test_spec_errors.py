@@ -271,6 +271,7 @@ WRONG_TOGETHER = {
     "an event whose rank is a column": changed(
         "windows.0.top", TOP, changed("sources.0.schema", "t STRING, x INT, _rank INT")
     ),
+    "a gap for each event": changed("windows.0", session(gap="CASE WHEN x > 1 THEN INTERVAL 1 HOUR END")),
     "across timelines where there is one": changed("windows.0.across", True),
     "cut sessions across timelines": changed(
         "windows.0", session(gap="1 s", max_duration="1 h", across=True), changed("time.over", ["x"])
