@@ -40,6 +40,8 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     # of the rows of a window
     "count(*)": len,
     "count(distinct user_name)": lambda rows: len({row["user_name"] for row in rows}),
+    "count(distinct device)": lambda rows: len({row["device"] for row in rows}),
+    "sum(watts)": lambda rows: total(row["watts"] for row in rows),
     "sum(n)": lambda rows: total(row["n"] for row in rows),
     "sum(price)": lambda rows: total(row["price"] for row in rows),
     "max(dep_delay)": lambda rows: max(row["dep_delay"] for row in rows),

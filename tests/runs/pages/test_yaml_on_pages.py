@@ -126,8 +126,8 @@ def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
 
 
 def goes_with_the_source_of_the_example(text: str, folder: Path) -> None:
-    example, _, _ = (ROOT / "examples" / "lying_clocks.yaml").read_text().partition("time:")
-    (folder / "meters.yaml").write_text(example + text)
+    example, _, _ = (ROOT / "examples" / "lying_clocks.yaml").read_text().partition("\ntime:")
+    (folder / "meters.yaml").write_text(f"{example}\n{text}")
     assert [window.across for window in read_spec(folder / "meters.yaml").spec.windows] == [False, True]
 
 
