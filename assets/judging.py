@@ -27,7 +27,7 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
-from tidemark.timeops.watermark.timelines import STATE, Watermarks, arrival_watermark
+from tidemark.timeops.watermark.timelines import STATE, Watermarks, arrival_watermark, own_timelines
 
 
 def batch_at_work(workspace: Workspace, plan: Plan) -> Batch:
@@ -74,13 +74,14 @@ def _position_after(batch: Batch, reached: Position, watermarks: Watermarks, rul
     """Return the position after the segment, without the number of released events."""
     seen_us = reached.clock_before_period_us if rules.publishes_silences else reached.clock_us
     state = watermarks.state
+    each = own_timelines(state, rules.time)
     instants = (batch.before.kept_until_us, watermarks.kept_until_us)
     highest = [pc.max(state["watermark"]).as_py(), arrival_watermark(seen_us, rules.time)]
     return replace(
         reached,
         watermark_us=max((us for us in highest if us is not None), default=None),
         max_t_us=pc.max(state["max_t"]).as_py(),
-        set_by=state["watermark_set_by"][0].as_py() if len(state) == 1 else None,
+        set_by=each["watermark_set_by"][0].as_py() if len(each) == 1 else None,
         released=batch.before.released,
         final=batch.flushes,
         kept_until_us=max((us for us in instants if us is not None), default=None),

@@ -45,6 +45,7 @@ from tidemark.timeops.events.adjustment import ADMITTED, FUTURE_ARRIVAL, KEPT, M
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.rules import waiters_to_json
 from tidemark.timeops.utc import instant_of
+from tidemark.timeops.watermark.timelines import own_timelines
 
 BySource = Mapping[tuple[str, str], int]
 """Numbers of records by their source and by what moved or refused them."""
@@ -213,7 +214,9 @@ def _write_timelines(batch: Batch, after: Position, counts: Mapping[str, int]) -
     state = with_released(batch)
     write_timelines(batch, state)
     pipeline = pa.Table.from_pylist([_pipeline_row(batch, after, counts)], schema=tables.WATERMARKS_SCHEMA)
-    moved = watermark_rows(batch.timelines, state, _instant(after.clock_us), final=after.final)
+    time = batch.workspace.spec.time
+    before, now = own_timelines(batch.timelines, time), own_timelines(state, time)
+    moved = watermark_rows(before, now, _instant(after.clock_us), final=after.final)
     of_batch = moved.append_column(c.BATCH, pa.repeat(pa.scalar(batch.plan.batch_id, pa.int64()), len(moved)))
     rows = pa.concat_tables([pipeline, of_batch], promote_options="default")
     batch.append_rows(tables.WATERMARKS, rows)

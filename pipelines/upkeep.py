@@ -32,13 +32,7 @@ LEAST = timedelta(hours=1)
 BY_HAND = "__ASSET_JOB"
 """Dagster's own job, in which assets are materialized by hand: of all pipelines, and others."""
 
-_BY_TIME = (
-    tables.HELD_EVENTS,
-    tables.OPEN_EVENTS,
-    tables.SESSION_EVENTS,
-    tables.REVISED_EVENTS,
-    tables.REVISED_SESSION_EVENTS,
-)
+_BY_TIME = (tables.HELD_EVENTS, *tables.BY_TIME)
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _AT_ONCE = 200
 

@@ -42,6 +42,16 @@ REVISED_SESSION_EVENTS = "_state/revised_session_events"
 TIMELINES = "_state/timelines"
 
 
+def across_timelines(table: str) -> str:
+    """Return the table like one of events that windows still need, for windows across timelines."""
+    return table.replace("_state/", "_state/across_")
+
+
+_BY_TIME = (OPEN_EVENTS, SESSION_EVENTS, REVISED_EVENTS, REVISED_SESSION_EVENTS)
+BY_TIME = (*_BY_TIME, *map(across_timelines, _BY_TIME))
+"""The tables of events that windows still need, whose rows are in the order of their times."""
+
+
 def window_table(name: str) -> str:
     """Return the table of the window with this name."""
     return f"windows/{name}"
@@ -82,8 +92,16 @@ def needed_table(window: WindowSpec) -> str:
     if window.input is not None:
         return open_results_table(window.name)
     if window.revises:
-        return REVISED_SESSION_EVENTS if window.kind == "session" else REVISED_EVENTS
-    return SESSION_EVENTS if window.is_linked else OPEN_EVENTS
+        table = REVISED_SESSION_EVENTS if window.kind == "session" else REVISED_EVENTS
+    else:
+        table = SESSION_EVENTS if window.is_linked else OPEN_EVENTS
+    # An event meets another watermark there, and is of another timeline.
+    return across_timelines(table) if window.across else table
+
+
+def is_of(table: str, *others: str) -> bool:
+    """Return whether a table is one of some, or the one like it for windows across timelines."""
+    return table in (*others, *map(across_timelines, others))
 
 
 def open_in_column(others: Iterable[str]) -> str:

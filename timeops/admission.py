@@ -111,25 +111,29 @@ def admitting_unit(times: LogTimes, rules: TimeRules, refused: Refusal) -> str |
 
 @dataclass(frozen=True, eq=False)
 class _Log:
-    """The part of a log that the verdict on a record depends on: up to it, of its timeline alone.
+    """The part of a log that the verdict on a record depends on: up to it, and of its timeline alone.
+
+    Where a window across timelines has refused the record, it is of all timelines.
 
     Attributes:
         times: That part.
         also: The numbers of records whose watermarks are asked for.
+        is_alone: It is the log of one timeline alone.
     """
 
     times: LogTimes
     also: Array
+    is_alone: bool = False
     _parts: dict[object, tuple[LogTimes, Alone]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, times: LogTimes, rules: TimeRules, refused: Refusal) -> "_Log":
         """Return the part for a record."""
         log = times.up_to(refused.seq)
-        at = log.place(refused.seq)
-        if rules.time.over and at is not None:
+        at, is_alone = log.place(refused.seq), not any(rules.windows[w].across for w in refused.windows)
+        if rules.time.over and at is not None and is_alone:
             log = log.alone(int(log.timeline[at]), keeps_clock=rules.clock_moves)
-        return cls(log, np.unique(np.concatenate([[refused.seq], *refused.groups.values()])))
+        return cls(log, np.unique(np.concatenate([[refused.seq], *refused.groups.values()])), is_alone)
 
     def judged(self, rules: TimeRules) -> JudgedTimes:
         """Judge it; where the clock moves no watermark, only the records that do are looked at."""
@@ -141,8 +145,9 @@ class _Log:
                 (self.times, alone) if rules.clock_moves else self.times.rising(alone, time, self.also)
             )
         part, alone = self._parts[settings]
-        of_one = replace(rules, time=time.model_copy(update={"over": ()})) if time.over else rules
-        return part.judged_with(alone, of_one)
+        of_one = self.is_alone and time.over
+        rules_here = replace(rules, time=time.model_copy(update={"over": ()})) if of_one else rules
+        return part.judged_with(alone, rules_here)
 
 
 def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Collection[int]) -> Iterator[_Knob]:
@@ -153,6 +158,8 @@ def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Col
         yield _Knob("time.early.tolerance", time.early.tolerance_us, 1, ahead, lambda us: _with(rules, "early", us))
     if refused.reason is Reason.LATE_ARRIVAL and time.late is not None:
         yield _Knob("time.late.tolerance", time.late.tolerance_us, 1, -ahead, lambda us: _with(rules, "late", us))
+    if refused.windows:
+        yield from _knobs_of_windows(rules, now, refused, overriding)
     met, t = now.before(refused.seq), int(now.t[at])
     if met.us is None or t == NONE:
         return
@@ -166,19 +173,29 @@ def _knobs(rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Col
             yield _Knob(
                 "time.early.tolerance", time.early.tolerance_us, 1, guess, lambda us: _with(rules, "early", us)
             )
-    if refused.windows:
-        by = [met.us - last_close(t, rules.windows[w]) + 1 for w in refused.windows]
-        for w, more in zip(refused.windows, by, strict=True):
-            window = rules.windows[w]
-            yield _Knob(
-                f"windows[{w}].allowed_lateness",
-                window.allowed_lateness_us,
-                1,
-                window.allowed_lateness_us + more,
-                lambda us, w=w: _with_lateness(rules, w, us),  # type: ignore[misc]
-                (w,),
-            )
-        yield from _patience(rules, max(by), overriding, refused.windows)
+
+
+def _knobs_of_windows(
+    rules: TimeRules, now: JudgedTimes, refused: Refusal, overriding: Collection[int]
+) -> Iterator[_Knob]:
+    windows, drops = [rules.windows[w] for w in refused.windows], rules.time.out_of_order == "drop"
+    if drops and any(window.kind == "session" for window in windows):
+        return  # with more patience, events that are dropped now would be in the sessions
+    [t] = now.final_t(np.array([refused.seq], np.int64))
+    met = [now.before(refused.seq, across=window.across).us for window in windows]
+    by = [(us or 0) - last_close(int(t), window) + 1 for us, window in zip(met, windows, strict=True)]
+    if t == NONE or None in met:
+        return
+    for w, window, more in zip(refused.windows, windows, by, strict=True):
+        yield _Knob(
+            f"windows[{w}].allowed_lateness",
+            window.allowed_lateness_us,
+            1,
+            window.allowed_lateness_us + more,
+            lambda us, w=w: _with_lateness(rules, w, us),  # type: ignore[misc]
+            (w,),
+        )
+    yield from _patience(rules, max(by), overriding, refused.windows)
 
 
 def last_close(t: int, window: WindowSpec) -> int:
@@ -246,17 +263,15 @@ def _takes(judged: JudgedTimes, refused: Refusal, window: WindowSpec, place: int
     """Return whether a window takes an accepted event."""
     if window.kind == "session":
         return takes_in_sessions(judged, refused.groups[place], refused.seq, window)
-    at, met = judged.times.place(refused.seq), judged.before(refused.seq).us
-    assert at is not None  # it is of the log
-    return met is None or last_close(int(judged.t[at]), window) > met
+    met = judged.before(refused.seq, across=window.across).us
+    [t] = judged.final_t(np.array([refused.seq], np.int64))
+    return met is None or last_close(int(t), window) > met
 
 
 def takes_in_sessions(judged: JudgedTimes, seqs: Array, seq: int, window: WindowSpec) -> bool:
     """Return whether sessions take an event, where `seqs` are the accepted events of its group, in order."""
     seqs_so_far = seqs[seqs <= seq]
-    at = np.searchsorted(judged.times.seq, seqs_so_far)
-    t = judged.t[at]
-    met = judged.before_each(seqs_so_far)
+    t, met = judged.final_t(seqs_so_far), judged.before_each(seqs_so_far, across=window.across)
     late = np.where(t < met, met, NONE)
     came = Came(
         np.zeros(len(seqs_so_far), np.int64), t, late, np.zeros(len(seqs_so_far), bool), np.zeros(0, np.int64)

@@ -225,7 +225,12 @@ def counts_by_window(outcome: Outcome, accepted: int, admitted: int = 0) -> dict
         `.window_closed` (these five are all that are accepted) and `.missed_some` (in some window, late for another).
     """
     windows = [window for window in outcome.windows if window.input is None]
-    counts = _counted(outcome, windows, outcome.judged.accepted, accepted - admitted, may_miss=True)
+    counts: dict[str, int] = {}
+    for across in (False, True):  # which meet another watermark
+        some = [window for window in windows if window.across == across]
+        if some:
+            events = outcome.segment_of(some[0]).accepted
+            counts |= _counted(outcome, some, events, accepted - admitted, may_miss=True)
     if outcome.judged.admitted is not None:
         more = _counted(outcome, windows, outcome.judged.admitted, admitted, may_miss=False)
         counts = {name: n + more[name] for name, n in counts.items()}
@@ -285,7 +290,11 @@ def _with_places(
     """
     counts: dict[str, str] = {}
     placed = accepted
-    some_are_kept = may_miss and outcome.time.out_of_order == "keep" and len(outcome.judged.watermarks.behind) > 0
+    watermarks = outcome.judged.watermarks
+    if windows and windows[0].across:
+        some_are_kept = may_miss and len(watermarks.behind_across) > 0
+    else:
+        some_are_kept = may_miss and outcome.time.out_of_order == "keep" and len(watermarks.behind) > 0
     for number, window in enumerate(windows):
         names = {name: f"{name}{number}" for name in (ENDS, MISSED, FILTERED)}
         kind, fails = kind_of(window), unfit(Columns.of(accepted), window)

@@ -14,7 +14,16 @@ from pyspark.sql import functions as F
 
 from tidemark.timeops.columns import TIMELINE, W_BEFORE, WATERMARK, to_instant
 from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_letters, unfit_results, window_letters
-from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
+from tidemark.timeops.events.adjustment import (
+    OWN_TIMELINE,
+    Adjusted,
+    Released,
+    Segment,
+    across_timelines,
+    of_all_timelines,
+    release,
+    time_adjustment,
+)
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import as_of, sides
 from tidemark.timeops.materialize import Execution, Materialize
@@ -64,7 +73,12 @@ class State:
     joins: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def with_events(
-        self, events: DataFrame, windows: Iterable[WindowSpec], joins: Iterable[JoinSpec] = ()
+        self,
+        events: DataFrame,
+        windows: Iterable[WindowSpec],
+        joins: Iterable[JoinSpec] = (),
+        *,
+        apart: tuple[str, ...] = (),
     ) -> "State":
         """Return the state as if earlier segments had had some events more, which are in all their windows and joins.
 
@@ -72,16 +86,18 @@ class State:
             events: Accepted events, `adjustment.admitted_events`.
             windows: The windows that begin with the state.
             joins: The joins that do.
+            apart: See `TimeRules.apart`.
         """
 
-        def with_more(earlier: DataFrame | None) -> DataFrame:
-            return events if earlier is None else earlier.unionByName(events, allowMissingColumns=True)
+        def with_more(earlier: DataFrame | None, more: DataFrame = events) -> DataFrame:
+            return more if earlier is None else earlier.unionByName(more, allowMissingColumns=True)
 
         by_window, groups = dict(self.events), dict(self.seen_groups)
         for window in (window for window in windows if window.input is None):
-            by_window[window.name] = with_more(by_window.get(window.name))
+            of_window = of_all_timelines(events, apart).drop(OWN_TIMELINE) if window.across else events
+            by_window[window.name] = with_more(by_window.get(window.name), of_window)
             if window.empty:
-                fresh, seen = seen_groups(events, window), groups.get(window.name)
+                fresh, seen = seen_groups(of_window, window), groups.get(window.name)
                 groups[window.name] = fresh if seen is None else once(seen.unionByName(fresh), window)
         by_join = {join.name: with_more(self.joins.get(join.name)) for join in joins}
         return replace(self, events=by_window, seen_groups=groups, joins={**self.joins, **by_join})
@@ -120,11 +136,13 @@ def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
     """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
     Windows whose events are kept with the names of the windows that need them are apart from all others. In both
-    groups the windows that revise their results are apart. A window over another one is alone: its rows are results.
+    groups the windows that revise their results are apart, and the ones across timelines. A window over another one
+    is alone: its rows are results.
     """
     groups: dict[object, tuple[WindowSpec, ...]] = {}
     for window in windows:
-        rows = window.name if window.input is not None else (window.revises, kind_of(window).needs_others)
+        shared = (window.revises, kind_of(window).needs_others, window.across)
+        rows = window.name if window.input is not None else shared
         groups[rows] = (*groups.get(rows, ()), window)
     return list(groups.values())
 
@@ -175,13 +193,22 @@ class Outcome:
         both = events if held is None else held.unionByName(events, allowMissingColumns=True)
         return release(both, self.judged, flushed=self.flushed)
 
+    @cached_property
+    def _across(self) -> Adjusted:
+        return across_timelines(self.judged)
+
     def segment_of(self, window: WindowSpec) -> Adjusted:
-        """Return the segment as a window sees it: a window over another one has its results for events."""
+        """Return the segment as a window sees it: a window over another one has its results for events.
+
+        For a window across timelines there is one timeline, which represents all.
+        """
         if window.input is None:
-            return self.judged
+            return self._across if window.across else self.judged
         if window.name not in self._segments:
             source = input_of(window, self.windows)
-            events = as_events(passing(self.results(source)), source, self.windows, self.time.over)
+            events = as_events(
+                *(passing(self.results(source)), source, self.windows, self.time.over, self.judged.rules.apart)
+            )
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
@@ -215,17 +242,17 @@ class Outcome:
     def may_be_late_for(self) -> tuple[WindowSpec, ...]:
         """The windows of events for which an accepted event may come too late.
 
-        Under drop and adjust no accepted event is behind the watermark: only a flush can have closed its window.
+        Under drop and adjust no accepted event is behind the watermark of its timeline: only a flush can have closed
+        its window, or the watermark across timelines.
         """
-        of_events = [window for window in self.windows if window.input is None]
-        return tuple(
-            w for w in of_events if self.time.out_of_order == "keep" or w.name in self.before.flushed_windows
-        )
+        of_events, keeps = [w for w in self.windows if w.input is None], self.time.out_of_order == "keep"
+        return tuple(w for w in of_events if keeps or w.across or w.name in self.before.flushed_windows)
 
     def late_for(self, window: WindowSpec) -> DataFrame:
         """Return the accepted events that come when all their windows have closed, see `late_for_windows`."""
         segment = self._segment(window, is_known=kind_of(window).merges)
-        return late_for_windows(replace(segment, placed=self._placed_in(window)), window)
+        late = late_for_windows(replace(segment, placed=self._placed_in(window)), window)
+        return late.drop(TIMELINE).withColumnRenamed(OWN_TIMELINE, TIMELINE) if window.across else late
 
     def late_for_sessions(self) -> dict[str, int]:
         """Count the events of `late_for` by window, for windows that merge: a loop has placed their events."""

@@ -161,6 +161,7 @@ class AdjustedEvents:
     dead_letters: DataFrame
     watermarks: DataFrame
     time: TimeSpec
+    _segment: Segment = field(repr=False)
     _outcome: Outcome = field(repr=False)
     _payload: tuple[str, ...] = field(repr=False)
     _has_arrival: bool = field(repr=False)
@@ -230,7 +231,8 @@ def adjust(
     payload = tuple(name for name in events.columns if name not in TAKEN)
     flushed = spec.flushes()
     where = LogPlace(tick_us=None if tick is None else _us_of_tick(tick), flushed=flushed)
-    outcome = advance(Segment(log, where), State(), rules)
+    segment = Segment(log, where)
+    outcome = advance(segment, State(), rules)
     columns, last = [*map(quoted, payload), *_EVENT_COLUMNS], (c.ADJUSTED_BY, c.WATERMARK)
     order = c.TIMELINE, F.col(c.RELEASE_SEQ).asc_nulls_last(), c.SEQ
     watermark = F.lit(None).cast("timestamp") if flushed else c.to_instant("watermark")
@@ -242,6 +244,7 @@ def adjust(
         dead_letters=outcome.dead_letters(payload),
         watermarks=from_driver(events.sparkSession, outcome.timelines).select(c.TIMELINE, *of_timelines),
         time=spec,
+        _segment=segment,
         _outcome=outcome,
         _payload=payload,
         _has_arrival=arrival_time is not None or c.ARRIVAL in events.columns,
@@ -311,9 +314,12 @@ def window_dead_letters(events: AdjustedEvents, window: WindowSpec | Mapping[str
 
 
 def _with_window(events: AdjustedEvents, window: WindowSpec) -> Outcome:
-    """Return the outcome of the events with one window."""
+    """Return the outcome of the events with one window; across timelines their watermarks are found again."""
     outcome = events._outcome
-    judged = replace(outcome.judged, rules=replace(outcome.judged.rules, windows=(window,)))
+    rules = replace(outcome.judged.rules, windows=(window,))
+    if window.across:
+        return advance(events._segment, State(), rules)
+    judged = replace(outcome.judged, rules=rules)
     return Outcome(judged, outcome.before, outcome.flushed, outcome.execution)
 
 

@@ -21,6 +21,7 @@ from tidemark.timeops.rules import TimeRules, Waiter, Waits
 from tidemark.timeops.spec import TimeSpec, WindowSpec
 from tidemark.timeops.watermark.fold import ACTIVE, AHEAD, JUDGED, MIN_US, NEVER, NONE, OUTSIDE, Array
 from tidemark.timeops.watermark.timelines import (
+    ACROSS,
     CLOCK_US,
     CLOSE,
     ROLE,
@@ -33,6 +34,7 @@ from tidemark.timeops.watermark.timelines import (
     JudgedLog,
     LogPlace,
     judge,
+    own_timelines,
 )
 
 Alone = tuple[Array, Array, Array]
@@ -151,10 +153,11 @@ class LogTimes:
         return self._rows(rises, self.stretches), (alone[0][rises], alone[1][rises], alone[2][rises])
 
     def _by_split(self) -> Sequence[Array | slice]:
-        """Return the places of the records of each split."""
-        if len(self.sources) <= 1 and len(self.splits) <= 1:
+        """Return the places of the records by timeline and split."""
+        if len(self.sources) <= 1 and len(self.splits) <= 1 and len(self.timelines) <= 1:
             return [slice(0, len(self.seq))]
-        split = self.source.astype(np.int64) * len(self.splits) + self.split
+        split = (self.timeline.astype(np.int64) * max(len(self.sources), 1) + self.source) * len(self.splits)
+        split += self.split
         order = np.argsort(split, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(split[order])) + 1)
 
@@ -327,12 +330,12 @@ class JudgedTimes:
     moved_by: Array
     logs: Sequence[tuple[Stretch, JudgedLog]]
 
-    def before(self, seq: int) -> Met:
-        """Return the watermark that a record of the log meets."""
-        late = self._late(seq)
+    def before(self, seq: int, *, across: bool = False) -> Met:
+        """Return the watermark that a record of the log meets: of its timeline, or the one across timelines."""
+        late = None if across else self._late(seq)
         if late is not None:
             return late
-        value, set_by = self._before(np.array([seq], np.int64))
+        value, set_by = self._before(np.array([seq], np.int64), across=across)
         return Met(_or_none(value[0]), _or_none(set_by[0]))
 
     def _late(self, seq: int) -> Met | None:
@@ -346,11 +349,16 @@ class JudgedTimes:
                     return Met(_or_none(found["watermark"][at]), _or_none(found["set_by"][at]))
         return None
 
-    def before_each(self, seqs: Array) -> Array:
-        """Return the watermarks that records of the log meet, NONE for none."""
-        return self._before(seqs)[0]
+    def before_each(self, seqs: Array, *, across: bool = False) -> Array:
+        """Return the watermarks that records of the log meet, see `before`; NONE for none."""
+        return self._before(seqs, across=across)[0]
 
-    def _before(self, seqs: Array) -> tuple[Array, Array]:
+    def final_t(self, seqs: Array) -> Array:
+        """Return the `_timestamp` of accepted records of the log: rule 3 may move one to the watermark."""
+        t = self.t[np.searchsorted(self.times.seq, seqs)]
+        return np.maximum(t, self.before_each(seqs)) if self.rules.time.out_of_order == "adjust" else t
+
+    def _before(self, seqs: Array, *, across: bool) -> tuple[Array, Array]:
         value, set_by = np.full(len(seqs), NONE), np.full(len(seqs), NONE)
         timeline = self.times.timeline[np.searchsorted(self.times.seq, seqs)]
         for stretch, log in self.logs:
@@ -358,7 +366,8 @@ class JudgedTimes:
             if not own.any():
                 continue
             index = {name: k for k, name in enumerate(log.names.to_pylist())}
-            k = np.array([index.get(self.times.timelines[one], -1) for one in timeline[own]], np.int64)
+            names = [ACROSS if across else self.times.timelines[one] for one in timeline[own]]
+            k = np.array([index.get(name, -1) for name in names], np.int64)
             there = np.flatnonzero(own)[k >= 0]
             if len(there):
                 found = log.rises.before(k[k >= 0], log.rises.place_of(seqs[there]))
@@ -385,6 +394,20 @@ class JudgedTimes:
                 allows = None if reached is None else max(reached - tolerance, MIN_US)
                 found.append(SplitReach(split["source"], split["split"], allows, last, is_idle))
         return sorted(found, key=lambda one: (one.is_idle, one.allows_us is not None, one.allows_us or 0))
+
+    def timelines(self) -> list[SplitReach]:
+        """Return how far each timeline has come, under its name for a source, as `splits` does."""
+        reaches, timeout_us = list[SplitReach](), self.rules.time.idle_timeout_us
+        for row in own_timelines(self.logs[-1][1].state, self.rules.time).to_pylist() if self.logs else ():
+            if row["max_t"] is None:
+                continue
+            name, last = row[TIMELINE], row["last_clock"]
+            if self.rules.uses_splits:
+                is_idle = all(split.is_idle for split in self.splits(name))
+            else:
+                is_idle = self.rules.excludes_idle_splits and last is not None and row["clock"] - last >= timeout_us
+            reaches.append(SplitReach(name, None, row["watermark"], last, is_idle))
+        return sorted(reaches, key=lambda reach: (reach.is_idle, reach.allows_us is not None, reach.allows_us or 0))
 
     def _last_rows(self, timeline: str) -> list[dict[str, Any]]:
         if not self.logs:

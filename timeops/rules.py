@@ -6,7 +6,7 @@ without them (watermark/fold.py).
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -109,6 +109,8 @@ class TimeRules:
         join_columns: The payload columns of each join, by its name.
         waits: Which sources wait in the segment of the log at hand; no silence is counted of them.
         headers: By source what the headers of its csv files may call each column, for the sentences of dead letters.
+        apart: The expressions of `time.over` that distinguish several logs, where these are judged at once; windows
+            across timelines go across the ones of one log.
     """
 
     time: TimeSpec
@@ -119,6 +121,7 @@ class TimeRules:
     join_columns: Mapping[str, JoinColumns] = field(default_factory=dict)
     waits: Waits = field(default_factory=Waits)
     headers: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    apart: tuple[str, ...] = ()
 
     @staticmethod
     def of(spec: Spec, splits: Mapping[str, tuple[str, ...]] = MappingProxyType({})) -> "TimeRules":
@@ -144,9 +147,14 @@ class TimeRules:
         """True if the clock raises watermarks."""
         return self.time.idle is not None
 
+    def of_timelines(self) -> "TimeRules":
+        """Return the rules that decide over each timeline alone: no window goes across them."""
+        windows = tuple(window.model_copy(update={"across": False}) for window in self.windows)
+        return replace(self, windows=windows)
+
     @property
     def excludes_idle_splits(self) -> bool:
-        """True if a split that is long without an event leaves the minimum (F)."""
+        """True if a split, or across timelines a timeline, that is long without an event leaves the minimum (F)."""
         return self.time.idle_advance == "exclude_split"
 
     @property
@@ -157,7 +165,12 @@ class TimeRules:
     @property
     def follows_activity(self) -> bool:
         """True if the watermark depends on more of a timeline's events than the largest t."""
-        return self.uses_splits or self.closes_windows
+        return self.uses_splits or self.closes_windows or (self.has_across and self.excludes_idle_splits)
+
+    @property
+    def has_across(self) -> bool:
+        """True if some window goes by the lowest watermark of all timelines."""
+        return bool(self.time.over) and any(window.across for window in self.windows)
 
     @property
     def publishes_silences(self) -> bool:

@@ -185,7 +185,7 @@ def advice_on(workspace: Workspace, times: LogTimes) -> Advice:
         workspace: The pipeline; its tables say who the records are.
         times: The times of its log.
     """
-    judged = times.judged(workspace.rules, measures=True)
+    judged = times.judged(workspace.rules.of_timelines(), measures=True)
     spec, end_seq, idle = workspace.spec, workspace.progress.processed_end(), workspace.spec.time.idle_advance
     varied, today_us = _varied(spec), _today(workspace)
     grid = [] if varied is None else _all_round(spec, today_us)

@@ -90,9 +90,9 @@ class Contents:
         """The records that an operator has let in again: windows have them before all others."""
         return admitted(self.workspace).seqs
 
-    def met(self, seqs: Array) -> Array:
-        """Return the watermarks that records met, as windows see it; NONE for none."""
-        met = self.judged.before_each(seqs)
+    def met(self, seqs: Array, window: WindowSpec) -> Array:
+        """Return the watermarks that records met, as a window sees it; NONE for none."""
+        met = self.judged.before_each(seqs, across=window.across)
         met[np.isin(seqs, self.let_in)] = NONE
         return met
 
@@ -286,10 +286,10 @@ def sessions_of(contents: Contents, window: WindowSpec, seq: int) -> tuple[int, 
 
 def found_sessions(contents: Contents, window: WindowSpec, events: Events) -> tuple[Array, Array, Array]:
     """Return the session of each event of one group, below zero for none, and its bounds."""
-    keeps = contents.judged.rules.time.out_of_order == "keep"
+    keeps = contents.judged.rules.time.out_of_order == "keep" or window.across
     # What was let in came before all others.
     order = np.argsort(~np.isin(events.seq, contents.let_in), kind="stable")
-    t, met = events.t[order], contents.met(events.seq)[order] if keeps else np.zeros(0, np.int64)
+    t, met = events.t[order], contents.met(events.seq, window)[order] if keeps else np.zeros(0, np.int64)
     late = np.where(t < met, met, NONE) if keeps else met
     came = Came(np.zeros(len(t), np.int64), t, late, np.zeros(len(t), bool), np.zeros(0, np.int64))
     once = window.model_copy(update={"emit": "on_close"})
@@ -302,7 +302,7 @@ def instants_of(contents: Contents, window: WindowSpec, seq: int, us: int) -> li
     """Return the windows of a sliding one that hold an event: up to each instant at which events come or go."""
     events, group = _with_group(contents, window, seq)
     own = events.of_group(group)
-    met, ends = contents.met(own.seq), [own.t, own.t + window.size_us]
+    met, ends = contents.met(own.seq, window), [own.t, own.t + window.size_us]
     # What had closed when an event came has no result by it.
     made = np.unique(np.concatenate([end[end + window.closes_after_us > met] for end in ends]))
     return [(int(end) - window.size_us, int(end)) for end in made if us <= end < us + window.size_us]

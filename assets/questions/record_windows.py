@@ -19,6 +19,7 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.window import inputs_first
 from tidemark.timeops.utc import Instant, us_of
 from tidemark.timeops.watermark.fold import NONE
+from tidemark.timeops.watermark.timelines import ACROSS
 
 Row = Mapping[str, Any]
 
@@ -112,9 +113,10 @@ class WindowsOfRecord:
     def _one(self, window: WindowSpec, span: tuple[int, int]) -> RecordWindow:
         """Return a window that an event is in, or would be, if it had not closed when the event came."""
         start, end = span
-        closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64))
+        closes, [met] = end + window.closes_after_us, self.contents.met(np.array([self.seq], np.int64), window)
         was_closed = bool(met != NONE and closes <= met)
-        item, by_flush = self.contents.log.passed(self.timeline, closes, 0 if was_closed else self.seq)
+        timeline = ACROSS if window.across else self.timeline
+        item, by_flush = self.contents.log.passed(timeline, closes, 0 if was_closed else self.seq)
         start_us = self.contents.workspace.spec.time.start_us
         if start_us is not None and start < start_us:
             outcome = "filtered"

@@ -68,7 +68,8 @@ class GroupOfWindow:
         by_flush: A flush closed it.
         timeline: Its timeline.
         now: The watermark of the timeline now.
-        splits: How far each split of the timeline has come, the slowest first.
+        splits: How far each split of the timeline has come, the slowest first; of a window across timelines each
+            timeline.
         rows: Its rows in the table: one, with `top` one for each of the first events, or none.
     """
 
@@ -355,23 +356,23 @@ class WindowQuestion:
             by_flush=by_flush,
             timeline=timeline,
             now=judged.last(timeline),
-            splits=tuple(judged.splits(timeline)),
+            splits=tuple(judged.timelines() if window.across else judged.splits(timeline)),
             rows=tuple(sorted(of_group, key=lambda row: row.get(PLACE) or 0)),
         )
 
     def _taken(self, events: Events, closes_us: int) -> tuple[Events, int]:
         """Return the events that came before the window had closed, and how many came later."""
-        keeps = self.workspace.spec.time.out_of_order == "keep"
-        if self.window.input is not None or self.window.kind == "session" or not keeps or not len(events.seq):
+        may_be_late = self.workspace.spec.time.out_of_order == "keep" or self.window.across
+        if self.window.input is not None or self.window.kind == "session" or not may_be_late or not len(events.seq):
             return events, 0
-        met = self._contents.met(events.seq)
+        met = self._contents.met(events.seq, self.window)
         late: Array = met >= closes_us
         return Events(events.seq[~late], events.t[~late], ()), int(late.sum())
 
     def _timeline(self, group: Group, events: Events) -> str:
         """Return the timeline of a group: of a window over another one by the columns that lead back to it."""
         spec, window = self.workspace.spec, self.window
-        if window.input is None and len(events.seq):
+        if window.input is None and len(events.seq) and not window.across:
             return self.log.judged.timeline_of(int(events.seq[0]))
         values = dict(zip(window.group_columns, group, strict=True))
         columns = timeline_columns(window, spec.windows, spec.time.over)

@@ -89,7 +89,13 @@ def _waits(group: "GroupOfWindow", answer: "WindowAnswer") -> Iterator[str]:
     needed = group.closes_us - window.ends_inside_us
     yield f"Open until the watermark has {verb} {at(needed)}{lateness}"
     yield from block(
-        [*waiting_for(answer.rules, group.now, group.splits, group.timeline, needed, inside=window.ends_inside)]
+        [
+            *waiting_for(
+                *(answer.rules, group.now, group.splits, group.timeline, needed),
+                inside=window.ends_inside,
+                parts="timelines" if window.across else "splits",
+            )
+        ]
     )
 
 

@@ -115,7 +115,14 @@ def clock_rule(rules: TimeRules) -> str:
 
 
 def waiting_for(
-    rules: TimeRules, now: Met, splits: Sequence[SplitReach], timeline: str, needed_us: int, *, inside: bool
+    rules: TimeRules,
+    now: Met,
+    splits: Sequence[SplitReach],
+    timeline: str,
+    needed_us: int,
+    *,
+    inside: bool,
+    parts: str = "splits",
 ) -> Iterator[tuple[str, str]]:
     """Say where a watermark is, what holds it back, and what will bring it to an instant.
 
@@ -126,6 +133,7 @@ def waiting_for(
         timeline: The timeline.
         needed_us: The instant, microseconds.
         inside: The watermark has to pass it; else to reach it.
+        parts: The plural of what `splits` are.
     """
     if now.us is None:
         yield "watermark", "none yet"
@@ -139,7 +147,7 @@ def waiting_for(
         yield "held back by", f"{split_name(held.source, held.value)}, {allows}{last}"
         slow = [one for one in active if one.allows_us is None or one.allows_us < needed_us + inside]
         if len(slow) > 1:
-            yield "", f"{len(slow):,} of {len(active):,} splits are not so far"
+            yield "", f"{len(slow):,} of {len(active):,} {parts} are not so far"
     else:
         own = {source.name: source.out_of_orderness_us for source in rules.sources}
         tolerance = own.get(active[0].source) if active else next(iter(own.values())) if len(own) == 1 else None

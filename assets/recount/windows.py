@@ -25,6 +25,7 @@ from tidemark.timeops.expressions.aggregate_calls import calls_of
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
@@ -65,8 +66,8 @@ def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongRes
 
     Floating-point numbers may differ by 1e-9 of themselves or of their column's largest, as the order of adding
     up changes them. Not compared are aggregates that the order of rows changes by more, texts and truth values that
-    are made of sums, windows that begin before all that a flush closed in a log that was reopened, and sessions that
-    late events may have made to overlap.
+    are made of sums, windows that begin before all that a flush closed in a log that was reopened, sessions that
+    late events may have made to overlap, and windows across timelines that overlap.
 
     Args:
         workspace: A pipeline that has `ordered_events`.
@@ -177,6 +178,10 @@ def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
     ordered, held = workspace.lake.read(tables.ORDERED_EVENTS), workspace.lake.read(tables.HELD_EVENTS)
     both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
     met = f"IF(array_contains({c.ADJUSTED_BY}, '{KEPT}'), {c.WATERMARK}, NULL)"
+    if window.across:  # no table of events has the watermark across timelines, so what came too late says so itself
+        letters = workspace.lake.read(tables.DEAD_LETTERS)
+        refused = f"window_name = '{window.name}' AND reason = '{Reason.WINDOW_CLOSED}' AND replayed_at IS NULL"
+        both, met = both.join(letters.where(refused).select(c.SEQ), c.SEQ, "left_anti"), "CAST(NULL AS TIMESTAMP)"
     return both.selectExpr("*", f"{c.TIMESTAMP} AS __tm_at", f"{met} AS __tm_met")
 
 
@@ -195,7 +200,10 @@ def _may_overlap(window: WindowSpec) -> str:
     An event that comes more than the allowed lateness behind the watermark joins the open session within its gap.
     That may extend the session over events of one that had closed before, or over a refused event: by their times
     these are in it as well. A session that had closed by then ends at the earliest a gap after the session's start.
+    Across timelines no table says which of several windows an event has missed.
     """
+    if window.across and window.input is None and window.overlaps:
+        return "true"
     if window.kind != "session":
         return "false"
     lateness, gap = (f"INTERVAL {us} MICROSECONDS" for us in (window.allowed_lateness_us, window.gap_us))

@@ -24,6 +24,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.grid import closed_from, last_end_before
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.utc import begin_of, us_of
+from tidemark.timeops.watermark.timelines import ACROSS, own_timelines
 from tidemark.timeops.windows.gap_filling import may_wait
 
 _NEVER_US = 2**63 - 1
@@ -78,17 +79,21 @@ def reached_by(workspace: Workspace, window: WindowSpec) -> Reached:
     position = workspace.progress.position()
     if position.final:
         return Reached(window, zone, position.watermark_us, final=True)
-    lowest_us, timeline = _lowest(workspace, position, last.batch_id)
+    lowest_us, timeline = _lowest(workspace, window, position, last.batch_id)
     open_us = _first_open(workspace, window) if window.kind == "session" else _NEVER_US
     filled_us = _last_filled(workspace, window) if window.empty else _NEVER_US
     return Reached(window, zone, lowest_us, timeline, open_us=open_us, filled_us=filled_us)
 
 
-def _lowest(workspace: Workspace, position: Position, batch_id: int) -> tuple[int | None, str]:
+def _lowest(workspace: Workspace, window: WindowSpec, position: Position, batch_id: int) -> tuple[int | None, str]:
     if not workspace.spec.keeps_timelines:
         return position.watermark_us, ""
     version, waits = workspace.base_of(tables.TIMELINES), waits_up_to(workspace, batch_id)
     state = timelines_at(workspace, position, version, waits)
+    if window.across:
+        [across] = state["watermark"].filter(pc.equal(state[c.TIMELINE], ACROSS)).to_pylist() or [None]
+        return across, ""
+    state = own_timelines(state, workspace.spec.time)
     if not state.num_rows:
         return None, ""
     first = pc.sort_indices(state, [("watermark", "ascending", "at_start")])[0].as_py()

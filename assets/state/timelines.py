@@ -25,7 +25,7 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.narrow import integers
 from tidemark.timeops.rules import Waits
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, settled, under_other_rules, with_column
+from tidemark.timeops.watermark.timelines import ACROSS, STATE, LogPlace, settled, under_other_rules, with_column
 
 
 def one_timeline(position: Position) -> pa.Table:
@@ -118,7 +118,14 @@ def write_timelines(batch: Batch, after: pa.Table) -> None:
     rules, place = batch.outcome.judged.rules, log_place(workspace, batch.after)
     unmoved = _with_state(batch.timelines, lambda rows: settled(rows, rules, place))
     columns = ("max_t", "watermark", "computed", "last_clock", "max_close", "splits", RELEASED)
-    batch.replace_rows(tables.TIMELINES, after.filter(_moved(unmoved, after, columns)), where=None)
+    # What the watermark across timelines was in between does not follow from the rows of the others.
+    written = pc.or_(_moved(unmoved, after, columns), pc.equal(after[c.TIMELINE], _across_name(workspace)))
+    batch.replace_rows(tables.TIMELINES, after.filter(written), where=None)
+
+
+def _across_name(workspace: Workspace) -> str:
+    """Return the name of the row for all timelines; one that no row has where no window asks for it."""
+    return ACROSS if workspace.rules.has_across else ""
 
 
 def watermark_rows(before: pa.Table, after: pa.Table, clock: datetime | None, *, final: bool) -> pa.Table:

@@ -82,7 +82,7 @@ def needed_by(batch: Batch, after: Position) -> Mapping[str, DataFrame]:
 
     def load(window: WindowSpec) -> DataFrame:
         only = _up_to_watermark(batch, after, (window,))
-        if only is not None and tables.needed_table(window) == tables.OPEN_EVENTS:
+        if only is not None and tables.is_of(tables.needed_table(window), tables.OPEN_EVENTS):
             only = [*only, *_from_open_windows(workspace, batch.before, window)]
         return needed_rows(workspace, tables.needed_table(window), only=only)
 
@@ -143,7 +143,7 @@ def _write_needed(batch: Batch, windows: Sequence[WindowSpec]) -> None:
     needed = stored_events(rows.where(may_stay), payload)
     columns = [*map(quoted, needed_columns(needed.columns, workspace.spec, payload, windows[0]))]
     stays = None
-    if where and earlier is None and table == tables.OPEN_EVENTS and not batch.base_is_due:
+    if where and earlier is None and tables.is_of(table, tables.OPEN_EVENTS) and not batch.base_is_due:
         stays = [(name, ">=", value) for name, _, value in where]
     if has_marks(table) and where != ():
         if not _is_full(workspace, table):
@@ -188,7 +188,7 @@ def _by_time(
 
 def has_marks(table: str) -> bool:
     """Return whether a table stores the windows that need an event, and may have rows that take back others."""
-    return table in (tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
+    return tables.is_of(table, tables.SESSION_EVENTS, tables.REVISED_SESSION_EVENTS)
 
 
 def _is_full(workspace: Workspace, table: str) -> bool:
@@ -282,7 +282,8 @@ def _before_open_windows(
     if batch.flushes:
         return (), needed_rows(batch.workspace, table, only=())
     several = batch.workspace.spec.keeps_timelines  # then some of the events in a deleted file may be needed
-    if batch.after.watermark_us is None or (several and table == tables.OPEN_EVENTS and not batch.base_is_due):
+    is_open_events = tables.is_of(table, tables.OPEN_EVENTS)
+    if batch.after.watermark_us is None or (several and is_open_events and not batch.base_is_due):
         return None, None
     first = min(kind_of(window).needed_from(batch.after.watermark_us) for window in windows)
     where: Filters = [(c.TIMESTAMP, "<", Instant(first))]

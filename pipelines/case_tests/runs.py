@@ -284,7 +284,7 @@ def rules_for_many_logs(spec: Spec) -> TimeRules:
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
     columns = {name: replace(names, left=(LOG, *names.left)) for name, names in spec.join_columns.items()}
-    return replace(TimeRules.of(spec), time=time, windows=windows, join_columns=columns)
+    return replace(TimeRules.of(spec), time=time, windows=windows, join_columns=columns, apart=(LOG,))
 
 
 def in_one_part(frame: DataFrame) -> DataFrame:
@@ -332,6 +332,11 @@ def log_of_timeline(timeline: str) -> str:
     return str(json.loads(timeline)[0])
 
 
+def timeline_across(log: str) -> str:
+    """Return the name of the timeline that represents all timelines of a log."""
+    return json.dumps([log], separators=(",", ":"))
+
+
 @dataclass(frozen=True)
 class LogWatermarks:
     """The watermarks of one log after a segment, microseconds.
@@ -351,7 +356,8 @@ def log_watermarks(
     """Return the watermarks of each log after a segment; of `clocks`, the latest that is seen of it, microseconds."""
     by_log: dict[str, dict[str, int | None]] = {log: {} for log in clocks}
     for row in outcome.timelines.select([c.TIMELINE, "watermark"]).to_pylist():
-        if (log := log_of_timeline(row[c.TIMELINE])) in by_log:
+        is_own = not time.over[1:] or row[c.TIMELINE] != timeline_across(log_of_timeline(row[c.TIMELINE]))
+        if is_own and (log := log_of_timeline(row[c.TIMELINE])) in by_log:
             by_log[log][re.sub(_LOG_IN_TIMELINE, "[", row[c.TIMELINE])] = row["watermark"]
     marks = {}
     for log, us in clocks.items():
@@ -465,7 +471,7 @@ def _outcomes_of(
         rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
         flushed = bool(flushing) and number == last + goes_on
         places = {log.name: replace(records.place(log, number, rules), flushed=flushed) for log in logs}
-        return Segment(rows, LogPlaces(log_of_timeline, places), execution), rules
+        return Segment(rows, LogPlaces(log_of_timeline, places, timeline_across), execution), rules
 
     def carry(outcome: engine.Outcome) -> State:
         return outcome.state().materialized(in_one_part)

@@ -93,7 +93,8 @@ class Window:
 
     `calendar` is ("day" | "month", time zone) for a tumbling window on local midnights. `zone` is that of the wall
     clock on which the grid of any other one is, and `split` begins a window each time its start comes. `emit` is
-    "on_close", "on_time" or ("early", interval). `having` is asked about the records of a result.
+    "on_close", "on_time" or ("early", interval). `having` is asked about the records of a result. `across` lets the
+    window go by the lowest watermark of all timelines.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Window:
     calendar: tuple[str, str] | None = None
     zone: str | None = None
     split: bool = False
+    across: bool = False
 
     @property
     def end_is_inside(self) -> bool:
@@ -164,7 +166,12 @@ def check_idle(rules: TimeRules, windows: Sequence[Window]) -> None:
         refuse(rules.late is None or timeout is not None, "idle", "arrival_clock needs late and no timeout")
         return
     refuse(timeout is None, "idle", f"{kind} needs a timeout")
-    refuse(kind == "exclude_split" and not rules.use_splits, "idle", "exclude_split needs use_splits")
+    some_across = any(window.across for window in windows)
+    refuse(
+        kind == "exclude_split" and not rules.use_splits and not some_across,
+        "idle",
+        "exclude_split needs use_splits, or a window across timelines",
+    )
     if kind == "window_close":
         refuse(not windows, "idle", "window_close needs a window")
         refuse(not isinstance(timeout, int), "idle", "window_close has one timeout, not one per source")
@@ -202,6 +209,7 @@ def check_window(window: Window, rules: TimeRules) -> None:
             "for sessions, above 0",
         )
         refuse(rules.out_of_order == "keep", "max_duration_us", "needs out_of_order drop or adjust")
+        refuse(window.across, "max_duration_us", "is not for sessions across timelines")
     check_emission(window, rules)
 
 

@@ -6,6 +6,7 @@ The order of these steps is the point of this module; timeline and windows hold 
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.oracle.across import ACROSS, Across
 from tests.oracle.grids import floor
 from tests.oracle.model import Control, Record, TimeRules, Window, check_rules, check_window, refuse
 from tests.oracle.outcome import DeadLetter, OrderedEvent, Outcome
@@ -62,6 +63,8 @@ class Referee:
             if isinstance(item, Record) and refused_at_ingestion(item) is None:
                 self.timelines.setdefault(item.timeline, Timeline(rules, windows, self.waits))
         self.keepers = [WindowKeeper(window) for window in windows]
+        self.across = Across(rules, self.timelines)
+        self.has_across = any(window.across for window in windows)
         counts = self.outcome.counts
         for window in windows:
             self.outcome.windows[window.name] = []
@@ -123,18 +126,22 @@ class Referee:
         if every is not None and (before is None or floor(self.clock, every) > floor(before, every)):
             for timeline in self.timelines.values():
                 timeline.publish()
+            self.across.publish()
         for timeline in self.timelines.values():
             timeline.apply_idle(self.clock, is_tick=isinstance(item, Control))
+        self.across.look(self.clock, None)
         self.publish_on_event()
 
     def go_by(self, rules: TimeRules) -> None:
         """Other rules hold from here on; what they raise is seen at once, or with the next period."""
         check_rules(rules, [keeper.window for keeper in self.keepers])
-        self.rules = self.policies.rules = rules
+        self.rules = self.policies.rules = self.across.rules = rules
         for timeline in self.timelines.values():
             timeline.go_by(rules, self.clock)
             if self.clock is not None and rules.idle is not None and rules.idle[0] == "arrival_clock":
                 timeline.apply_idle(self.clock, is_tick=False)
+        if self.clock is not None:
+            self.across.look(self.clock, None)
         self.publish_on_event()
         self.settle()
 
@@ -143,17 +150,22 @@ class Referee:
         if self.rules.emit_every_us is None:
             for timeline in self.timelines.values():
                 timeline.publish()
+            self.across.publish()
 
     def settle(self, everything: bool = False) -> None:
         """Release and close what lies behind W, or all."""
         for name, timeline in self.timelines.items():
             self.outcome.ordered += timeline.release(everything)
-            for keeper in self.keepers:
+            for keeper in (keeper for keeper in self.keepers if not keeper.window.across):
                 keeper.settle(name, timeline.published, everything)
+        for keeper in (keeper for keeper in self.keepers if keeper.window.across):
+            keeper.settle(ACROSS, self.across.published, everything)
 
     def finish_item(self) -> None:
         """Note W after the item, and stamp it on the results that the item made."""
         after = {name: None if self.flushed else timeline.published for name, timeline in self.timelines.items()}
+        if self.has_across:
+            after[ACROSS] = None if self.flushed else self.across.published
         self.outcome.watermarks.append(after)
         for keeper in self.keepers:
             for result in keeper.made:
@@ -189,6 +201,7 @@ class Referee:
             timeline.has_kept_early = True
         if isinstance(verdict, Timed) and verdict.moves:
             timeline.move(record, verdict.t, self.clock)
+            self.across.look(self.clock, record.seq)
         self.publish_on_event()
 
     def judge_order(self, record: Record, timed: Timed, timeline: Timeline) -> None:
@@ -243,9 +256,11 @@ class Referee:
         """Offer an accepted event to one window definition and write down what became of it."""
         name = keeper.window.name
         counts = self.outcome.counts
-        placing = keeper.offer(record, event.timestamp_us, record.timeline, timeline.published)
+        goes_by = self.across if keeper.window.across else timeline
+        of = ACROSS if keeper.window.across else record.timeline
+        placing = keeper.offer(record, event.timestamp_us, of, goes_by.published)
         if placing.outcome == "window_closed":
-            set_by = timeline.published_set_by
+            set_by = goes_by.published_set_by
             self.outcome.dead_letters.append(
                 DeadLetter(
                     record.seq,
@@ -254,7 +269,7 @@ class Referee:
                     name,
                     placing.missed,
                     event.event_us,
-                    timeline.published,
+                    goes_by.published,
                     None if self.is_by_clock(set_by) else placing.lateness_us,
                     set_by,
                 )

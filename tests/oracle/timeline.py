@@ -113,6 +113,11 @@ class Timeline:
         read = clock - self.waits.of(*split)
         return last is not None and read - last >= self.rules.timeout_of(split[0])
 
+    def is_silent(self, clock: int) -> bool:
+        """Return whether exclude_split takes the timeline out of the minimum: all its splits are idle."""
+        splits = {*self.last_read_of_split, *(self.rules.known_splits or ())}
+        return bool(splits) and all(self.is_idle(split, clock) for split in splits)
+
     def apply_idle(self, clock: int, is_tick: bool) -> None:
         """Let the idle rule raise W as of this clock, just before the item is judged."""
         if self.first_clock_of_log is None:
@@ -172,4 +177,4 @@ def closes_windows(rules: TimeRules) -> bool:
 
 def follows_activity(rules: TimeRules) -> bool:
     """Return whether rules ask when an event came last."""
-    return rules.use_splits or closes_windows(rules)
+    return rules.use_splits or closes_windows(rules) or (rules.idle is not None and rules.idle[0] == "exclude_split")

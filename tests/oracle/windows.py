@@ -55,6 +55,7 @@ class WindowKeeper:
         self.flushed: set[Key] = set()  # what a flush closed stays closed
         self.records: dict[int, Record] = {}  # every event that reached a window
         self.times: dict[int, int] = {}  # its _timestamp
+        self.timelines: dict[int, str] = {}  # the timeline by which its windows close
         self.reached: dict[Key, None] = {}  # every window that ever held an event, in the order of the first
         self.emptied: set[Key] = set()  # empty windows already given
         self.made: list[WindowResult] = []  # by the present item, not yet stamped with W
@@ -96,9 +97,10 @@ class WindowKeeper:
             self.report_changes_behind_the_end()
         return placing
 
-    def keep(self, record: Record, t: int) -> None:
+    def keep(self, record: Record, t: int, timeline: str) -> None:
         self.records[record.seq] = record
         self.times[record.seq] = t
+        self.timelines[record.seq] = timeline
 
     def offer_to_grid(self, record: Record, t: int, timeline: str, group: Group, watermark: int | None) -> Placing:
         """Windows that depend on t alone."""
@@ -114,7 +116,7 @@ class WindowKeeper:
                 open_ones.append((start, end))
         if not open_ones:
             return self.refusal((timeline, *belongs[-1], group), missed, watermark)
-        self.keep(record, t)
+        self.keep(record, t, timeline)
         for start, end in open_ones:
             self.get_or_open((timeline, start, end, group), watermark).seqs.append(record.seq)
             self.reached[(timeline, start, end, group)] = None
@@ -145,7 +147,7 @@ class WindowKeeper:
         own = next((session for session in sessions if session.key in self.flushed), own)
         if self.is_closed(own.key, watermark):
             return self.refusal(own.key, [(own.start, own.end)], watermark)
-        self.keep(record, t)
+        self.keep(record, t, timeline)
         for session in sessions:
             self.go_on(session, before, watermark)
         for opened in before:
@@ -193,7 +195,7 @@ class WindowKeeper:
         peers = [
             seq
             for seq, peer in self.records.items()
-            if peer.timeline == timeline and self.window.group(peer) == group
+            if self.timelines[seq] == timeline and self.window.group(peer) == group
         ]
         instants = {t}
         for seq in peers:
@@ -205,7 +207,7 @@ class WindowKeeper:
         last_key = (timeline, last_end - size, last_end, group)
         if self.is_closed(last_key, watermark):
             return self.refusal(last_key, [(t - size, t)], watermark)  # the one that it would have made by itself
-        self.keep(record, t)
+        self.keep(record, t, timeline)
         for instant in (*belongs, t + size):
             key = (timeline, instant - size, instant, group)
             if self.is_closed(key, watermark):

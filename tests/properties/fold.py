@@ -64,7 +64,7 @@ def run(
     With `flush` the last segment is flushed; those of `flushed_after` are, and the pipeline is reopened after them.
     `waits` are those of sources by part, the same in all logs.
     """
-    rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows)
+    rules = TimeRules(time, sources, uses_splits=bool(sources), windows=windows, apart=("case",))
     let_in = np.array([event.seq for log in logs for event in log.events if event.is_let_in], np.int64)
     nothing: dict[str, Rows] = {window.name: defaultdict(list) for window in windows}
     out = Gathered(windows=nothing, hidden=deepcopy(nothing), aggregates=aggregates)
@@ -76,7 +76,7 @@ def run(
     if len(let_in):
         chosen = items(spark, logs).where(F.col("_arrival_seq").isin(let_in.tolist()))
         events = computed(admitted_events(chosen, rules))
-        start = start.with_events(events, windows).with_timelines_of(events, time)
+        start = start.with_events(events, windows, apart=rules.apart).with_timelines_of(events, time)
 
     def step(part: int | None) -> tuple[Segment, TimeRules]:
         rows = items(spark, logs, part).localCheckpoint()
@@ -175,7 +175,7 @@ def assert_equal_to_oracle(
     assert {window.name for window in windows} == out.windows.keys(), "each window that ran is compared"
     for log in logs:
         expected = judged_by_oracle(log, time, windows, sources=sources, flush=flush, flushed_after=flushed_after)
-        _assert_equal(log, out, windows, expected)
+        _assert_equal(log, out, windows, expected, is_one_timeline=len(time.over) == 1)
     kept = sum(len(rows) for rows in (*out.ordered.values(), *out.held.values()))
     let_in = {row[0] for rows in out.ordered.values() for row in rows if "admitted" in row[3]}
     refused = sum(
@@ -187,7 +187,9 @@ def assert_equal_to_oracle(
         assert out.tally["accepted"] == sum(out.tally[f"{name}.{part}"] for part in parts)
 
 
-def _assert_equal(log: Log, out: Gathered, windows: Sequence[WindowSpec], expected: oracle.Outcome) -> None:
+def _assert_equal(
+    log: Log, out: Gathered, windows: Sequence[WindowSpec], expected: oracle.Outcome, *, is_one_timeline: bool
+) -> None:
     behind = {"out_of_order", "kept_out_of_order"}
     ordered = [
         (e.seq, e.timestamp_us, e.release_seq is not None, e.adjusted_by)
@@ -195,7 +197,10 @@ def _assert_equal(log: Log, out: Gathered, windows: Sequence[WindowSpec], expect
         for e in expected.ordered
     ]
     # Events kept out of order pass at once, so only those in the sequence have a place to compare.
-    assert [e for e in out.ordered[log.case] if e[2]] == [e for e in ordered if e[2]], log
+    in_sequence = [[e for e in events if e[2]] for events in (out.ordered[log.case], ordered)]
+    if not is_one_timeline:  # each of them has a sequence of its own
+        in_sequence = [sorted(events) for events in in_sequence]
+    assert in_sequence[0] == in_sequence[1], log
     assert sorted(e for e in out.ordered[log.case] if not e[2]) == sorted(e for e in ordered if not e[2]), log
     held = sorted((e.seq, e.timestamp_us, e.adjusted_by) for e in expected.held)
     assert sorted(out.held[log.case]) == held, log

@@ -124,7 +124,12 @@ def places_of(logs: Iterable[Log], part: int | None, every_us: int, *, flushed: 
             tick_us=tick_after(log, part),
             flushed=flushed,
         )
-    return LogPlaces(str, places)
+    return LogPlaces(log_of, places)
+
+
+def log_of(timeline: str) -> str:
+    """Return the log of a timeline, by the timeline of all its events: its name begins with the case."""
+    return json.dumps(json.loads(timeline)[:1], separators=(",", ":"))
 
 
 def items(spark: SparkSession, logs: Iterable[Log], part: int | None = None) -> DataFrame:
@@ -216,7 +221,7 @@ def judged_by_oracle(
     flushed_after: Sequence[int] = (),
 ) -> oracle.Outcome:
     """Return the oracle's outcome of one case; it is flushed and reopened after some of its parts."""
-    records = [record_of(event, log) for event in log.events]
+    records = [record_of(event, log, time.over) for event in log.events]
     log_items = list(controlled(log, records, flushed_after, flush=flush))
     outcome = oracle.run(log_items, rules_of(time, sources), [window_of(window) for window in windows])
     give_results_over(outcome, log_items, windows)
@@ -248,14 +253,14 @@ def controlled(
         yield oracle.Control(last, "flush")
 
 
-def record_of(event: Event, log: Log) -> oracle.Record:
-    """Return the oracle's words for an event."""
+def record_of(event: Event, log: Log, over: Sequence[str] = ("case",)) -> oracle.Record:
+    """Return the oracle's words for an event; `over` is the case, or the case and the value `v`."""
     return oracle.Record(
         seq=event.seq,
         arrival_us=event.arrival_us,
         event_us=event.event_us,
         bad="malformed" if event.malformed else None,
-        timeline=log.timeline,
+        timeline=log.timeline if "v" not in over else f'{log.timeline[:-1]},"{event.value}"]',
         source=event.source,
         split=event.split,
         key=(log.case, event.value) if event.value not in (NO_KEY, None) else None,
@@ -311,7 +316,7 @@ def rules_of(time: TimeSpec, sources: Sequence[SourceTime] = ()) -> oracle.TimeR
 
 
 def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str, int] | None:
-    if time.idle is not None and time.idle.advance == "exclude_split":
+    if time.idle is not None and time.idle.advance == "exclude_split" and sources:
         return {s.name: s.idle_timeout_us or 0 for s in sources}
     return time.idle_timeout_us
 
@@ -328,6 +333,7 @@ def shape_of(window: WindowSpec) -> oracle.Window:
     bare = oracle.Window(
         window.name,
         window.kind,
+        across=window.across,
         allowed_lateness_us=window.allowed_lateness_us,
         emit=window.emit if isinstance(window.emit, str) else ("early", early_us or 0),
         revise_every_us=window.revise_every_us,

@@ -7,7 +7,7 @@ the whole log.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import numpy as np
@@ -19,9 +19,10 @@ from pyspark.sql import functions as F
 from tidemark.timeops import columns as c
 from tidemark.timeops.arrival import arrival_rules, kept_early
 from tidemark.timeops.events.duplicates import with_duplicates
-from tidemark.timeops.events.event_time import extract
+from tidemark.timeops.events.event_time import extract, timeline
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY, stored_times
 from tidemark.timeops.expressions.tokens import literals
+from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.grid import close_asked
 from tidemark.timeops.materialize import Execution, Some, Stored
 from tidemark.timeops.narrow import BROADCAST, fetched, integers, to_join
@@ -65,10 +66,13 @@ class LogPlaces:
     Attributes:
         log: Returns the name of the log that a timeline is of.
         places: By name; all of them are flushed, or none.
+        across: Returns the name of the timeline that represents all timelines of a log, by the name of the log, to
+            which `log` leads back.
     """
 
     log: Callable[[str], str]
     places: Mapping[str, LogPlace]
+    across: Callable[[str], str] = str
 
     @property
     def flushed(self) -> bool:
@@ -284,6 +288,33 @@ def admitted_events(records: DataFrame, rules: TimeRules) -> DataFrame:
     return c.with_sql(timed, columns)
 
 
+def across_timelines(adjusted: Adjusted) -> Adjusted:
+    """Return the segment as windows across timelines see it: all events are of the timeline that represents all.
+
+    The accepted events have the watermark across timelines where they are below it, and what set it; OWN_TIMELINE
+    says which timeline each is of.
+    """
+    names = {"watermark": c.W_BEFORE, "set_by": c.W_SET_BY}
+    behind = adjusted.watermarks.behind_across.rename_columns(names) if adjusted.watermarks.logs else None
+    apart, admitted = adjusted.rules.apart, adjusted.admitted
+    accepted = _beside(adjusted.accepted.drop(*names.values()), behind)
+    return replace(
+        adjusted,
+        accepted=of_all_timelines(accepted, apart),
+        admitted=None if admitted is None else of_all_timelines(admitted, apart),
+    )
+
+
+OWN_TIMELINE = "__tm_own_timeline"
+"""STRING of an event as windows across timelines see it: its own timeline."""
+
+
+def of_all_timelines(events: DataFrame, apart: tuple[str, ...]) -> DataFrame:
+    """Return events as ones of the timeline that represents all, with OWN_TIMELINE; see `TimeRules.apart`."""
+    whole = timeline(Columns.of(events), apart)
+    return events.withColumns({OWN_TIMELINE: F.col(c.TIMELINE), c.TIMELINE: F.expr(whole)})
+
+
 def _ends(before: pa.Table, after: pa.Table) -> Ends:
     first, last = (rows["watermark"][0].as_py() if len(rows) else None for rows in (before, after))
     return Ends(first, last)
@@ -317,7 +348,8 @@ def _watermarks_of_logs(judged: DataFrame, state: pa.Table, rules: TimeRules, pl
     by_log = []
     for name, log_place in place.places.items():
         rows = in_order(items.filter(pc.equal(log_of_item, name)))
-        by_log.append(judge(rows, state.filter(pc.equal(log_of_timeline, name)), rules, log_place))
+        before = state.filter(pc.equal(log_of_timeline, name))
+        by_log.append(judge(rows, before, rules, log_place, across=place.across(name)))
     return Watermarks(tuple(by_log))
 
 

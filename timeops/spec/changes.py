@@ -537,6 +537,9 @@ def _of_type(column: str, before: str, now: str, spec: Spec) -> Decision:
     return Meaning.REFUSED, "existing values may not fit: choose another name for the new column with `rename`"
 
 
+_WITH_ALL = "with all tables: the watermark across timelines is known from the first record on or not at all"
+
+
 def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: Spec) -> Iterator[Change]:
     """Return the changes of windows."""
     old, new = ({str(window["name"]): window for window in side} for side in (before, now))
@@ -544,6 +547,8 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
         if name not in old:
             effect = "its past must be computed from the log"
             past = Scope.ALL if spec.closes_by_silence else Scope(with_readers([name], spec))
+            if new[name].get("across"):
+                effect, past = f"{effect}, {_WITH_ALL}", Scope.ALL
             yield Change(
                 f"windows[{name}]", None, name, Meaning.NEEDS_THE_PAST, effect, past, sentence=f"`{name}` new"
             )
@@ -562,6 +567,11 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
     readers = with_readers([name], spec)
     for key in sorted({*before, *now}):
         decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows must be recomputed from the log"))
+        if key == "across" and now.get(key):
+            yield Change(
+                f"windows[{name}].{key}", before.get(key), True, Meaning.NEEDS_THE_PAST, f"rows change, {_WITH_ALL}"
+            )
+            continue
         if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
             others = " and ".join(f"`{reader}`" for reader in readers[1:])
             decision = (

@@ -65,7 +65,8 @@ class Idle(SpecModel):
     """How the clock raises the watermark when no events do."""
 
     advance: Literal["exclude_split", "arrival_clock", "window_close"] = Field(
-        description="exclude_split: a split without events for `timeout` no longer holds back the watermark (F). "
+        description="exclude_split: a split without events for `timeout` no longer holds back the watermark (F); nor "
+        "does a timeline hold back windows with `across: true`. "
         "arrival_clock: the watermark is at least the latest arrival less late.tolerance (A2). "
         "window_close: windows close although no event comes for `timeout` (M)."
     )

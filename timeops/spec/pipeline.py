@@ -112,11 +112,14 @@ def _order_problems(source: Source, sources: Sequence[Source], at: Path) -> Iter
         yield Problem(fault, expected="arrival_time", remedy="leave it out", at=(*at, "order"))
 
 
-def source_problems(sources: Sequence[Source], time: TimeSpec, *, has_windows: bool) -> list[Problem]:
-    """Return what is wrong between the sources and `time`."""
+def source_problems(
+    sources: Sequence[Source], time: TimeSpec, *, has_windows: bool, has_across: bool = False
+) -> list[Problem]:
+    """Return what is wrong between the sources and `time`; `has_across` says that a window goes across timelines."""
     if not sources:
         return []
-    problems = [*_overridden(sources, time), *_idle_problems(sources, time), *_alignment_problems(sources, time)]
+    problems = [*_overridden(sources, time), *_idle_problems(sources, time, has_across=has_across)]
+    problems += _alignment_problems(sources, time)
     if not has_event_time(sources, time):
         problems.extend(without_event_time(time))
     for position, source in enumerate(sources):
@@ -140,12 +143,14 @@ def _overridden(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
         yield Problem(fault, remedy="leave it out here", at=("time", "idle", "timeout"))
 
 
-def _idle_problems(sources: Sequence[Source], time: TimeSpec) -> Iterable[Problem]:
+def _idle_problems(sources: Sequence[Source], time: TimeSpec, *, has_across: bool) -> Iterable[Problem]:
     excludes = time.idle_advance == "exclude_split"
-    has_splits = len(sources) > 1 or any(source.has_splits for source in sources)
+    has_splits = len(sources) > 1 or any(source.has_splits for source in sources) or (has_across and time.over)
     if excludes and not has_splits:
         fault = "exclude_split has no effect on one source without `split`"
         remedy = "set `split` of the source, or use window_close or arrival_clock"
+        if time.over:
+            remedy += "; it also counts the timelines of a window with `across: true`"
         yield Problem(fault, expected="several splits", remedy=remedy, at=("time", "idle", "advance"))
     for position, source in enumerate(sources):
         at: Path = ("sources", position, "idle")
@@ -535,7 +540,9 @@ def rules_between_parts(
         problems.extend(_duration_problems(time, windows))
         problems.extend(_over_problems(time, windows))
         problems.extend(_zone_problems(time, sources))
-        problems.extend(source_problems(sources, time, has_windows=has_windows))
+        # A window that could not be read may be one.
+        has_across = any(window.across for window in windows.values()) or (has_windows and not windows)
+        problems.extend(source_problems(sources, time, has_windows=has_windows, has_across=has_across))
         if windows or not has_windows:
             problems.extend(live_problems(sources, time, windows))
     if outputs is not None and not outputs.ordered_events and not has_windows and not joins:
@@ -644,17 +651,41 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
 
 
 def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
-    """Check that with substreams every window groups by their columns (A1 restriction 4)."""
+    """Check that with substreams every window groups by their columns (A1 restriction 4), or goes across them."""
     for position, window in windows.items():
+        if window.across:
+            yield from _across_problems(window, time, ("windows", position))
         missing = missing_of_over(window, windows.values(), time.over)
         if missing:
             items = [item if plain_column(item) else f"{item} AS name" for item in missing]
             yield Problem(
                 f"lacks {', '.join(f'`{item}`' for item in missing)} of `time.over`",
                 expected="all columns of `time.over`: each of their values has its own watermark",
-                remedy=f"add {', '.join(f'`{item}`' for item in items)} to `group_by`",
+                remedy=f"add {', '.join(f'`{item}`' for item in items)} to `group_by`, or write `across: true`",
                 at=("windows", position, "group_by"),
             )
+
+
+def _across_problems(window: WindowSpec, time: TimeSpec, at: Path) -> Iterable[Problem]:
+    """Find what a window across timelines cannot have."""
+    if not time.over:
+        fault = "`across` has no effect without `time.over`: all events are of one timeline"
+        yield Problem(fault, remedy="set `time.over`, or leave it out", at=(*at, "across"))
+    elif window.max_duration is not None:
+        fault = "found `max_duration` with `across`: events below the lowest watermark may still join a session"
+        remedy = "leave one of them out"
+        yield Problem(fault, expected="a session without `max_duration`", remedy=remedy, at=(*at, "max_duration"))
+    named: list[tuple[Path, str | None]] = [
+        (("where",), window.where),
+        *((("group_by", place), text) for place, (_, text) in enumerate(window.group_expressions)),
+        *((("aggregates", name), text) for name, text in window.aggregates.items()),
+        *((("top", "by"), text) for text in window.order),
+    ]
+    for inside, text in named:
+        if text is not None and mentions(text, "_timeline"):
+            fault = "found `_timeline` in a window across timelines, whose events are of one timeline, `[]`"
+            expected = f"the expressions of `time.over`: {', '.join(time.over)}" if time.over else ""
+            yield Problem(fault, expected=expected, remedy="name these instead", at=(*at, *inside))
 
 
 def _zone_problems(time: TimeSpec, sources: Sequence[Source]) -> Iterable[Problem]:

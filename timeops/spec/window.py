@@ -201,6 +201,12 @@ class WindowSpec(WindowEmission):
         description="Columns of the result: {name: Spark SQL aggregate}, such as {events: count(*)}. first(x) and "
         "last(x) go by _timestamp, then _arrival_seq. Required without `top`.",
     )
+    across: Flag = Field(
+        default=False,
+        description="With time.over: the window goes across timelines. It need not group by the columns of `over`, "
+        "and closes by the lowest watermark of the timelines that have had an event and are not idle.",
+        json_schema_extra={"since": "0.2.0"},
+    )
     top: Top | None = Field(
         default=None,
         description="One row for each of the first events of a window and group, with their columns and `_rank` 1, "
@@ -379,6 +385,8 @@ def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ())
         elif inputs[-1].empty:
             fault = f"`{window.input}` has `empty: true`: some of its rows may come after this window has closed"
             yield Problem(fault, expected="a window that writes all its rows when it closes", at=at)
+        elif window.across != inputs[-1].across:
+            yield _across_problem(inputs[-1], position)
         elif window.allowed_lateness < inputs[-1].allowed_lateness:
             fault = (
                 f"found {format_duration(window.allowed_lateness)}, less than that of `{window.input}`, whose "
@@ -386,6 +394,20 @@ def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ())
             )
             expected = f"at least {format_duration(inputs[-1].allowed_lateness)}"
             yield Problem(fault, expected=expected, at=("windows", position, "allowed_lateness"))
+
+
+def _across_problem(source: WindowSpec, position: int) -> Problem:
+    """Return what is wrong where only one of a window and the window that it reads goes across timelines."""
+    at: Path = ("windows", position, "across")
+    if source.across:
+        fault = f"`{source.name}` goes across timelines, so its results have no timeline of their own"
+        return Problem(fault, expected="true", remedy="write `across: true` here too", at=at)
+    fault = (
+        f"the results of `{source.name}` come by the watermark of each timeline: some may come after a window across "
+        "timelines has closed"
+    )
+    remedy = f"write `across: true` in `{source.name}` too, or leave it out here"
+    return Problem(fault, expected="false, or a window of events", remedy=remedy, at=at)
 
 
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
@@ -425,18 +447,24 @@ def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
 def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
     """Return what a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
     inputs = inputs_of(window, windows)
-    if window.input is not None and (not inputs or inputs[0].input is not None):
-        return []  # there is a problem with `from`, and nothing to know of columns
-    expressions = over
+    has_problem = not inputs or inputs[0].input is not None or any(link.across for link in inputs)
+    if window.input is not None and has_problem:
+        return []  # there is a problem with `from` or `across`, and nothing to know of columns
+    expressions = () if window.across else over
     for link in inputs:
         expressions = _columns_of(link, expressions)
     grouped = {normal_form(expression) for _, expression in window.group_expressions}
     return [expression for expression in expressions if normal_form(expression) not in grouped]
 
 
-def timeline_columns(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of a window's results that hold the values of `over`, as expressions, in its order."""
-    columns = tuple(over)
+def timeline_columns(
+    window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str], apart: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return the columns of a window's results that hold the values of `over`, as expressions, in its order.
+
+    Of a window across timelines only the ones of `apart`, which distinguish several logs.
+    """
+    columns = tuple(apart if window.across else over)
     for link in (*inputs_of(window, windows), window):
         columns = _columns_of(link, columns)
     return columns

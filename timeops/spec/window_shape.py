@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Annotated, Literal
 
-from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from tidemark.timeops.durations import format_duration, micros
-from tidemark.timeops.problems import Problem, misfit
+from tidemark.timeops.problems import Problem, ProblemsError, misfit
 from tidemark.timeops.spec.fields import (
     POSITIVE_LENGTH,
     Day,
@@ -98,6 +98,19 @@ WindowSize = Annotated[
 """Length of a window: a duration, or a month of the calendar."""
 
 
+_SQL = re.compile(r"\b(?:case|if|interval|make_dt_interval)\b|[(]", re.IGNORECASE)
+
+
+def _not_per_event(value: object) -> object:
+    """Refuse an expression in the place of a gap: each event would have its own."""
+    if isinstance(value, str) and _SQL.search(value):
+        fault = "found an expression, and a gap for each event is not supported yet"
+        remedy = "write a window for each gap, with a `where` for its events"
+        expected = "one duration for all events of the window, such as `30 minutes`"
+        raise ProblemsError([Problem(fault, expected=expected, remedy=remedy)])
+    return value
+
+
 class WindowShape(SpecModel):
     """The part of a window that says which spans of time it is."""
 
@@ -143,7 +156,7 @@ class WindowShape(SpecModel):
         "twice. together: it belongs to one window; split: each start in it begins a window each time.",
         json_schema_extra={"since": "0.2.0"},
     )
-    gap: PositiveDuration | None = Field(
+    gap: Annotated[PositiveDuration, BeforeValidator(_not_per_event)] | None = Field(
         default=None, description="session only: how far apart two events of one session are at most."
     )
     max_duration: PositiveDuration | None = Field(

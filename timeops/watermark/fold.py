@@ -185,11 +185,11 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     rises = np.empty(most, RISE)
     silences = np.empty((most if state.rules[0]["idle"] == WINDOW_CLOSE else 0, len(state.grids)), np.int64)
     behind = np.full(count if measures else 0, NONE)
-    columns = [_to_read(rows) for rows in (items.seq, items.t, clock, items.timeline, items.split, items.role)]
-    columns.append(_to_read(items.closes))
+    columns = [to_read(rows) for rows in (items.seq, items.t, clock, items.timeline, items.split, items.role)]
+    columns.append(to_read(items.closes))
     judge: Callable[..., tuple[int, int]] = _judge
     if count < (_COMPILED_AGAIN_FROM if compiled.cache_info().currsize else COMPILED_FROM):
-        plain = _plain(state)
+        plain = plain_state(state)
         plain_columns = (column.tolist() for column in columns)
         n_late, n_rises = judge(*plain_columns, plain, out_of_order, rises, silences, behind)
         _take_over(state, plain)
@@ -202,14 +202,14 @@ def fold(items: Items, state: Fold, *, measures: bool = False) -> Findings:
     return Findings(out_of_order[:n_late], rises, silences, behind)
 
 
-def _to_read(rows: Array) -> Array:
+def to_read(rows: Array) -> Array:
     """Return a view that is not written to: the loop is compiled for one kind of arrays, and Arrow's are of it."""
     view = np.require(rows, requirements=("C", "A")).view()
     view.flags.writeable = False
     return view
 
 
-def _plain(state: Fold) -> Fold:
+def plain_state(state: Fold) -> Fold:
     """Return the state as numbers of Python: without a compiler a field of an array costs ten times as much."""
 
     def rows(records: Array) -> list[dict[str, int]]:
@@ -251,7 +251,7 @@ def _judge(
         if clock[i] == NONE:
             continue
         # The clock becomes that of i: semantics/README.md, «The one principle».
-        _advance_clock(clock[i], log, rules)
+        advance_clock(clock[i], log, rules)
         if i == len(seq) or role[i] == OUTSIDE:  # a tick belongs to no timeline, nor does a dead letter of ingestion
             continue
         k = timeline_of[i]
@@ -266,10 +266,10 @@ def _judge(
             if len(behind) > 0 and timeline["published"] != NONE:
                 behind[i] = timeline["published"] - t[i]
         # i counts as activity, refused or not: semantics/idleness.md, «Idleness».
-        was_active = _note_activity(timeline, splits, split, rules, log)
+        was_active = note_activity(timeline, splits, split, rules, log)
         # i moves W, also where rule 3 drops it, and not where it was kept though early: semantics/watermarks.md.
         if role[i] == JUDGED:
-            _note_closes(state.reached[k], closes[i])
+            note_closes(state.reached[k], closes[i])
             n_rises = _move(timeline, k, i, seq[i], t[i], splits, split, was_active, rules, log, rises, n_rises)
     if log["clock"] != NONE:
         # All timelines come to the clock of the last item. At a tick a timeout has passed that an event would beat.
@@ -282,12 +282,12 @@ def _judge(
 # The clock and periods of emission.
 
 
-def _advance_clock(now: int, log: Any, rules: Any) -> None:
+def advance_clock(now: int, log: Any, rules: Any) -> None:
     """Let the clock come to an item; where that begins a period, remember the clock before it."""
     if log["first"] == NONE:
         log["first"] = now
     if rules["every"] > 0:
-        period = _floor(now, rules["every"])
+        period = floored(now, rules["every"])
         if period > log["period"]:
             log["ended"], log["period"] = log["clock"], period
     log["clock"] = now
@@ -326,7 +326,7 @@ def _apply_idle_and_publish(
     if rules["every"] == 0:
         _publish(timeline)
     if rules["idle"] == WINDOW_CLOSE and timeline["watermark"] > before:
-        n_rises = _write_rise(rises, n_rises, item, k, timeline["watermark"], NONE)
+        n_rises = write_rise(rises, n_rises, item, k, timeline["watermark"], NONE)
         rises[n_rises - 1]["by_clock"], rises[n_rises - 1]["last"] = timeline["watermark"], timeline["last"]
         for w in range(len(state.grids)):
             silences[n_rises - 1][w] = state.reached[k][w]
@@ -343,26 +343,27 @@ def _apply_idle(
     timeline, rules = state.timelines[k], state.rules[0]
     idle = rules["idle"]
     if idle == ARRIVAL_CLOCK:
-        _raise_by_clock(timeline, arrival_clock_watermark(now, rules))
+        raise_by_clock(timeline, arrival_clock_watermark(now, rules))
     elif idle == WINDOW_CLOSE:
         # An event at the very instant of the timeout beats it, a tick does not.
-        _raise_by_clock(timeline, _window_close_watermark(k, now if is_tick else now - 1, state))
+        raise_by_clock(timeline, window_close_watermark(k, now if is_tick else now - 1, state))
     elif idle == EXCLUDE_SPLIT:
         n_rises = _exclude_splits(k, now, item, clock, state, rises, n_rises)
     return n_rises
 
 
-def _raise_by_clock(timeline: Any, proposed: int) -> None:
+def raise_by_clock(timeline: Any, proposed: int) -> None:
+    """Raise the watermark of a timeline, which no event has done."""
     if proposed > timeline["watermark"]:
         timeline["watermark"], timeline["set_by"] = proposed, NONE
 
 
 def arrival_clock_watermark(now: int, rules: Any) -> int:
     """Return the watermark that the arrival clock sets for every timeline (A2)."""
-    return _floor(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
+    return floored(max(now - rules["clock_tolerance"], MIN_US), rules["unit"])
 
 
-def _window_close_watermark(k: int, now: int, state: Fold) -> int:
+def window_close_watermark(k: int, now: int, state: Fold) -> int:
     """Return the latest close time that the clock allows, of windows that hold events (M); NONE for none."""
     rules, last = state.rules[0], state.timelines[k]["last"]
     # While a source waits, no timeline is silent: what waits may hold events of it.
@@ -370,18 +371,18 @@ def _window_close_watermark(k: int, now: int, state: Fold) -> int:
         return NONE
     latest, limit = NONE, now - rules["timeout"]
     for w in range(len(state.grids)):
-        highest, on_grid = state.reached[k][w], _last_close(state.grids[w], state.instants, limit)
+        highest, on_grid = state.reached[k][w], last_close(state.grids[w], state.instants, limit)
         if on_grid != NONE:
             latest = max(latest, min(highest, on_grid))
         elif highest <= limit:  # only the close time itself
             latest = max(latest, highest)
-    return latest if latest == NONE else _floor(latest, rules["unit"])
+    return latest if latest == NONE else floored(latest, rules["unit"])
 
 
-def _last_close(grid: Any, instants: Array, limit: int) -> int:
+def last_close(grid: Any, instants: Array, limit: int) -> int:
     """Return the latest close time on a grid that is at most a limit; NONE where there is no grid."""
     if grid["period"] > 0:
-        return int(grid["anchor"] + _floor(limit - grid["anchor"], grid["period"]))
+        return int(grid["anchor"] + floored(limit - grid["anchor"], grid["period"]))
     place = np.searchsorted(instants[grid["first"] : grid["end"]], limit, "right")
     return int(instants[grid["first"] + place - 1]) if place > 0 else NONE
 
@@ -393,10 +394,10 @@ def _exclude_splits(k: int, now: int, item: int, clock: Any, state: Fold, rises:
         at = _first_from(timeline["next_idle"], clock, item + 1)
         proposed = event_watermark(timeline, state.splits, min(clock[at], now) if at <= item else now, log)
         if proposed > timeline["watermark"]:
-            _raise_by_clock(timeline, proposed)
+            raise_by_clock(timeline, proposed)
             if at > item:  # a segment of no items
                 break
-            n_rises = _write_rise(rises, n_rises, at, k, proposed, NONE)
+            n_rises = write_rise(rises, n_rises, at, k, proposed, NONE)
             rises[n_rises - 1]["by_clock"] = proposed
     return n_rises
 
@@ -413,21 +414,21 @@ def _apply_out_of_order(timeline: Any, item: int, t: int, out_of_order: Array, n
     return n_late + 1
 
 
-def _note_activity(timeline: Any, splits: Any, split_index: int, rules: Any, log: Any) -> bool:
+def note_activity(timeline: Any, splits: Any, split_index: int, rules: Any, log: Any) -> bool:
     """Note an event of a timeline and its split; return whether the split was in the minimum just before (F)."""
     now = log["clock"]
     timeline["last"] = now - waited(rules["waited"], rules["since"], now)
     if rules["uses_splits"] == 0:
         return True
     split = splits[split_index]
-    was_active = rules["idle"] != EXCLUDE_SPLIT or now < _idle_at(split, log["first"])
+    was_active = rules["idle"] != EXCLUDE_SPLIT or now < idle_at(split, log["first"])
     split["last"] = now - waited(split["waited"], split["since"], now)
     if not was_active:
         timeline["lowest"] = NONE
     return bool(was_active)
 
 
-def _note_closes(reached: Any, closes: Any) -> None:
+def note_closes(reached: Any, closes: Any) -> None:
     """Note that the clock may close the windows that an event is in (M)."""
     for w in range(len(closes)):
         if closes[w] != NONE and closes[w] > reached[w]:
@@ -456,7 +457,7 @@ def _move(
         proposed = max(t - rules["tolerance"], MIN_US)
     if proposed > timeline["watermark"]:
         timeline["watermark"], timeline["set_by"] = proposed, seq
-        n_rises = _write_rise(rises, n_rises, item, k, proposed, seq)
+        n_rises = write_rise(rises, n_rises, item, k, proposed, seq)
     if rules["every"] == 0:
         _publish(timeline)
     return n_rises
@@ -487,11 +488,11 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
             highest = max(highest, split["allows"])
         elif split["listed"] == 0:
             continue
-        idle_at = _idle_at(split, log["first"])
-        if now >= idle_at:
+        leaves = idle_at(split, log["first"])
+        if now >= leaves:
             continue
         is_any = True
-        next_idle = min(next_idle, idle_at)
+        next_idle = min(next_idle, leaves)
         if has_events:
             least = min(least, split["allows"])
         else:
@@ -503,7 +504,7 @@ def event_watermark(timeline: Any, splits: Any, now: int, log: Any) -> int:
     return NONE if is_awaited else int(least)
 
 
-def _idle_at(split: Any, first: int) -> int:
+def idle_at(split: Any, first: int) -> int:
     """Return the clock from which on a split is idle (F); without an event its silence begins with the log."""
     if split["timeout"] == NONE:
         return NEVER
@@ -521,7 +522,8 @@ def waited(before: int, since: int, now: int) -> int:
 # Tools of the loop.
 
 
-def _floor(value: int, step: int) -> int:
+def floored(value: int, step: int) -> int:
+    """Return the largest multiple of a step that is at most a value."""
     return value // step * step
 
 
@@ -537,7 +539,7 @@ def _first_from(us: int, clock: Any, end: int) -> int:
     return low
 
 
-def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
+def write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, set_by: int) -> int:
     """Write a rise of a timeline at an item; of a second one at the same item the watermark is the higher."""
     if n_rises > 0 and rises[n_rises - 1]["item"] == item and rises[n_rises - 1]["timeline"] == k:
         rises[n_rises - 1]["watermark"], rises[n_rises - 1]["set_by"] = watermark, set_by
@@ -549,11 +551,11 @@ def _write_rise(rises: Array, n_rises: int, item: int, k: int, watermark: int, s
 
 
 _PARTS = (
-    *(_advance_clock, _is_due, _publish, _apply_idle_and_publish),
-    *(_apply_idle, _raise_by_clock, arrival_clock_watermark, _window_close_watermark, _last_close, _exclude_splits),
-    *(_apply_out_of_order, _note_activity, _note_closes, _move),
-    *(_move_split, event_watermark, _idle_at, waited),
-    *(_floor, _first_from, _write_rise),
+    *(advance_clock, _is_due, _publish, _apply_idle_and_publish),
+    *(_apply_idle, raise_by_clock, arrival_clock_watermark, window_close_watermark, last_close, _exclude_splits),
+    *(_apply_out_of_order, note_activity, note_closes, _move),
+    *(_move_split, event_watermark, idle_at, waited),
+    *(floored, _first_from, write_rise),
 )
 
 

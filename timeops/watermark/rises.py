@@ -127,7 +127,7 @@ class Rises:
         """Return the watermark that the next item finds after an item."""
         before = self.start.timelines[timeline]
         if self._every == 0:
-            computed, at_start = self._computed(timeline, place), place < 0
+            computed, at_start = self.computed(timeline, place), place < 0
             return Watermark(
                 np.where(at_start, before["published"], computed.value),
                 np.where(at_start, before["published_set_by"], computed.set_by),
@@ -137,7 +137,7 @@ class Rises:
         period = np.where(now == NONE, NONE, now // self._every * self._every)
         ended = np.searchsorted(self.clock, period, "left") - 1
         ended = np.where(self._clock_at(ended) == NONE, -1, ended)
-        found = self._computed(timeline, ended)
+        found = self.computed(timeline, ended)
         # The period began before the segment, and was published there.
         is_known = (ended < 0) & (period <= log["period"])
         known = before["published"]
@@ -151,7 +151,7 @@ class Rises:
         """Return the watermark that events of the segment find, at their items: the clock may have raised it."""
         if self._every > 0:
             return self.after(timeline, place)  # what a period shows, it shows from its first item on
-        found, rows = self._computed(timeline, place - 1), self._rows
+        found, rows = self.computed(timeline, place - 1), self._rows
         if self._idle == ARRIVAL_CLOCK:
             given = self._by_arrival(self._clock_at(place))
         else:
@@ -166,20 +166,19 @@ class Rises:
         nowhere = len(self.clock)
         if self._every == 0:
             # What was computed before the segment, and not seen there, is seen at once.
-            value = self._computed(timeline, np.minimum(place, nowhere - 1)).value
+            value = self.computed(timeline, np.minimum(place, nowhere - 1)).value
             is_none = place >= nowhere
             return Reached(np.where(is_none, NONE, value), np.where(is_none, NONE, reached))
         log = self.start.log[0]
         now = self._clock_at(np.minimum(place, nowhere - 1))
         period = np.where(place < 0, log["period"], now // self._every * self._every)
         shown = np.where(place >= nowhere, nowhere, np.searchsorted(self.clock, period + self._every, "left"))
-        value = self._computed(timeline, np.minimum(shown, nowhere) - 1).value
+        value = self.computed(timeline, np.minimum(shown, nowhere) - 1).value
         value = np.where(shown >= nowhere, NONE, value)
         return Reached(value, value)
 
-    # The watermark as the rules compute it, which periods of emission show later.
-
-    def _computed(self, timeline: Array, place: Array) -> Watermark:
+    def computed(self, timeline: Array, place: Array) -> Watermark:
+        """Return the watermark as the rules compute it after an item; periods of emission show it later."""
         before = self.start.timelines[timeline]
         rows, low, high = self._rows, self._begins[timeline], self._begins[timeline + 1]
         following = _bisect(self._item.take, low, high, place + 1)
@@ -204,7 +203,7 @@ class Rises:
         rows, high = self._rows, self._begins[timeline + 1]
         row = _bisect(self._watermark.take, self._begins[timeline], high, wanted)
         is_row = row < high
-        before = self._computed(timeline, np.full(len(timeline), -1)).value
+        before = self.computed(timeline, np.full(len(timeline), -1)).value
         place = np.where(is_row, rows["item"][row], len(self.clock))
         by_clock = is_row & (rows["by_clock"][row] >= wanted)
         reached = np.where(by_clock, rows["by_clock"][row], np.where(is_row, rows["watermark"][row], NONE))
@@ -238,7 +237,7 @@ class Rises:
         return np.where(clock_us == NONE, NONE, behind // rules["unit"] * rules["unit"])
 
     def _in_silence(self, row: Array, silent_us: Array) -> Array:
-        """Return what the clock allows in the silence before a rise (M), as `_window_close_watermark` of the loop."""
+        """Return what the clock allows in the silence before a rise (M), as `window_close_watermark` of the loop."""
         rules = self.start.rules[0]
         limit, found = silent_us - rules["timeout"], np.full(len(row), NONE)
         for w, grid in enumerate(self.start.grids):

@@ -4,7 +4,7 @@ Here: what is stored of a timeline, the rules of a spec as the loop takes them, 
 here: the loop (fold.py), records with a payload (events/adjustment.py), where the table is stored (assets/state).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,6 +16,7 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.grid import ends_from
 from tidemark.timeops.rules import TimeRules, Waits
 from tidemark.timeops.spec import TimeSpec
+from tidemark.timeops.watermark import across as all_timelines
 from tidemark.timeops.watermark import fold as f
 from tidemark.timeops.watermark.rises import Reached, Rises, Watermark
 
@@ -48,7 +49,13 @@ where a change of the spec has just raised it, and with periodic emission, where
 The others are null unless a rule asks for them: `last_clock`, the idle clock at the timeline's last event, dropped or
 not; `max_close`, per window of the spec the latest close time that its events ask for; `splits`, the largest t and
 the idle clock of each split. Waiting is not idleness: an idle clock is the clock of the log less the time for which
-some source, of a split its own, was not to be read; so a wait changes no stored row."""
+some source, of a split its own, was not to be read; so a wait changes no stored row.
+
+Where windows go across timelines, the row ACROSS represents all. It has no largest t, as it has no events of its own,
+and its watermark is the one across timelines (across.py)."""
+
+ACROSS = "[]"
+"""`_timeline` of the row of STATE for windows across timelines: with `over` each timeline has values in its name."""
 
 
 _FIELDS = {
@@ -91,23 +98,50 @@ class JudgedLog:
         names: The timelines, in the order of their index.
         splits: The `source` and `split` of each split, in the order of their index; no rows without splits.
         state: STATE after the segment.
+        across: The index of the timeline that represents all; None where no window asks for it.
+        adjusts: Rule 3 moves what is out of order to the watermark.
     """
 
     rises: Rises
     names: pa.Array
     splits: pa.Table
     state: pa.Table
+    across: int | None = None
+    adjusts: bool = False
 
     @property
     def behind(self) -> pa.Table:
         """`_arrival_seq`, `watermark`, `set_by` of the items that are behind the watermark they find."""
         rows = self.rises.findings.out_of_order
-        seq = self.rises.items.seq[rows["item"]]
-        return pa.table({SEQ: seq, "watermark": rows["watermark"], "set_by": _nulled(rows["set_by"])})
+        return self._behind(rows["item"], rows["watermark"], rows["set_by"])
+
+    @property
+    def behind_across(self) -> pa.Table:
+        """The same of the watermark across timelines; an item that rule 3 drops may be among them."""
+        items, late = self.rises.items, self.rises.findings.out_of_order
+        if self.across is None:
+            return self._behind(*[np.zeros(0, np.int64)] * 3)
+        t = items.t
+        if self.adjusts and len(late):
+            t = t.copy()
+            t[late["item"]] = late["watermark"]
+        item = np.flatnonzero(items.role >= f.JUDGED)
+        met = self.rises.before(np.full(len(item), self.across), item)
+        is_late = met.value > t[item]
+        return self._behind(item[is_late], met.value[is_late], met.set_by[is_late])
+
+    def _behind(self, item: f.Array, watermark: f.Array, set_by: f.Array) -> pa.Table:
+        return pa.table({SEQ: self.rises.items.seq[item], "watermark": watermark, "set_by": _nulled(set_by)})
 
 
 def judge(
-    items: pa.Table, before: pa.Table, rules: TimeRules, place: LogPlace, *, measures: bool = False
+    items: pa.Table,
+    before: pa.Table,
+    rules: TimeRules,
+    place: LogPlace,
+    *,
+    measures: bool = False,
+    across: str = ACROSS,
 ) -> JudgedLog:
     """Judge a segment of one log.
 
@@ -118,13 +152,14 @@ def judge(
         rules: The rules of time.
         place: Where the segment is in the log.
         measures: Whether the loop finds how far each item is behind the watermark.
+        across: The name of the timeline that represents all, where windows ask for it.
 
     Raises:
         InputError: A timeline has too many splits.
     """
     texts = {name: _Coded.of(items[name]) for name in (TIMELINE, SOURCE, SPLIT) if name in items.column_names}
     role = items[ROLE].to_numpy()
-    names = _names(texts.get(TIMELINE), role, before)
+    names = _names(texts.get(TIMELINE), role, before, across if rules.has_across else None)
     timeline = _timeline_of(texts.get(TIMELINE), role, names)
     splits = _Splits.of(_Whose(timeline, role, texts), before, names, rules)
     clock = _numbers(items[CLOCK_US])
@@ -139,6 +174,9 @@ def judge(
         tick=_tick(place, clock),
     )
     start = _with_grids(_start(before, names, splits, rules, place), arrays, rules)
+    whole = pc.index(names, across).as_py() if rules.has_across else -1
+    if whole >= 0:
+        all_timelines.raise_at_start(start, whole)
     state = start._replace(
         timelines=start.timelines.copy(),
         splits=start.splits.copy(),
@@ -146,8 +184,15 @@ def judge(
         log=start.log.copy(),
     )
     findings = f.fold(arrays, state, measures=measures)
+    if whole >= 0:
+        findings = all_timelines.with_across(arrays, start, findings, whole)
+        all_timelines.publish(arrays, start, findings, state, whole)
     by_split = pa.table({"source": splits.sources, "split": splits.values})
-    return JudgedLog(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules))
+    return JudgedLog(
+        *(Rises(arrays, start, findings), names, by_split, _state(state, names, splits, before, rules)),
+        across=None if whole < 0 else whole,
+        adjusts=rules.time.out_of_order == "adjust",
+    )
 
 
 def arrival_watermark(clock_us: int | None, time: TimeSpec) -> int | None:
@@ -162,6 +207,11 @@ def with_timelines(state: pa.Table, timelines: pa.Array) -> pa.Table:
     fresh = timelines.filter(pc.invert(pc.is_in(timelines, value_set=state[TIMELINE].combine_chunks())))
     unknown = {field.name: pa.nulls(len(fresh), field.type) for field in STATE}
     return pa.concat_tables([state, pa.table(unknown | {TIMELINE: fresh}, schema=STATE)])
+
+
+def own_timelines(state: pa.Table, time: TimeSpec) -> pa.Table:
+    """Return the rows of the timelines of a log, without the one that represents all."""
+    return state.filter(pc.not_equal(state[TIMELINE], ACROSS)) if time.over else state
 
 
 def settled(state: pa.Table, rules: TimeRules, place: LogPlace) -> pa.Table:
@@ -283,12 +333,17 @@ def _places(texts: pa.Array | pa.ChunkedArray, known: pa.Array) -> f.Array:
     return np.asarray(pc.fill_null(pc.index_in(texts, value_set=known), -1).to_numpy(), np.int32)
 
 
-def _names(texts: _Coded | None, role: f.Array, before: pa.Table) -> pa.Array:
-    """Return the timelines of a segment: the ones before it, then the ones that come in it."""
+def _names(texts: _Coded | None, role: f.Array, before: pa.Table, across: str | None) -> pa.Array:
+    """Return the timelines of a segment: the ones before it, then the ones that come in it.
+
+    With the first items comes `across`, the one that represents all.
+    """
     known = before[TIMELINE].combine_chunks()
     if texts is None:
         return known if len(known) or not len(role) else pa.array(["[]"], pa.string())
     came = texts.values.take(pc.unique(pa.array(texts.codes[role != f.OUTSIDE], pa.int32())))
+    if across is not None and len(role):
+        came = pa.concat_arrays([came, pa.array([across], pa.string())])
     fresh = came.filter(pc.invert(pc.is_in(came, value_set=known)))
     return pa.concat_arrays([known, fresh])
 
@@ -369,6 +424,8 @@ _IDLE = {
 
 def _rules(rules: TimeRules) -> f.Array:
     time, waits = rules.time, rules.waits
+    alone = rules.sources[0] if len(rules.sources) == 1 else None
+    timeout_us = alone.idle_timeout_us if alone is not None and rules.excludes_idle_splits else time.idle_timeout_us
     return np.array(
         [
             (
@@ -377,7 +434,7 @@ def _rules(rules: TimeRules) -> f.Array:
                 _IDLE[time.idle.advance if time.idle else None],
                 rules.sources[0].out_of_orderness_us if len(rules.sources) == 1 else time.out_of_orderness_us,
                 time.clock_tolerance_us or 0,
-                time.idle_timeout_us or 0,
+                timeout_us or 0,
                 int(rules.uses_splits),
                 waits.any_waited_us,
                 f.NONE if not waits.sources or waits.any_since_us is None else waits.any_since_us,
@@ -619,12 +676,20 @@ class Watermarks:
 
         Of several logs, which number their records each by itself, also `_timeline`.
         """
-        if len(self.logs) == 1:
-            return self.logs[0].behind
+        return self._of_logs([log.behind for log in self.logs])
+
+    @cached_property
+    def behind_across(self) -> pa.Table:
+        """The same of the watermark across timelines, see `JudgedLog.behind_across`."""
+        return self._of_logs([log.behind_across for log in self.logs])
+
+    def _of_logs(self, each: Sequence[pa.Table]) -> pa.Table:
+        if len(each) == 1:
+            return each[0]
         named = []
-        for log in self.logs:
-            timeline = log.rises.items.timeline[log.rises.findings.out_of_order["item"]]
-            named.append(log.behind.append_column(TIMELINE, log.names.take(pa.array(timeline))))
+        for log, rows in zip(self.logs, each, strict=True):
+            timeline = log.rises.items.timeline[log.rises.place_of(rows[SEQ].to_numpy())]
+            named.append(rows.append_column(TIMELINE, log.names.take(pa.array(timeline))))
         return pa.concat_tables(named)
 
     def first_seq_from(self, us: int) -> int | None:

@@ -210,12 +210,16 @@ def with_end_once(rows: DataFrame, adjusted: Adjusted) -> DataFrame:
 
 
 def as_events(
-    results: DataFrame, window: WindowSpec, windows: Sequence[WindowSpec], over: Sequence[str]
+    results: DataFrame,
+    window: WindowSpec,
+    windows: Sequence[WindowSpec],
+    over: Sequence[str],
+    apart: Sequence[str] = (),
 ) -> DataFrame:
     """Return the final results of a window as accepted events.
 
     `results` are rows of `results.window_results`, or of the table that holds them; `windows` and `over` all windows
-    and `time.over` of the spec.
+    and `time.over` of the spec; `apart` is that of `TimeRules`.
 
     Returns:
         `result_columns`, `_timeline`, `_timestamp` (the end of the window), `__tm_timestamp`, and a null
@@ -224,7 +228,7 @@ def as_events(
     final = results.where("_is_final").selectExpr(*map(quoted, result_columns(window, results.columns)))
     return final.withColumns(
         {
-            c.TIMELINE: F.expr(timeline(Columns.of(final), timeline_columns(window, windows, over))),
+            c.TIMELINE: F.expr(timeline(Columns.of(final), timeline_columns(window, windows, over, apart))),
             c.TIMESTAMP: F.col("window_end"),
             c.T_FINAL: c.to_us("window_end"),
             c.W_BEFORE: F.expr("CAST(NULL AS BIGINT)"),

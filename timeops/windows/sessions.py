@@ -445,7 +445,8 @@ class Sessions:
             keys = (c.TIMELINE, *group_names(self.window), c.T_FINAL)
         elif len(segment.adjusted.watermarks.logs) > 1:  # which may number their records each by itself
             keys = (c.TIMELINE, c.SEQ)
-        keeps = segment.adjusted.rules.time.out_of_order == "keep" and self.window.input is None
+        may_be_late = segment.adjusted.rules.time.out_of_order == "keep" or self.window.across
+        keeps = may_be_late and self.window.input is None
         rows, group, closed = self._told(segment, keys, keeps=keeps)
         came = Came(
             group=group,

@@ -240,6 +240,8 @@ WRONG_VALUES_FOR_THE_PARSER: dict[str, list[object]] = {
 NO_WINDOWS, ALIGNED = changed("windows", ...), changed("sources", two_aligned())
 KEPT, BOUND = changed("time.out_of_order", "keep"), changed("time.out_of_orderness", "1 s")
 ALIGNED_AND_PERIODIC = changed("time.emit", {"every": "1 s"}, ALIGNED)
+WITHIN = changed("time.over", ["x"], changed("windows.0.group_by", ["x"]))
+ACROSS = changed("windows.0.across", True, changed("time.over", ["x"]))
 WRONG_TOGETHER = {
     "days of no windows": changed("partitions.start", "2013-01-01", NO_WINDOWS),
     "no events in order and no windows": changed("outputs.ordered_events", False, NO_WINDOWS),
@@ -268,6 +270,19 @@ WRONG_TOGETHER = {
     "first of first events": changed("windows.1", over_w(aggregates=None, top=TOP), changed("windows.0.top", TOP)),
     "an event whose rank is a column": changed(
         "windows.0.top", TOP, changed("sources.0.schema", "t STRING, x INT, _rank INT")
+    ),
+    "a gap for each event": changed("windows.0", session(gap="CASE WHEN x > 1 THEN INTERVAL 1 HOUR END")),
+    "across timelines where there is one": changed("windows.0.across", True),
+    "cut sessions across timelines": changed(
+        "windows.0", session(gap="1 s", max_duration="1 h", across=True), changed("time.over", ["x"])
+    ),
+    "the name of a timeline in a window across them": changed(
+        "windows.0.aggregates", {"n": "count(DISTINCT _timeline)"}, ACROSS
+    ),
+    "a window within timelines over one across them": changed("windows.1", over_w(), ACROSS),
+    "a window across timelines over one within them": changed("windows.1", over_w(across=True), WITHIN),
+    "idle timelines, and no window across them": changed(
+        "time.idle", {"advance": "exclude_split", "timeout": "1 s"}, WITHIN
     ),
     "over a window with empty rows": changed("windows.1", over_w(), changed("windows.0.empty", True)),
     "over a window without its substreams": changed(

@@ -125,6 +125,12 @@ def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
     assert len(read_spec(folder / "quotes.yaml").spec.joins) == 1
 
 
+def goes_with_the_source_of_the_example(text: str, folder: Path) -> None:
+    example, _, _ = (ROOT / "examples" / "lying_clocks.yaml").read_text().partition("\ntime:")
+    (folder / "meters.yaml").write_text(f"{example}\n{text}")
+    assert [window.across for window in read_spec(folder / "meters.yaml").spec.windows] == [False, True]
+
+
 def is_the_port_of_a_server(text: str, folder: Path) -> None:
     """Compare it with the command of the page; a real Prometheus asks in test_prometheus.py."""
     [job] = yaml.safe_load(text)["scrape_configs"]
@@ -202,6 +208,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "alerts": takes_the_place_of_keys,
     "windows": takes_the_place_of_keys,
     "joins": joins_the_sources_of_the_example,
+    "time": goes_with_the_source_of_the_example,
     "scrape_configs": is_the_port_of_a_server,
     "version": is_a_source_of_dbt,
     "cases": hold_for_the_readme,
