@@ -33,7 +33,8 @@ from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.joins.as_of import answers
+from tidemark.timeops.joins.interval import HAS_PARTNER
+from tidemark.timeops.joins.rows import answers, row_keys
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
@@ -190,9 +191,17 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
     return [*open_columns(payload), *came, *open_in]
 
 
-def joining_events(events: DataFrame, payload: StructType) -> DataFrame:
+def joining_events(events: DataFrame, payload: StructType, join: JoinSpec) -> DataFrame:
     """Return events that a join needs with the columns of `tables.joining_table`, but its batch."""
-    return stored_events(events, payload).selectExpr(*map(quoted, [*open_columns(payload), c.WATERMARK]))
+    columns = [*map(quoted, [*open_columns(payload), c.WATERMARK])]
+    if join.is_interval:
+        columns.append(f"{HAS_PARTNER} AS {quoted(has_partner_column(payload))}")
+    return stored_events(events, payload).selectExpr(*columns)
+
+
+def has_partner_column(payload: StructType) -> str:
+    """Return the column that says whether an event of an interval join has had a partner."""
+    return tables.free_name("_has_partner", payload.names)
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
@@ -376,7 +385,8 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         needed = events.selectExpr(*map(quoted, needed_columns(events.columns, workspace.spec, payload, window)))
         schemas[table] = needed.schema.add(_BATCH_FIELD)
     for join in workspace.spec.joins:
-        joining = joining_events(adjusted.accepted, payload)
+        of_join = adjusted.accepted.withColumn(HAS_PARTNER, F.lit(None).cast("boolean"))
+        joining = joining_events(of_join, payload, join)
         schemas[tables.joining_table(join.name)] = joining.schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
@@ -411,6 +421,8 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
     for join in spec.joins:
         answered = answers(WindowSegment(adjusted), join, spec.join_columns[join.name])
+        if join.is_interval:
+            answered = answered.drop(*row_keys(join))
         schemas[tables.join_table(join.name)] = answered.schema.add(_BATCH_FIELD)
     return schemas
 

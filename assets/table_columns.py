@@ -12,7 +12,7 @@ from tidemark.resources import tables
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.column_types import type_of_ddl
 from tidemark.timeops.expressions.tokens import calls, columns_named, part_of, plain_column, tokenize
-from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
+from tidemark.timeops.joins.sides import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names

@@ -91,7 +91,12 @@ def open_in_column(others: Iterable[str]) -> str:
 
     It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
     """
-    taken, name = {other.lower() for other in others}, "_open_in"
+    return free_name("_open_in", others)
+
+
+def free_name(name: str, others: Iterable[str]) -> str:
+    """Return a name for a column of a state, with underscores at its end where other columns have it."""
+    taken = {other.lower() for other in others}
     while name in taken:
         name += "_"
     return name

@@ -17,6 +17,7 @@ from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_lett
 from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import as_of, sides
+from tidemark.timeops.joins.interval import Interval
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
@@ -147,6 +148,7 @@ class Outcome:
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
+    _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -252,21 +254,33 @@ class Outcome:
         earlier = self.before.joins.get(join.name)
         return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
 
+    def _interval(self, join: JoinSpec) -> Interval:
+        """Return an interval join in the segment; what is computed of its pairs serves all who ask."""
+        if join.name not in self._intervals:
+            columns = self.judged.rules.join_columns[join.name]
+            self._intervals[join.name] = Interval(self._sides(join), join, columns)
+        return self._intervals[join.name]
+
     def answers(self, join: JoinSpec) -> DataFrame:
-        """Return the answers of a join in the segment, `as_of.answers`."""
+        """Return the rows of a join in the segment, `as_of.answers` or `Interval.answers`."""
+        if join.is_interval:
+            return self._interval(join).answers()
         return as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
 
     def fates_of(self, join: JoinSpec) -> DataFrame:
         """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
-        return sides.fates(self._sides(join), join)
+        if join.is_interval:
+            return self._interval(join).fates()
+        segment = self._sides(join)
+        return sides.fates(sides.with_side(segment.fresh_and_known, join), segment, join)
 
     def late_for_join(self, join: JoinSpec) -> DataFrame:
         """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
         return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
 
     def needed_by_join(self, join: JoinSpec) -> DataFrame:
-        """Return the events that a join still needs after the segment, `sides.still_needed`."""
-        return sides.still_needed(self._sides(join), join)
+        """Return the events that a join still needs after the segment, `sides.still_needed` or `Interval.needed`."""
+        return self._interval(join).needed() if join.is_interval else sides.still_needed(self._sides(join), join)
 
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""

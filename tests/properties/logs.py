@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import accumulate
 
 import pyarrow as pa
@@ -14,8 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
 from tests.oracle.chained import results_over
+from tests.oracle.interval_joins import IntervalJoin
 from tests.oracle.joins import Join
 from tests.seeds import Dice
+from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
@@ -317,9 +320,15 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
 
 
 def join_of(join: JoinSpec) -> Join:
-    """Return the oracle's words for a join."""
+    """Return the oracle's words for an as-of join."""
     lateness = join.allowed_lateness_us
     return Join(*join.sources, join.on, join.within_us, join.direction, join.how, lateness, join.emit)
+
+
+def interval_join_of(join: JoinSpec) -> IntervalJoin:
+    """Return the oracle's words for an interval join."""
+    reach = (micros(join.before or timedelta(0)), micros(join.after or timedelta(0)))
+    return IntervalJoin(*join.sources, join.on, *reach, join.how, join.allowed_lateness_us, join.emit)
 
 
 def shape_of(window: WindowSpec) -> oracle.Window:

@@ -14,8 +14,9 @@ from zoneinfo import ZoneInfo
 
 from tests import oracle
 from tests.oracle.first_rows import times_of
-from tests.oracle.joins import Joined, joined
-from tests.properties.logs import give_results_over, join_of, results_of_table, rules_of, shape_of
+from tests.oracle.interval_joins import Paired, PairRow, paired
+from tests.oracle.joins import Answer, Joined, joined
+from tests.properties.logs import give_results_over, interval_join_of, join_of, results_of_table, rules_of, shape_of
 from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
@@ -140,8 +141,16 @@ def outcome_of(
     for window in spec.windows:
         tables[f"windows/{window.name}"] = list(result_rows(outcome, spec, window, rows))
     for join in spec.joins:
-        found = joined(outcome, items, join_of(join))
-        tables[f"joins/{join.name}"] = list(answer_rows(found, spec.join_columns[join.name], rows))
+        found: Joined | Paired
+        joined_rows: Sequence[Answer | PairRow]
+        if join.is_interval:
+            found = paired(outcome, items, interval_join_of(join))
+            joined_rows = found.table
+        else:
+            found = joined(outcome, items, join_of(join))
+            last = {answer.left_seq: answer for answer in sorted(found.answers, key=lambda answer: answer.revision)}
+            joined_rows = [*last.values()]
+        tables[f"joins/{join.name}"] = [join_row(row, spec.join_columns[join.name], rows) for row in joined_rows]
         late = {seq: dict(rows[seq]) | {"stage": "join", "reason": "join_closed"} for seq in found.late}
         tables["dead_letters"] += [
             row | {"window_name": join.name, "lateness_us": found.late[seq]} for seq, row in late.items()
@@ -228,20 +237,18 @@ def first_of(inside: Sequence[Row], window: WindowSpec) -> Iterator[dict[str, An
         yield {name: row.get(name) for name in window.event_columns(row)} | {"_rank": rank}
 
 
-def answer_rows(found: Joined, columns: JoinColumns, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Return the rows of a join's table: of several answers to one event the last."""
-    last = {answer.left_seq: answer for answer in sorted(found.answers, key=lambda answer: answer.revision)}
-    for answer in last.values():
-        right = {} if answer.right_seq is None else rows[answer.right_seq]
-        yield {
-            **{name: rows[answer.left_seq][name] for name in columns.left},
-            **{shown: right.get(name) for name, shown in columns.right},
-            "_left_seq": answer.left_seq,
-            "_right_seq": answer.right_seq,
-            "_watermark": instant(answer.watermark_us),
-            "_revision": answer.revision,
-            "_is_final": answer.is_final,
-        }
+def join_row(row: Answer | PairRow, columns: JoinColumns, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a row of a join's table."""
+    left, right = ({} if seq is None else rows[seq] for seq in (row.left_seq, row.right_seq))
+    return {
+        **{name: left.get(name) for name in columns.left},
+        **{shown: right.get(name) for name, shown in columns.right},
+        "_left_seq": row.left_seq,
+        "_right_seq": row.right_seq,
+        "_watermark": instant(row.watermark_us),
+        "_revision": row.revision,
+        "_is_final": row.is_final,
+    }
 
 
 def readable(expected: Expected) -> Expected:

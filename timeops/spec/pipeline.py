@@ -349,7 +349,7 @@ class Spec(SpecModel):
     outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
     joins: tuple[JoinSpec, ...] = Field(
         default=(),
-        description="Events of one source, each with the event of another one that held at its time.",
+        description="Events of one source with events of another one: as-of and interval joins.",
         json_schema_extra={"since": "0.2.0"},
     )
     windows: tuple[WindowSpec, ...] = Field(

@@ -30,8 +30,18 @@ def joined(**keys: object) -> dict[str, Any]:
     return changed("joins", [join], changed("sources", sources, changed("windows", ...)))
 
 
+def paired(**keys: object) -> dict[str, Any]:
+    """Return the same with an interval join."""
+    return joined(**{"kind": "interval", "within": None, "before": "2 min", "after": "1 min", **keys})
+
+
 WRONG = {
-    "an interval join": joined(kind="interval"),
+    "an interval join with the reach of an as-of join": paired(within="1 min"),
+    "an interval join with a direction": paired(direction="forward"),
+    "an interval join without reach": paired(before=None, after=None),
+    "one row where a pair is final anyway": paired(emit="on_close", allowed_lateness="1 min"),
+    "an as-of join with the reach of an interval join": joined(after="1 min"),
+    "an as-of join with rows of the right side": joined(how="full"),
     "another kind": joined(kind="as-of"),
     "a table on the right": joined(right={"table": "rates"}),
     "no reach": joined(within=None),
@@ -40,6 +50,7 @@ WRONG = {
     "a column that neither source has": joined(on=["xx"]),
     "a column twice": joined(on=["x", "x"]),
     "an unknown key": joined(withn="1 min"),
+    "pairs with lateness where nothing is late": paired(allowed_lateness="1 min"),
     "lateness where nothing is late": joined(allowed_lateness="1 min"),
     "one answer where there is one anyway": joined(emit="on_close"),
     "a direction without reach": joined(within="0 s", direction="nearest"),
@@ -82,9 +93,21 @@ def test_an_answer_waits_for_what_is_ahead_and_the_right_side_is_kept_for_both(
     assert (join.closes_after_us, join.useful_for_us) == (waits_us, useful_us)
 
 
+@pytest.mark.parametrize(("before", "after"), [("2 min", "1 min"), ("2 min", None), (None, "1 min")])
+def test_both_sides_of_an_interval_join_wait_for_what_is_ahead_of_them(before: str | None, after: str | None) -> None:
+    [join] = parse(paired(before=before, after=after)).joins
+    back_us, ahead_us = 120_000_000 if before else 0, 60_000_000 if after else 0
+    assert (join.looks_back_us, join.looks_ahead_us) == (back_us, ahead_us)
+    assert (join.closes_after_us, join.useful_for_us) == (ahead_us, back_us)
+    kept = parse(changed("time.out_of_order", "keep", paired(before="2 min", allowed_lateness="5 s", how="right")))
+    [join] = kept.joins
+    assert (join.closes_after_us, join.useful_for_us, join.revises) == (65_000_000, 125_000_000, True)
+
+
 def test_the_schema_knows_joins() -> None:
     assert schema_accepts(joined())
-    assert not schema_accepts(joined(kind="interval"))
+    assert schema_accepts(paired(how="full"))
+    assert not schema_accepts(paired(kind="intervals"))
     assert not schema_accepts(joined(direction="sideways"))
 
 

@@ -120,7 +120,8 @@ def takes_the_place_of_keys(text: str, folder: Path) -> None:
 
 
 def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
-    example, _, _ = (ROOT / "examples" / "joined_quotes.yaml").read_text().partition("joins:")
+    of = "paid_orders" if "kind: interval" in text else "joined_quotes"
+    example, _, _ = (ROOT / "examples" / f"{of}.yaml").read_text().partition("joins:")
     (folder / "quotes.yaml").write_text(example + text)
     assert len(read_spec(folder / "quotes.yaml").spec.joins) == 1
 
