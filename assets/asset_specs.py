@@ -323,7 +323,7 @@ def _freshness(spec: Spec) -> dg.FreshnessPolicy | None:
 
 def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
     spec = file.spec
-    inputs = [] if window.input is None else [key(file, tables.window_table(window.input))]
+    inputs = [] if window.input is None else [key(file, tables.result_table(window.input, spec))]
     return dg.AssetSpec(
         key(file, tables.window_table(window.name)),
         group_name=spec.name,

@@ -16,10 +16,10 @@ from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.quality.checks import Counted, Expectation, Measured
 from tidemark.timeops import columns as c
-from tidemark.timeops.joins.rows import row_keys
-from tidemark.timeops.joins.sides import LEFT_SEQ, RIGHT_SEQ
+from tidemark.timeops.joins.rows import row_keys, shown
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.results import newest_revisions
 
@@ -47,7 +47,7 @@ def answer_join(batch: Batch, join: JoinSpec) -> int:
 
 
 def _write_answers(batch: Batch, join: JoinSpec) -> int:
-    return batch.append(tables.join_table(join.name), batch.outcome.answers(join), grows=True).rows
+    return batch.append(tables.join_table(join.name), shown(batch.outcome.answers(join)), grows=True).rows
 
 
 def _write_revisions(batch: Batch, join: JoinSpec) -> int:
@@ -55,12 +55,9 @@ def _write_revisions(batch: Batch, join: JoinSpec) -> int:
     last = computed(newest_revisions(batch.outcome.answers(join), row_keys(join)))
     if last.isEmpty():
         return 0
-    rows, revised, keys = last, last, [LEFT_SEQ]
-    if join.is_interval:
-        keys = [LEFT_SEQ, RIGHT_SEQ]
-        revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
-        rows = last.drop(*row_keys(join))
-    batch.revise(tables.join_table(join.name), rows, revised, keys, [("_is_final", "=", False)])
+    keys = [LEFT_SEQ, RIGHT_SEQ] if join.is_interval else [LEFT_SEQ]
+    revised = last.selectExpr(*[f"{key} AS {name}" for key, name in zip(row_keys(join), keys, strict=True)])
+    batch.revise(tables.join_table(join.name), shown(last), revised, keys, [("_is_final", "=", False)])
     return last.count()
 
 

@@ -34,7 +34,8 @@ from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.joins.interval import HAS_PARTNER
-from tidemark.timeops.joins.rows import answers, row_keys
+from tidemark.timeops.joins.rows import answers, shown
+from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
@@ -184,6 +185,8 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
+    if window.input in spec.join_columns:
+        return [*spec.join_columns[window.input].in_windows, c.TIMESTAMP, c.TIMELINE]
     if window.input is not None:
         return [*result_columns(input_of(window, spec.windows), columns), c.TIMESTAMP, c.TIMELINE]
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
@@ -403,6 +406,13 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     schemas: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
+    for join in spec.joins:
+        columns_of_join = spec.join_columns[join.name]
+        answered = empty_frame(
+            workspace.spark, answers(WindowSegment(adjusted), join, columns_of_join).schema
+        )
+        schemas[tables.join_table(join.name)] = shown(answered).schema.add(_BATCH_FIELD)
+        events[join.name] = with_results(adjusted, rows_as_events(answered, columns_of_join))
     for window in (*spec.event_windows, *spec.chained_windows):
         segment = events[window.input]
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
@@ -419,11 +429,6 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         if window.history:
             schemas[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
         schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
-    for join in spec.joins:
-        answered = answers(WindowSegment(adjusted), join, spec.join_columns[join.name])
-        if join.is_interval:
-            answered = answered.drop(*row_keys(join))
-        schemas[tables.join_table(join.name)] = answered.schema.add(_BATCH_FIELD)
     return schemas
 
 

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import Spec, WindowSpec
 
 FORMAT_VERSION = 4
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
@@ -50,6 +50,11 @@ def window_table(name: str) -> str:
 def join_table(name: str) -> str:
     """Return the table of the join with this name."""
     return f"joins/{name}"
+
+
+def result_table(name: str, spec: Spec) -> str:
+    """Return the table of the window, or the join, with this name, whose rows windows take."""
+    return join_table(name) if name in {join.name for join in spec.joins} else window_table(name)
 
 
 def joining_table(name: str) -> str:

@@ -17,6 +17,7 @@ from tidemark.timeops.dead_letters import join_letters, time_letters, unfit_lett
 from tidemark.timeops.events.adjustment import Adjusted, Released, Segment, release, time_adjustment
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import as_of, sides
+from tidemark.timeops.joins import rows as joined_rows
 from tidemark.timeops.joins.interval import Interval
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
@@ -117,6 +118,12 @@ class State:
         )
 
 
+def read_by(windows: Iterable[WindowSpec], joins: Iterable[JoinSpec]) -> tuple[JoinSpec, ...]:
+    """Return the joins whose rows some windows take."""
+    inputs = {window.input for window in windows}
+    return tuple(join for join in joins if join.name in inputs)
+
+
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
     """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
@@ -178,12 +185,16 @@ class Outcome:
         return release(both, self.judged, flushed=self.flushed)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
-        """Return the segment as a window sees it: a window over another one has its results for events."""
+        """Return the segment as a window sees it: one over a window, or a join, has its results for events."""
         if window.input is None:
             return self.judged
         if window.name not in self._segments:
-            source = input_of(window, self.windows)
-            events = as_events(passing(self.results(source)), source, self.windows, self.time.over)
+            join = next((join for join in self.joins if join.name == window.input), None)
+            if join is not None:
+                events = joined_rows.as_events(self.answers(join), self.judged.rules.join_columns[join.name])
+            else:
+                source = input_of(window, self.windows)
+                events = as_events(passing(self.results(source)), source, self.windows, self.time.over)
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
@@ -262,10 +273,15 @@ class Outcome:
         return self._intervals[join.name]
 
     def answers(self, join: JoinSpec) -> DataFrame:
-        """Return the rows of a join in the segment, `as_of.answers` or `Interval.answers`."""
-        if join.is_interval:
-            return self._interval(join).answers()
-        return as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+        """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
+        if join.name not in self._results:
+            if join.is_interval:
+                answers = self._interval(join).answers()
+            else:
+                answers = as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+            is_input = any(reader.input == join.name for reader in self.windows)
+            self._results[join.name] = self.execution.materialize(answers) if is_input else answers
+        return self._results[join.name]
 
     def fates_of(self, join: JoinSpec) -> DataFrame:
         """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
@@ -344,10 +360,10 @@ class Outcome:
         """Return the whole state after the segment.
 
         Args:
-            windows: The windows that are asked for, without joins and the events held for release; by default
-                everything.
+            windows: The windows that are asked for, with the joins whose rows they take, and without the events held
+                for release; by default everything.
         """
-        held, joins = (self.released.held, self.joins) if windows is None else (None, ())
+        held, joins = (self.released.held, self.joins) if windows is None else (None, read_by(windows, self.joins))
         windows = self.windows if windows is None else windows
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):

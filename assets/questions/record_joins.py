@@ -11,8 +11,8 @@ from typing import Any
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
-from tidemark.timeops.joins.sides import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 
 Row = Mapping[str, Any]
 

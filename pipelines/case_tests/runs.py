@@ -270,7 +270,6 @@ def _items(records: DataFrame, payload: StructType) -> DataFrame:
 
 
 LOG = "__tm_of_log"
-_LOG_OF_RIGHT = "__tm_log_of_right"
 
 _LOG_IN_PAYLOAD = rf'^\{{"{LOG}":"[^"]*",?'
 _LOG_IN_TIMELINE = r'^\["[^"]*",?'
@@ -284,10 +283,7 @@ def rules_for_many_logs(spec: Spec) -> TimeRules:
     key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
-    columns = {  # a row without an event of the left side has `log` from the other side
-        name: replace(names, left=(LOG, *names.left), right=((LOG, _LOG_OF_RIGHT), *names.right))
-        for name, names in spec.join_columns.items()
-    }
+    columns = {name: replace(names, shared=(LOG,)) for name, names in spec.join_columns.items()}
     return replace(TimeRules.of(spec), time=time, windows=windows, join_columns=columns)
 
 
@@ -486,10 +482,7 @@ def _tables(outcome: engine.Outcome, payload: Sequence[str]) -> dict[str, DataFr
     return {
         DEAD_LETTERS: dead_letters_of(outcome, payload),
         **{WINDOWS + window.name: outcome.results(window) for window in outcome.windows},
-        **{
-            JOINS + join.name: outcome.answers(join).withColumn(LOG, F.coalesce(LOG, _LOG_OF_RIGHT))
-            for join in outcome.joins
-        },
+        **{JOINS + join.name: outcome.answers(join) for join in outcome.joins},
         ORDERED: _released(outcome.released),
         HELD: _unnumbered(outcome.released.held),
     }

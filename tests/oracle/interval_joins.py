@@ -45,9 +45,10 @@ class PairRow:
 
 @dataclass
 class Paired:
-    """A join of a log: all its rows in the order of the log, the rows that stay, late events, who is open."""
+    """A join of a log: all its rows, the positions of the items that made them, late events, who is open or closed."""
 
     rows: list[PairRow] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
     late: dict[int, int] = field(default_factory=dict)
     open: list[int] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
@@ -99,6 +100,7 @@ def paired(outcome: Outcome, items: Sequence[Record | Control], join: IntervalJo
             given = list[Given]()
             take(item, accepted[item.seq], opens, join, given, result)
             result.rows += [row_of(one, None) for one in given]
+            result.given += [0] * len(given)
     for place, item in enumerate(items):
         given = list[Given]()
         event = accepted.get(item.seq) if isinstance(item, Record) and not item.is_let_in else None
@@ -113,6 +115,7 @@ def paired(outcome: Outcome, items: Sequence[Record | Control], join: IntervalJo
             settle(opens, timeline, watermark, join, given, result)
         for row in given:
             result.rows.append(row_of(row, outcome.watermarks[place].get(row.timeline)))
+            result.given.append(place)
     result.open = [one.seq for one in opens]
     return result
 

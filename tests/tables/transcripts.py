@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -37,12 +38,14 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "n % 2 = 1": lambda row: row["n"] % 2 == 1,
     "n = 0": lambda row: row["n"] == 0,
     "n > 1": lambda row: row["n"] > 1,
+    "_right_seq is null": lambda row: row["_right_seq"] is None,
     # of the rows of a window
     "count(*)": len,
     "count(distinct user_name)": lambda rows: len({row["user_name"] for row in rows}),
     "sum(n)": lambda rows: total(row["n"] for row in rows),
     "sum(price)": lambda rows: total(row["price"] for row in rows),
     "max(dep_delay)": lambda rows: max(row["dep_delay"] for row in rows),
+    "sum(amount)": lambda rows: total(row["amount"] for row in rows),
     "sum(v)": lambda rows: total(row.get("v") for row in rows),
     "max(struct(n, window_start)).window_start": lambda rows: max((row["n"], row["window_start"]) for row in rows)[1],
 }
@@ -130,7 +133,8 @@ def outcome_of(
     rules = TimeRules.of(spec)
     windows = [window_of(window) for window in spec.windows]
     outcome = oracle.run(items, rules_of(spec.time, rules.sources if rules.uses_splits else ()), windows)
-    give_results_over(outcome, items, spec.windows)
+    columns = {join: spec.join_columns[join.name] for join in spec.joins}
+    give_results_over(outcome, items, spec.windows, columns, partial(takes, spec))
     marks = {name: mark_of(us, flushed) for name, us in (outcome.watermarks or [{}])[-1].items()}
     highest = max((mark for mark in marks.values() if isinstance(mark, datetime)), default=NONE)
     tables = {
@@ -202,10 +206,13 @@ def result_rows(
         row for one in spec.windows if one.name == window.input for row in result_rows(outcome, spec, one, rows)
     ]
     final = [{**row, "_timestamp": row["window_end"]} for row in inputs if row["_is_final"] and row["_events"]]
+    if window.input in spec.join_columns:
+        final = [row_of_join(spec, window, row) for row in outcome.windows[window.input] if row.is_final]
     times = times_of(outcome)
     for result in results_of_table(outcome, window):
-        inside = [{**rows[seq], "_timestamp": instant(times[seq])} for seq in result.events]
-        if window.input is not None:
+        if window.input is None:
+            inside = [{**rows[seq], "_timestamp": instant(times[seq])} for seq in result.events]
+        else:
             inside = [row for row in final if set(row["_events"]) <= set(result.events)]
         group = {
             "window_start": instant(result.window_start),
@@ -221,6 +228,18 @@ def result_rows(
         for row in [group] if window.top is None else [one | group for one in first_of(inside, window)]:
             if window.having is None or evaluate(window.having, row):
                 yield row
+
+
+def takes(spec: Spec, window: WindowSpec, row: oracle.WindowResult) -> bool:
+    """Return whether a row of a join passes the filter of a window over it."""
+    return window.where is None or bool(evaluate(window.where, row_of_join(spec, window, row)))
+
+
+def row_of_join(spec: Spec, window: WindowSpec, row: oracle.WindowResult) -> dict[str, Any]:
+    """Return a row of the join that a window goes over, as `give_rows_of_joins` puts it in."""
+    assert window.input is not None
+    columns = spec.join_columns[window.input].in_windows
+    return dict(zip(columns, row.group, strict=True)) | {"_timestamp": instant(row.window_end), "_events": row.events}
 
 
 def first_of(inside: Sequence[Row], window: WindowSpec) -> Iterator[dict[str, Any]]:

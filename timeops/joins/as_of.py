@@ -19,9 +19,9 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.joins.moments import CLOSE_W, CLOSES_NOW, DUE, DUE_NOW, DUE_W, EVENT, with_closing, with_moments
-from tidemark.timeops.joins.sides import IS_LEFT, LEFT_SEQ, RIGHT_SEQ, came_too_late, has_key, is_open, with_side
+from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, has_key, is_open, with_side
 from tidemark.timeops.spec import JoinSpec
-from tidemark.timeops.spec.join import JoinColumns
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.membership import FRESH, RANK
 from tidemark.timeops.windows.revisions import FINAL, ON_TIME
 from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment, watermarks_after
@@ -48,7 +48,7 @@ def answers(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> Dat
     Returns:
         One row per answer: `columns`, `_timestamp` of the left event, `_left_seq`, `_right_seq` (null without a
         partner), `_watermark` (just after the item at which it was made; null where a flush made it), `_revision`
-        INT, `_is_final`. With `how: inner` answers without a partner are left out.
+        INT, `_is_final`, `_timeline`. With `how: inner` answers without a partner are left out.
     """
     keeps = segment.adjusted.rules.time.out_of_order == "keep"
     rows = _open_rows(segment, join, columns)
@@ -73,7 +73,7 @@ def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> 
     open_events = events.where(
         f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open(join)}, {has_key(join)})"
     ).withColumn(_RIGHT, F.expr(f"IF({IS_LEFT}, NULL, {event})"))
-    payload = dict.fromkeys([*columns.left, *join.on])
+    payload = dict.fromkeys([*columns.shared, *columns.left, *join.on])
     working = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, _RIGHT)
     return open_events.selectExpr(*map(quoted, payload), *working)
 
@@ -181,7 +181,7 @@ def _in_revisions(lefts: DataFrame, rows: DataFrame, segment: WindowSegment, joi
 
 def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
     return answered.selectExpr(
-        *map(quoted, columns.left),
+        *map(quoted, [*columns.shared, *columns.left]),
         *[f"{_PARTNER}.event.{quoted(name)} AS {quoted(name)}" for _, name in columns.right],
         f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",
         f"{c.SEQ} AS {LEFT_SEQ}",
@@ -189,4 +189,5 @@ def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
         f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
         f"CAST({_REVISION} AS INT) AS _revision",
         f"{CLOSES_NOW} AS _is_final",
+        c.TIMELINE,
     )

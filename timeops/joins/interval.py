@@ -32,9 +32,9 @@ from tidemark.timeops.joins.moments import (
     with_coming,
     with_moments,
 )
-from tidemark.timeops.joins.sides import IS_LEFT, LEFT_SEQ, RIGHT_SEQ, came_too_late, is_open, with_side
+from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, is_open, with_side
 from tidemark.timeops.spec import JoinSpec
-from tidemark.timeops.spec.join import JoinColumns
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment
 
@@ -75,8 +75,8 @@ class Interval:
         Returns:
             One row per pair, and per event of an outer side without a partner: `columns`, `_timestamp` of the left
             event or else of the right one, `_left_seq`, `_right_seq`, `_watermark` (just after the item at which it
-            was made; null where a flush made it), `_revision` INT, `_is_final`. Of a join that revises also ROW_LEFT
-            and ROW_RIGHT.
+            was made; null where a flush made it), `_revision` INT, `_is_final`, `_timeline`. Of a join that revises
+            also ROW_LEFT and ROW_RIGHT.
         """
         rows = self._shaped(self._numbered(self.pairs))
         return rows if self.join.is_inner else rows.unionByName(self._shaped(self._alone()))
@@ -106,13 +106,16 @@ class Interval:
         if HAS_PARTNER not in both.columns:
             both = both.withColumn(HAS_PARTNER, F.expr("CAST(NULL AS BOOLEAN)"))
         events = with_both_ends(both, self.segment.adjusted).where(f"NOT {came_too_late(join)} AND {is_open(join)}")
-        shared = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, HAS_PARTNER, CAME_W)
+        working = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, HAS_PARTNER, CAME_W)
         of_event = f"{c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, {HAS_PARTNER} AS partner"
-        left = ", ".join(map(quoted, self.columns.left))
-        right = ", ".join(f"{quoted(name)} AS {quoted(shown)}" for name, shown in self.columns.right)
+        shared = [quoted(name) for name in self.columns.shared]
+        left = ", ".join([*shared, *map(quoted, self.columns.left)])
+        right = ", ".join(
+            [*shared, *(f"{quoted(name)} AS {quoted(shown)}" for name, shown in self.columns.right)]
+        )
         struct = f"struct({of_event}, {CAME_W} AS came, struct({{}}) AS event)"
         rows = with_coming(events, self.segment).selectExpr(
-            *shared,
+            *working,
             *[f"{quoted(name)} AS {key}" for name, key in zip(join.on, self._keys, strict=True)],
             f"IF({IS_LEFT}, {struct.format(left)}, NULL) AS {_LEFT}",
             f"IF({IS_LEFT}, NULL, {struct.format(right)}) AS {_RIGHT}",
@@ -246,7 +249,12 @@ class Interval:
         return rows(due, "0", DUE_W, is_final="false").unionByName(rows(last, DUE, CLOSE_W, is_final="true"))
 
     def _shaped(self, rows: DataFrame) -> DataFrame:
+        shared = [
+            f"coalesce({_LEFT}.event.{quoted(name)}, {_RIGHT}.event.{quoted(name)}) AS {quoted(name)}"
+            for name in self.columns.shared
+        ]
         return rows.selectExpr(
+            *shared,
             *[f"{_LEFT}.event.{quoted(name)} AS {quoted(name)}" for name in self.columns.left],
             *[f"{_RIGHT}.event.{quoted(name)} AS {quoted(name)}" for _, name in self.columns.right],
             f"timestamp_micros(coalesce({_LEFT}.t, {_RIGHT}.t)) AS {c.TIMESTAMP}",
@@ -255,6 +263,7 @@ class Interval:
             f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
             f"CAST({_REVISION} AS INT) AS _revision",
             f"{_IS_FINAL} AS _is_final",
+            c.TIMELINE,
             *([ROW_LEFT, ROW_RIGHT] if self.join.revises else []),
         )
 

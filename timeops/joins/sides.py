@@ -19,8 +19,6 @@ from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
 
-LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
-
 IS_LEFT = "__tm_is_left"
 """BOOLEAN, never null: the event is of the left side."""
 

@@ -15,6 +15,8 @@ from tidemark.timeops.durations import micros
 from tidemark.timeops.problems import Problem, misfit, raise_any
 from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text
 
+LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
+"""The columns with the numbers of both events of a row."""
 RIGHT_PREFIX = "right_"
 """Begins the name of a column of the right side where the left side has one of that name."""
 
@@ -140,6 +142,15 @@ class JoinSpec(SpecModel):
         return self.looks_back_us + (self.allowed_lateness_us if self.is_interval else self.closes_after_us)
 
     @property
+    def final_after(self) -> timedelta:
+        """The rows of a time are all final when the watermark is further than this past it.
+
+        So a window over the rows, which have the time of their left event, or else of the right one, closes later.
+        """
+        of_right = self.useful_for_us if self.is_interval and self.keeps_right else 0
+        return timedelta(microseconds=max(self.closes_after_us, of_right))
+
+    @property
     def revises(self) -> bool:
         """True if a row may have more than one revision: a pair is final, a row without a partner may not be."""
         return self.emit == "on_time" and bool(self.allowed_lateness) and not (self.is_interval and self.is_inner)
@@ -206,10 +217,12 @@ class JoinColumns:
     Attributes:
         left: The columns of the left source.
         right: The columns of the right source, each with its name in the rows.
+        shared: Columns in which the events of a row are always equal, whichever side they are of.
     """
 
     left: tuple[str, ...]
     right: tuple[tuple[str, str], ...]
+    shared: tuple[str, ...] = ()
 
     @staticmethod
     def of(left: Iterable[str], right: Iterable[str]) -> "JoinColumns":
@@ -222,4 +235,9 @@ class JoinColumns:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all of them in the rows, in order."""
-        return (*self.left, *(name for _, name in self.right))
+        return (*self.shared, *self.left, *(name for _, name in self.right))
+
+    @property
+    def in_windows(self) -> tuple[str, ...]:
+        """The names of the columns that a window over the rows may name, in addition to `_timestamp`."""
+        return (*self.names, LEFT_SEQ, RIGHT_SEQ)

@@ -126,6 +126,16 @@ def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
     assert len(read_spec(folder / "quotes.yaml").spec.joins) == 1
 
 
+def has_windows(text: str, folder: Path) -> None:
+    """Put them into the spec of the README, or if they go over a join into the example of that."""
+    if "from: paid" not in text:
+        takes_the_place_of_keys(text, folder)
+        return
+    example, _, _ = (ROOT / "examples" / "paid_orders.yaml").read_text().partition("windows:")
+    (folder / "orders.yaml").write_text(example + text)
+    assert len(read_spec(folder / "orders.yaml").spec.windows) == 1
+
+
 def is_the_port_of_a_server(text: str, folder: Path) -> None:
     """Compare it with the command of the page; a real Prometheus asks in test_prometheus.py."""
     [job] = yaml.safe_load(text)["scrape_configs"]
@@ -201,7 +211,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "catalog": is_part_of_a_spec,
     "events": is_part_of_a_spec,
     "alerts": takes_the_place_of_keys,
-    "windows": takes_the_place_of_keys,
+    "windows": has_windows,
     "joins": joins_the_sources_of_the_example,
     "scrape_configs": is_the_port_of_a_server,
     "version": is_a_source_of_dbt,
