@@ -86,7 +86,7 @@ class Interval:
 
         A flush closes the events of an outer side that have no partner: their row says so for good.
         """
-        events = sides.not_passed(self.segment, self.join)
+        events = sides.not_passed(self.segment, self.join).drop(c.W_END)
         if self.join.is_inner:
             return events.withColumn(HAS_PARTNER, F.lit(False))
         known = self._with_partners(events)
@@ -136,16 +136,11 @@ class Interval:
         reach = f"{_RIGHT}.t - {_LEFT}.t BETWEEN {-join.looks_back_us}L AND {join.looks_ahead_us}L"
         one_is_new = f"({_LEFT}.fresh OR {_RIGHT}.fresh OR ({_LEFT}.partner IS NULL AND {_RIGHT}.partner IS NULL))"
         later = f"IF({_LEFT}.fresh = {_RIGHT}.fresh, {_LEFT}.seq > {_RIGHT}.seq, {_LEFT}.fresh)"
-        to_left, to_right = (
-            f"coalesce({later}.w <= {c.shifted(f'{earlier}.t', by_us)}, true)"
-            for earlier, later, by_us in (
-                (_LEFT, _RIGHT, join.closes_after_us),
-                (_RIGHT, _LEFT, join.useful_for_us),
-            )
-        )
+        left_is_open = f"coalesce({_RIGHT}.w <= {c.shifted(f'{_LEFT}.t', join.closes_after_us)}, true)"
+        right_is_open = f"coalesce({_LEFT}.w <= {c.shifted(f'{_RIGHT}.t', join.useful_for_us)}, true)"
         both = lefts.alias("l").join(rights.alias("r"), F.expr(" AND ".join([*same, reach, one_is_new])))
         met = both.selectExpr(f"l.{c.TIMELINE}", _LEFT, _RIGHT, f"{later} AS {_LEFT_IS_LATER}")
-        found = met.where(f"IF({_LEFT_IS_LATER}, {to_right}, {to_left})").withColumn(
+        found = met.where(f"IF({_LEFT_IS_LATER}, {right_is_open}, {left_is_open})").withColumn(
             AFTER_SEQ,
             F.expr(
                 f"CASE WHEN NOT ({_LEFT}.fresh OR {_RIGHT}.fresh) THEN {_BEFORE_THE_LOG}L "

@@ -19,6 +19,8 @@ from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
 
+_PLACE = "__tm_place"  # of a right event among the ones of its key, the last first
+
 IS_LEFT = "__tm_is_left"
 """BOOLEAN, never null: the event is of the left side."""
 
@@ -97,14 +99,25 @@ def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> Da
 def still_needed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
     """Return the events that an as-of join still needs after a segment, as they came, with IS_LEFT.
 
-    Left events wait for their last answer, which a flush brings to all of them.
+    Left events wait for their last answer, which a flush brings to all of them. An answer that looks back takes the
+    last right event of its key: so of the ones before all events that are open, or may yet come, one is enough.
     """
     of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {has_key(join)})"
-    return not_passed(segment, join).where(of_side)
+    needed = not_passed(segment, join).where(of_side)
+    if join.direction == "backward":
+        is_before = f"(NOT {IS_LEFT} AND coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_END}, false))"
+        same = ", ".join([c.TIMELINE, *map(quoted, join.on), is_before])
+        place = f"row_number() OVER (PARTITION BY {same} ORDER BY {c.T_FINAL} DESC, {c.SEQ} DESC)"
+        needed = needed.withColumn(_PLACE, F.expr(place)).where(f"NOT {is_before} OR {_PLACE} = 1").drop(_PLACE)
+    return needed.drop(c.W_END)
 
 
 def not_passed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return the events of both sides that the watermark has not passed after a segment, as they came, with IS_LEFT."""
+    """Return the events of both sides that the watermark has not passed after a segment, as they came.
+
+    Returns:
+        The events with IS_LEFT and W_END.
+    """
     events = with_end(with_side(segment.events_as_they_came, join), segment.adjusted)
     is_passed = f"coalesce({_past_by(join)} < {c.W_END}, false)"
-    return events.where(f"NOT {came_too_late(join)} AND NOT {is_passed}").drop(c.W_END)
+    return events.where(f"NOT {came_too_late(join)} AND NOT {is_passed}")
