@@ -31,7 +31,8 @@ ONE_LAST_ANSWER = Expectation(
 )
 JOIN_CONSERVATION = Expectation(
     name="join_conservation",
-    holds="events of the left side = answered + waiting + dead letters of the join; in an interval join of both sides",
+    holds="events of the left side = answered + waiting + dead letters of the join; in an interval join of both "
+    "sides",
     remedy="events were lost or doubled: do not use this batch; report the numbers, then `tidemark run` retries it",
     blocking=True,
 )

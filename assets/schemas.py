@@ -38,7 +38,7 @@ from tidemark.timeops.joins.rows import answers, shown
 from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of, result_columns
 from tidemark.timeops.spec_check import expression_problems
@@ -408,9 +408,7 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     events: dict[str | None, Adjusted] = {None: adjusted}
     for join in spec.joins:
         columns_of_join = spec.join_columns[join.name]
-        answered = empty_frame(
-            workspace.spark, answers(WindowSegment(adjusted), join, columns_of_join).schema
-        )
+        answered = empty_frame(workspace.spark, answers(WindowSegment(adjusted), join, columns_of_join).schema)
         schemas[tables.join_table(join.name)] = shown(answered).schema.add(_BATCH_FIELD)
         events[join.name] = with_results(adjusted, rows_as_events(answered, columns_of_join))
     for window in (*spec.event_windows, *spec.chained_windows):

@@ -13,9 +13,9 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.column_types import type_of_ddl
 from tidemark.timeops.expressions.tokens import calls, columns_named, part_of, plain_column, tokenize
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
-from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import inputs_first, result_columns
 

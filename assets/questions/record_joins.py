@@ -93,7 +93,7 @@ class JoinsOfRecord:
         return RecordJoin(join.name, side, outcome, answers=len(self._rows(join, RIGHT_SEQ)), closes_us=closes_us)
 
     def _paired(self, join: JoinSpec, side: str) -> RecordJoin:
-        """Return what an interval join has of the record; a flush closes it if that gave it a row without a partner."""
+        """Return what an interval join has of the record; a flush closes it if it gave it a row without a partner."""
         of_side = (LEFT_SEQ, join.closes_after_us, join.keeps_left)
         column, waits_us, is_outer = of_side if side == "left" else (RIGHT_SEQ, join.useful_for_us, join.keeps_right)
         closes_us = self.us + waits_us

@@ -3,8 +3,8 @@
 Here: the table of each join, read and written. Not here: which events a join needs (timeops/joins/sides.py), the
 tables of answers (../joins.py).
 
-A batch rewrites the table: what it holds is bounded by `within`, or `before` and `after`, by `allowed_lateness` and the
-watermark.
+A batch rewrites the table: what it holds is bounded by `within`, or `before` and `after`, by `allowed_lateness` and
+the watermark.
 """
 
 from collections.abc import Mapping

@@ -362,7 +362,9 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     """Read the last rows of a window table, and draw them."""
     table, joins = window_table(window.name), [join.name for join in state.spec.joins]
     if table not in state.versions:
-        return WindowPart(window.name, of_window(window, joins), (), (), 0, None, "", "The next run creates the table.")
+        return WindowPart(
+            window.name, of_window(window, joins), (), (), 0, None, "", "The next run creates the table."
+        )
     version = state.versions[table]
     stored = state.lake.dataset(table, version).schema.names
     revision = ["_revision", "_is_final"] if window.revises else []
@@ -544,7 +546,9 @@ def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:
             "spec": spec,
             "time_lines": of_time(spec),
             "source_lines": of_sources(spec),
-            "window_lines": [(window.name, of_window(window, [join.name for join in spec.joins])) for window in spec.windows],
+            "window_lines": [
+                (window.name, of_window(window, [join.name for join in spec.joins])) for window in spec.windows
+            ],
             "style": Markup(style),
             "script": Markup(script),
             # The browser runs this one script and loads nothing, whatever a payload says.

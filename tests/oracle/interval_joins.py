@@ -29,7 +29,7 @@ class IntervalJoin:
 
     def has_row_alone(self, source: str) -> bool:
         """Whether an event of a source without a partner has a row."""
-        return self.how == "full" or self.how == ("left" if source == self.left else "right")
+        return self.how in ("full", "left" if source == self.left else "right")
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,12 @@ class PairRow:
 
 @dataclass
 class Paired:
-    """A join of a log: all its rows, the positions of the items that made them, late events, who is open or closed."""
+    """A join of a log: all its rows, the positions of the items that made them, late events, who is open."""
 
     rows: list[PairRow] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
     late: dict[int, int] = field(default_factory=dict)
     open: list[int] = field(default_factory=list)
-    closed: list[int] = field(default_factory=list)
 
     @property
     def table(self) -> list[PairRow]:
@@ -106,13 +105,13 @@ def paired(outcome: Outcome, items: Sequence[Record | Control], join: IntervalJo
         event = accepted.get(item.seq) if isinstance(item, Record) and not item.is_let_in else None
         if isinstance(item, Record) and event is not None:
             # The clock, which comes first, may have raised the watermark that the event meets.
-            settle(opens, event.timeline, event.watermark_us, join, given, result)
+            settle(opens, event.timeline, event.watermark_us, join, given)
             take(item, event, opens, join, given, result)
         if isinstance(item, Control) and item.kind == "flush":
             for one in [one for one in opens if join.has_row_alone(one.source) and not one.has_partner]:
-                close(one, opens, join, given, result)
+                close(one, opens, join, given)
         for timeline, watermark in outcome.watermarks[place].items():
-            settle(opens, timeline, watermark, join, given, result)
+            settle(opens, timeline, watermark, join, given)
         for row in given:
             result.rows.append(row_of(row, outcome.watermarks[place].get(row.timeline)))
             result.given.append(place)
@@ -125,16 +124,14 @@ def row_of(given: Given, watermark_us: int | None) -> PairRow:
     return PairRow(left, right, given.revision, given.is_final, watermark_us)
 
 
-def settle(
-    opens: list[Open], timeline: str, watermark: int | None, join: IntervalJoin, given: list[Given], result: Paired
-) -> None:
+def settle(opens: list[Open], timeline: str, watermark: int | None, join: IntervalJoin, given: list[Given]) -> None:
     """Give the rows that are due at a watermark to events without a partner, and close what it has passed."""
     for one in [one for one in opens if one.event.timeline == timeline]:
         due = one.event.timestamp_us + join.waits_us(one.source)
         if watermark is None or watermark <= due:
             continue
         if watermark > due + join.allowed_lateness_us:
-            close(one, opens, join, given, result)
+            close(one, opens, join, given)
         elif not one.rows_alone:
             give_alone(one, join, given)
 
@@ -146,9 +143,8 @@ def give_alone(one: Open, join: IntervalJoin, given: list[Given]) -> None:
         one.rows_alone += 1
 
 
-def close(one: Open, opens: list[Open], join: IntervalJoin, given: list[Given], result: Paired) -> None:
+def close(one: Open, opens: list[Open], join: IntervalJoin, given: list[Given]) -> None:
     opens.remove(one)
-    result.closed.append(one.seq)
     if join.has_row_alone(one.source) and not one.has_partner:
         given.append(alone(one, join, is_final=True))
 

@@ -47,7 +47,7 @@ class Answer:
 
 @dataclass
 class Joined:
-    """A join of a log: its answers, the positions of the items that made them, late events and how late, who waits."""
+    """A join of a log: its answers, the positions of the items that made them, late events, who waits."""
 
     answers: list[Answer] = field(default_factory=list)
     given: list[int] = field(default_factory=list)

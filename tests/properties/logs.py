@@ -271,13 +271,19 @@ def record_of(event: Event, log: Log) -> oracle.Record:
 
 
 def give_rows_of_joins(
-    outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], spec_joins: Mapping[JoinSpec, JoinColumns]
+    outcome: oracle.Outcome,
+    items: Sequence[oracle.Record | oracle.Control],
+    spec_joins: Mapping[JoinSpec, JoinColumns],
 ) -> None:
     """Put in the rows of joins as results of windows, each at its time; a group is the values of all its columns."""
     accepted = {event.seq: event for event in [*outcome.ordered, *outcome.held]}
     payloads = {item.seq: item.payload for item in items if isinstance(item, oracle.Record)}
     for join, columns in spec_joins.items():
-        found = paired(outcome, items, interval_join_of(join)) if join.is_interval else joined(outcome, items, join_of(join))
+        found = (
+            paired(outcome, items, interval_join_of(join))
+            if join.is_interval
+            else joined(outcome, items, join_of(join))
+        )
         rows: list[oracle.WindowResult] = []
         for number, row in enumerate(found.rows if isinstance(found, Paired) else found.answers):
             left, right = (None if seq is None else accepted[seq] for seq in (row.left_seq, row.right_seq))
@@ -288,7 +294,9 @@ def give_rows_of_joins(
             group = (*values, row.left_seq, row.right_seq)
             at = of.timestamp_us
             rows.append(
-                oracle.WindowResult(at, at, group, (number,), row.revision, row.is_final, row.watermark_us, of.timeline)
+                oracle.WindowResult(
+                    at, at, group, (number,), row.revision, row.is_final, row.watermark_us, of.timeline
+                )
             )
         outcome.windows[join.name], outcome.given[join.name] = rows, found.given
 

@@ -71,9 +71,7 @@ def run(
     flush: bool,
 ) -> Rows:
     """Judge all logs, segment by segment; return the results of the windows over the join by case and window."""
-    rules = TimeRules(
-        time, sources, bool(sources), windows=windows, joins=(join,), join_columns={join.name: COLUMNS}
-    )
+    rules = TimeRules(time, sources, bool(sources), windows=windows, joins=(join,), join_columns={join.name: COLUMNS})
     found: Rows = defaultdict(list)
 
     def step(part: int | None) -> tuple[Segment, TimeRules]:

@@ -4,10 +4,10 @@ Here: which events meet, at which item, and what a late partner revises. Not her
 (sides.py), moments on the driver (moments.py), storage.
 
 Both sides are alike. An event is open from its item on, until the watermark is further past it than its last partner
-may be and the allowed lateness. An event that comes forms a pair with each open event in reach, and a pair is final. So
-the pairs of a segment have an event of it, and what earlier segments leave is the open events, each with whether it has
-had a partner: an event of an outer side that has none gets a row when the watermark has passed all partners, and
-another when it closes. The first partner that comes in between revises the row.
+may be and the allowed lateness. An event that comes forms a pair with each open event in reach, and a pair is final.
+So the pairs of a segment have an event of it, and what earlier segments leave is the open events, each with whether
+it has had a partner: an event of an outer side that has none gets a row when the watermark has passed all partners,
+and another when it closes. The first partner that comes in between revises the row.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment
 
 HAS_PARTNER = "__tm_has_partner"
-"""BOOLEAN of an event that is kept between segments: it has had a partner, if its side asks for that. Null of an event
-of the segment, and before the log of one that an operator has let in."""
+"""BOOLEAN of an event that is kept between segments: it has had a partner, if its side asks for that. Null of an
+event of the segment, and before the log of one that an operator has let in."""
 ROW_LEFT, ROW_RIGHT = "__tm_row_left", "__tm_row_right"
 """BIGINT: `_left_seq` and `_right_seq` of the row that a row revises, or its own."""
 
@@ -110,9 +110,7 @@ class Interval:
         of_event = f"{c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, {HAS_PARTNER} AS partner"
         shared = [quoted(name) for name in self.columns.shared]
         left = ", ".join([*shared, *map(quoted, self.columns.left)])
-        right = ", ".join(
-            [*shared, *(f"{quoted(name)} AS {quoted(shown)}" for name, shown in self.columns.right)]
-        )
+        right = ", ".join([*shared, *(f"{quoted(name)} AS {quoted(shown)}" for name, shown in self.columns.right)])
         struct = f"struct({of_event}, {CAME_W} AS came, struct({{}}) AS event)"
         rows = with_coming(events, self.segment).selectExpr(
             *working,
@@ -124,11 +122,13 @@ class Interval:
 
     @cached_property
     def pairs(self) -> DataFrame:
-        """The pairs that form in the segment: `_timeline`, _LEFT, _RIGHT, AFTER_SEQ (the later one), _LEFT_IS_LATER."""
+        """The pairs that form in the segment: `_timeline`, _LEFT, _RIGHT, AFTER_SEQ of the later, _LEFT_IS_LATER."""
         join = self.join
         width_us = max(join.looks_back_us + join.looks_ahead_us, 1)
         first, last = (c.shifted(c.T_FINAL, by_us) for by_us in (-join.looks_back_us, join.looks_ahead_us))
-        cells = f"explode(sequence({c.floor_to(first, width_us)}, {c.floor_to(last, width_us)}, {width_us}L)) AS {_CELL}"
+        cells = (
+            f"explode(sequence({c.floor_to(first, width_us)}, {c.floor_to(last, width_us)}, {width_us}L)) AS {_CELL}"
+        )
         lefts = self.events.where(IS_LEFT).selectExpr(c.TIMELINE, _LEFT, *self._keys, cells)
         cell = f"{c.floor_to(c.T_FINAL, width_us)} AS {_CELL}"
         rights = self.events.where(f"NOT {IS_LEFT}").selectExpr(c.TIMELINE, _RIGHT, *self._keys, cell)
@@ -171,7 +171,7 @@ class Interval:
 
     @cached_property
     def _meetings(self) -> DataFrame:
-        """The events of outer sides in `pairs`, each once: _FIRST_SEQ, and whether a partner was there when it was due.
+        """The events of outer sides in `pairs`, each once: _FIRST_SEQ; _ON_TIME if one was there when it was due.
 
         A partner that came before the event itself was there.
         """
@@ -202,8 +202,12 @@ class Interval:
             c.WATERMARK: f"IF({_LEFT_IS_LATER}, {_LEFT}.came, {_RIGHT}.came)",
         }
         if self.join.revises:
-            left_was_alone = f"(NOT {_LEFT_IS_LATER} AND {self._was_alone(_LEFT)})" if self.join.keeps_left else "false"
-            right_was_alone = f"({_LEFT_IS_LATER} AND {self._was_alone(_RIGHT)})" if self.join.keeps_right else "false"
+            left_was_alone = (
+                f"(NOT {_LEFT_IS_LATER} AND {self._was_alone(_LEFT)})" if self.join.keeps_left else "false"
+            )
+            right_was_alone = (
+                f"({_LEFT_IS_LATER} AND {self._was_alone(_RIGHT)})" if self.join.keeps_right else "false"
+            )
             columns |= {
                 _REVISION: f"IF({left_was_alone} OR {right_was_alone}, 1, 0)",
                 ROW_LEFT: f"IF({right_was_alone}, NULL, {_LEFT}.seq)",
@@ -213,9 +217,7 @@ class Interval:
 
     def _was_alone(self, side: str) -> str:
         """Return SQL of a BOOLEAN, never null: when the other event came, the one of a side had a row without it."""
-        other, waits_us = (
-            (_RIGHT, self.join.looks_ahead_us) if side == _LEFT else (_LEFT, self.join.looks_back_us)
-        )
+        other, waits_us = (_RIGHT, self.join.looks_ahead_us) if side == _LEFT else (_LEFT, self.join.looks_back_us)
         is_first = f"{AFTER_SEQ} = min({AFTER_SEQ}) OVER (PARTITION BY {c.TIMELINE}, {side}.seq)"
         return f"NOT coalesce({side}.partner, false) AND {_came_late(other, side, waits_us)} AND {is_first}"
 

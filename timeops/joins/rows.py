@@ -6,8 +6,8 @@ Here: which kind computes what, and what tells one row from another. Not here: h
 from pyspark.sql import DataFrame
 
 from tidemark.timeops import columns as c
-from tidemark.timeops.joins import as_of
 from tidemark.timeops.expressions.tokens import quoted
+from tidemark.timeops.joins import as_of
 from tidemark.timeops.joins.interval import ROW_LEFT, ROW_RIGHT, Interval
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.spec.join import LEFT_SEQ, JoinColumns
@@ -28,13 +28,11 @@ def as_events(rows: DataFrame, columns: JoinColumns) -> DataFrame:
     """Return the final rows of `answers` as accepted events of windows over them.
 
     Returns:
-        `JoinColumns.in_windows`, `_timeline`, `_timestamp`, `__tm_timestamp`, and a null `__tm_w_before`: none is late,
-        as such a window closes after all rows that it can hold.
+        `JoinColumns.in_windows`, `_timeline`, `_timestamp`, `__tm_timestamp`, and a null `__tm_w_before`: none is
+        late, as such a window closes after all rows that it can hold.
     """
     final = rows.where("_is_final").select(*map(quoted, columns.in_windows), c.TIMESTAMP, c.TIMELINE)
-    return c.with_sql(
-        final, {c.T_FINAL: f"unix_micros({c.TIMESTAMP})", c.W_BEFORE: "CAST(NULL AS BIGINT)"}
-    )
+    return c.with_sql(final, {c.T_FINAL: f"unix_micros({c.TIMESTAMP})", c.W_BEFORE: "CAST(NULL AS BIGINT)"})
 
 
 def row_keys(join: JoinSpec) -> tuple[str, ...]:

@@ -5,8 +5,8 @@ interval.py).
 
 A left event is open until the watermark is further past it than `JoinSpec.closes_after_us`; what comes after that
 changes nothing. A right event is useful until the watermark is further past it than `useful_for_us`: until then a
-left event that takes it may be open, or may yet come. In an interval join both sides are alike: an event is open until
-the watermark is further than that past it.
+left event that takes it may be open, or may yet come. In an interval join both sides are alike: an event is open
+until the watermark is further than that past it.
 """
 
 from pyspark.sql import DataFrame

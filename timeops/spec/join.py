@@ -42,8 +42,8 @@ class JoinSpec(SpecModel):
 
     name: Name = Field(description="Name of the join; its table is joins/<name>.")
     kind: Literal["as_of", "interval"] = Field(
-        description="as_of: each event of the left side gets the one event of the right side that is nearest in time, "
-        "on the side that `direction` says. interval: each pair of events that are near in time is a row."
+        description="as_of: each event of the left side gets the one event of the right side that is nearest in "
+        "time, on the side that `direction` says. interval: each pair of events that are near in time is a row."
     )
     left: Side = Field(description="The left side. Of an as-of join its events are answered, one row each.")
     right: Side = Field(description="The right side. Of an as-of join it is where the answers come from.")
@@ -62,13 +62,13 @@ class JoinSpec(SpecModel):
     )
     before: Duration | None = Field(
         default=None,
-        description="Of an interval join how far before the left event the right one may be. Default: 0 s, if `after` "
-        "is there.",
+        description="Of an interval join how far before the left event the right one may be. Default: 0 s, if "
+        "`after` is there.",
     )
     after: Duration | None = Field(
         default=None,
-        description="Of an interval join how far after the left event the right one may be. Default: 0 s, if `before` "
-        "is there.",
+        description="Of an interval join how far after the left event the right one may be. Default: 0 s, if "
+        "`before` is there.",
     )
     direction: Literal["backward", "forward", "nearest"] = Field(
         default="backward",
@@ -83,9 +83,9 @@ class JoinSpec(SpecModel):
     )
     emit: Literal["on_time", "on_close"] = Field(
         default="on_time",
-        description="on_time: an answer, or a row without a partner, when the watermark has passed all events that it "
-        "may come from, and a revision for each late event that changes it; on_close: one, when no revision can come "
-        "any more.",
+        description="on_time: an answer, or a row without a partner, when the watermark has passed all events that "
+        "it may come from, and a revision for each late event that changes it; on_close: one, when no "
+        "revision can come any more.",
     )
 
     @property
@@ -203,7 +203,9 @@ class JoinSpec(SpecModel):
                 fault = f"`{key}` has no effect with `kind: interval`"
                 yield Problem(fault, remedy="use `before` and `after`, or `kind: as_of`", at=(key,))
         if self.before is None and self.after is None:
-            expected = "`before`, `after` or both: how far from the left event the right one may be, such as 5 minutes"
+            expected = (
+                "`before`, `after` or both: how far from the left event the right one may be, such as 5 minutes"
+            )
             yield Problem("the key is missing", expected=expected, at=("before",))
         if self.emit == "on_close" and self.allowed_lateness and self.is_inner:
             fault = "`on_close` has no effect with `how: inner`: a pair is final when it is given"

@@ -675,15 +675,13 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
             yield Problem(fault, expected="`time.out_of_order: drop` or `adjust`", remedy=remedy, at=at)
 
 
-def _over_problems(
-    time: TimeSpec, windows: Mapping[int, WindowSpec], joins: Iterable[JoinSpec]
-) -> Iterable[Problem]:
+def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec], joins: Iterable[JoinSpec]) -> Iterable[Problem]:
     """Check that with substreams every window groups by their columns (A1 restriction 4)."""
     keeps_right = {join.name: join.keeps_right for join in joins}
     for position, window in windows.items():
         if time.over and keeps_right.get(window.input or ""):
             fault = (
-                f"`{window.input}` has rows without an event of the left side, which lack the columns of `time.over`: "
+                f"`{window.input}` has rows without an event of the left side, which lack columns of `time.over`: "
                 "windows over them are not supported yet"
             )
             expected = "a join with `how: inner` or `how: left`"

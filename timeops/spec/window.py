@@ -402,7 +402,8 @@ def _over_join_problems(window: WindowSpec, final_after: timedelta, at: Path) ->
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
     """Return the windows whose results lead to a window, the one of events first; none for a window of events.
 
-    None also for a window over the rows of a join; of a window over that one the first is the one over the join. Where windows lead back to each other, which is an error, the first takes results too.
+    None also for a window over the rows of a join; of a window over that one the first is the one over the join.
+    Where windows lead back to each other, which is an error, the first takes results too.
     """
     by_name = {other.name: other for other in windows}
     inputs: list[WindowSpec] = []

@@ -41,8 +41,8 @@ joins:
      allowed_lateness: 20 s}
   - {name: nearest, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k, v], within: 2 minutes,
      direction: nearest}
-  - {name: near, kind: interval, left: {source: asks}, right: {source: bids}, on: [k], before: 3 s, after: 2 s, how: full,
-     allowed_lateness: 20 s}
+  - {name: near, kind: interval, left: {source: asks}, right: {source: bids}, on: [k], before: 3 s, after: 2 s,
+     how: full, allowed_lateness: 20 s}
   - {name: following, kind: as_of, left: {source: asks}, right: {source: bids}, within: 10 s, direction: forward,
      how: left, allowed_lateness: 10 s, emit: on_close}
 windows:
@@ -162,7 +162,9 @@ def assert_joins_equal_the_oracle(
         rows = _by_events(table(warehouse, spec, f"joins/{join.name}"))
         assert len(rows) >= (21 if flush else least)
         shown = ("_revision", "_is_final")
-        assert {pair: (*(row[name] for name in shown), us(row["_watermark"])) for pair, row in rows.items()} == wanted.rows
+        assert {
+            pair: (*(row[name] for name in shown), us(row["_watermark"])) for pair, row in rows.items()
+        } == wanted.rows
         assert all(us(row["_timestamp"]) == wanted.times[pair] for pair, row in rows.items())
         of_join = {row["_arrival_seq"]: row["lateness_us"] for row in letters if row["window_name"] == join.name}
         assert of_join == wanted.late
