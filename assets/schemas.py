@@ -185,7 +185,7 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
-    if window.input in spec.join_columns:
+    if window.input is not None and window.input in spec.join_columns:
         return [*spec.join_columns[window.input].in_windows, c.TIMESTAMP, c.TIMELINE]
     if window.input is not None:
         return [*result_columns(input_of(window, spec.windows), columns), c.TIMESTAMP, c.TIMELINE]

@@ -107,7 +107,7 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
     for join in spec.joins:
         table, columns = tables.join_table(join.name), [*spec_columns.of_join(join)]
         by_table[table] = _described(table, columns)
-        nameable = [*spec.join_columns[join.name].in_windows, c.TIMESTAMP]
+        nameable = (*spec.join_columns[join.name].in_windows, c.TIMESTAMP)
         results[join.name] = [
             Column(column.name, column.kind, ((table, column.name),)) for column in columns if column.name in nameable
         ]

@@ -104,7 +104,7 @@ def of_time(spec: Spec) -> Lines:
 def of_window(window: WindowSpec, joins: Collection[str] = ()) -> str:
     """Describe a window, and when it has results; `joins` are the names of the joins that there are."""
     parts: list[str] = [_shape(window)]
-    if window.input in joins:
+    if window.input is not None and window.input in joins:
         parts.append(Markup("Over the final rows of {}.").format(code(window.input)))
     elif window.input is not None:
         parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))

@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
 from tests.oracle.chained import results_over
-from tests.oracle.interval_joins import IntervalJoin, Paired, paired
-from tests.oracle.joins import Join, joined
+from tests.oracle.interval_joins import IntervalJoin, Paired, PairRow, paired
+from tests.oracle.joins import Answer, Join, Joined, joined
 from tests.seeds import Dice
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import LogPlaces
@@ -279,13 +279,16 @@ def give_rows_of_joins(
     accepted = {event.seq: event for event in [*outcome.ordered, *outcome.held]}
     payloads = {item.seq: item.payload for item in items if isinstance(item, oracle.Record)}
     for join, columns in spec_joins.items():
-        found = (
-            paired(outcome, items, interval_join_of(join))
-            if join.is_interval
-            else joined(outcome, items, join_of(join))
-        )
+        found: Paired | Joined
+        of_join: Sequence[PairRow | Answer]
+        if join.is_interval:
+            found = paired(outcome, items, interval_join_of(join))
+            of_join = found.rows
+        else:
+            found = joined(outcome, items, join_of(join))
+            of_join = found.answers
         rows: list[oracle.WindowResult] = []
-        for number, row in enumerate(found.rows if isinstance(found, Paired) else found.answers):
+        for number, row in enumerate(of_join):
             left, right = (None if seq is None else accepted[seq] for seq in (row.left_seq, row.right_seq))
             of = left if left is not None else right
             assert of is not None

@@ -112,10 +112,8 @@ def assert_conserved(logs: Sequence[Log], found: Mapping[str, Paired], counts: M
     source_of = {event.seq: event.source for log in logs for event in log.events}
     for side, source in (("left", "s"), ("right", "r")):
         answered = counts["j.answered" if side == "left" else "j.right_answered"]
-        late, opens = (
-            sum(source_of[seq] == source for one in found.values() for seq in seqs(one))
-            for seqs in (lambda one: one.late, lambda one: one.open)
-        )
+        late = sum(source_of[seq] == source for one in found.values() for seq in one.late)
+        opens = sum(source_of[seq] == source for one in found.values() for seq in one.open)
         assert counts[f"j.{side}_closed"] == late
         assert counts[f"j.{side}"] == answered + late + opens
 

@@ -206,7 +206,7 @@ def result_rows(
         row for one in spec.windows if one.name == window.input for row in result_rows(outcome, spec, one, rows)
     ]
     final = [{**row, "_timestamp": row["window_end"]} for row in inputs if row["_is_final"] and row["_events"]]
-    if window.input in spec.join_columns:
+    if window.input is not None and window.input in spec.join_columns:
         final = [row_of_join(spec, window, row) for row in outcome.windows[window.input] if row.is_final]
     times = times_of(outcome)
     for result in results_of_table(outcome, window):

@@ -65,9 +65,8 @@ def with_coming(events: DataFrame, segment: WindowSegment) -> DataFrame:
 
 def _times(narrow: pa.Table, join: JoinSpec) -> tuple[Array, Array]:
     """Return the watermarks at which the row of each event is due, and at which it closes."""
-    waits_us = join.looks_ahead_us
-    if join.is_interval:
-        waits_us = np.where(np.asarray(narrow[IS_LEFT], bool), join.looks_ahead_us, join.looks_back_us)
+    back_us = join.looks_back_us if join.is_interval else join.looks_ahead_us  # of an as-of join all are left events
+    waits_us: Array = np.where(np.asarray(narrow[IS_LEFT], bool), join.looks_ahead_us, back_us)
     due_us = integers(narrow[c.T_FINAL]) + waits_us + 1
     return due_us, due_us + join.allowed_lateness_us
 

@@ -263,7 +263,7 @@ def _columns_of_events(
 ) -> list[str]:
     """Return the columns that a window's events have of their own: of records the payload, of results all."""
     root = root_of(window, windows)
-    columns = [*(joins[root].names if root in joins else payload)]
+    columns = [*(joins[root].names if root is not None and root in joins else payload)]
     for link in inputs_of(window, windows):
         columns = [*result_columns(link, columns)]
     return columns

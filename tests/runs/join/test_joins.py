@@ -105,7 +105,7 @@ def test_what_operators_let_in_and_take_out_is_in_the_joins_once(spark: SparkSes
         go(made, instance)
         assert_joins_equal_the_oracle(made, least=1)
     before = _by_events(table(made[1].warehouse, made[0].spec, "joins/priced"))
-    pair = next(pair for pair in before if None not in pair)
+    pair = next((left, right) for left, right in before if left is not None and right is not None)
     seqs = ",".join(map(str, pair))
     done = asked(made, "rejudge", "--exclude", seqs, "--reason", "the clock lied")
     assert done.exit_code == 0, done.output
