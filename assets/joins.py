@@ -82,15 +82,15 @@ def count_join(batch: Batch, join: JoinSpec) -> list[Counted]:
 
 
 def _doubled(rows: pa.Table, join: JoinSpec) -> int:
-    """Count the rows of a join that are there although another one has their event, or their pair."""
+    """Count the rows of a join whose event, or whose pair, another row has too."""
     if not join.is_interval:
         return len(rows) - len(pc.unique(rows[LEFT_SEQ]))
     pairs = rows.filter(pc.and_(pc.is_valid(rows[LEFT_SEQ]), pc.is_valid(rows[RIGHT_SEQ])))
     doubled = len(pairs) - len(pairs.group_by([LEFT_SEQ, RIGHT_SEQ]).aggregate([]))
-    for own, other in ((LEFT_SEQ, RIGHT_SEQ), (RIGHT_SEQ, LEFT_SEQ)):
-        alone = rows.filter(pc.is_null(rows[other]))[own]
+    for side, other in ((LEFT_SEQ, RIGHT_SEQ), (RIGHT_SEQ, LEFT_SEQ)):
+        alone = rows.filter(pc.is_null(rows[other]))[side]
         doubled += len(alone) - len(pc.unique(alone))
-        doubled += pc.sum(pc.is_in(pc.unique(alone), value_set=pairs[own].combine_chunks())).as_py() or 0
+        doubled += pc.sum(pc.is_in(pc.unique(alone), value_set=pairs[side].combine_chunks())).as_py() or 0
     return int(doubled)
 
 

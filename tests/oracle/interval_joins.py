@@ -24,11 +24,11 @@ class IntervalJoin:
     emit: str = "on_time"
 
     def waits_us(self, source: str) -> int:
-        """How far after an event of a source its last partner may be."""
+        """Return how far after an event of a source its last partner may be."""
         return self.after_us if source == self.left else self.before_us
 
     def has_row_alone(self, source: str) -> bool:
-        """Whether an event of a source without a partner has a row."""
+        """Return whether an event of a source without a partner has a row."""
         return self.how in ("full", "left" if source == self.left else "right")
 
 
@@ -125,7 +125,7 @@ def row_of(given: Given, watermark_us: int | None) -> PairRow:
 
 
 def settle(opens: list[Open], timeline: str, watermark: int | None, join: IntervalJoin, given: list[Given]) -> None:
-    """Give the rows that are due at a watermark to events without a partner, and close what it has passed."""
+    """Note the rows that are due at a watermark of events without a partner, and close what it has passed."""
     for one in [one for one in opens if one.event.timeline == timeline]:
         due = one.event.timestamp_us + join.waits_us(one.source)
         if watermark is None or watermark <= due:
@@ -137,7 +137,7 @@ def settle(opens: list[Open], timeline: str, watermark: int | None, join: Interv
 
 
 def give_alone(one: Open, join: IntervalJoin, given: list[Given]) -> None:
-    """Give a row that is not final to an event without a partner."""
+    """Note a row, which is not final, of an event without a partner."""
     if join.has_row_alone(one.source) and not one.has_partner and join.emit == "on_time":
         given.append(alone(one, join, is_final=False))
         one.rows_alone += 1
@@ -177,7 +177,7 @@ def take(
 
 
 def are_near(left: Open, right: Open, join: IntervalJoin) -> bool:
-    """Whether two events of one key and timeline are in reach of each other."""
+    """Return whether two events of one key and timeline are in reach of each other."""
     if None in left.key or left.key != right.key or left.event.timeline != right.event.timeline:
         return False
     apart = right.event.timestamp_us - left.event.timestamp_us

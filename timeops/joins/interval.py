@@ -89,8 +89,8 @@ class Interval:
         events = sides.not_passed(self.segment, self.join).drop(c.W_END)
         if self.join.is_inner:
             return events.withColumn(HAS_PARTNER, F.lit(False))
-        known = self._with_partners(events)
-        return known.where(f"NOT {self._is_alone}") if self.segment.flushed else known
+        open_events = self._with_partners(events)
+        return open_events.where(f"NOT {self._is_alone}") if self.segment.flushed else open_events
 
     def fates(self) -> DataFrame:
         """Return the events of both sides by what becomes of them in the segment, `sides.fates`."""
@@ -140,14 +140,14 @@ class Interval:
         right_is_open = f"coalesce({_LEFT}.w <= {c.shifted(f'{_RIGHT}.t', join.useful_for_us)}, true)"
         both = lefts.alias("l").join(rights.alias("r"), F.expr(" AND ".join([*same, reach, one_is_new])))
         met = both.selectExpr(f"l.{c.TIMELINE}", _LEFT, _RIGHT, f"{later} AS {_LEFT_IS_LATER}")
-        found = met.where(f"IF({_LEFT_IS_LATER}, {right_is_open}, {left_is_open})").withColumn(
+        pairs = met.where(f"IF({_LEFT_IS_LATER}, {right_is_open}, {left_is_open})").withColumn(
             AFTER_SEQ,
             F.expr(
                 f"CASE WHEN NOT ({_LEFT}.fresh OR {_RIGHT}.fresh) THEN {_BEFORE_THE_LOG}L "
                 f"WHEN {_LEFT_IS_LATER} THEN {_LEFT}.seq ELSE {_RIGHT}.seq END"
             ),
         )
-        return found if join.is_inner else self.segment.execution.materialize(found)
+        return pairs if join.is_inner else self.segment.execution.materialize(pairs)
 
     @property
     def _keys(self) -> list[str]:

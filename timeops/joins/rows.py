@@ -1,6 +1,6 @@
 """The rows of a join of either kind in a segment of the log.
 
-Here: which kind computes what, and what tells one row from another. Not here: how (as_of.py, interval.py).
+Here: which kind computes what, and which rows are revisions of one. Not here: how (as_of.py, interval.py).
 """
 
 from pyspark.sql import DataFrame

@@ -178,7 +178,7 @@ Pair = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the oracle makes of a join.
+    """A join as the oracle has it.
 
     Attributes:
         rows: By the events of a row its `_revision`, `_is_final` and `_watermark`.
