@@ -17,8 +17,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
 from tests.oracle.chained import results_over
-from tests.oracle.interval_joins import IntervalJoin, Paired, PairRow, paired
-from tests.oracle.joins import Answer, Join, Joined, joined
+from tests.oracle.interval_joins import IntervalJoin, PairRow, paired
+from tests.oracle.joins import Answer, Join, joined
 from tests.seeds import Dice
 from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import LogPlaces
@@ -279,14 +279,15 @@ def give_rows_of_joins(
     accepted = {event.seq: event for event in [*outcome.ordered, *outcome.held]}
     payloads = {item.seq: item.payload for item in items if isinstance(item, oracle.Record)}
     for join, columns in spec_joins.items():
-        found: Paired | Joined
-        of_join: Sequence[PairRow | Answer]
+        of_join, given = list[PairRow | Answer](), list[int]()
         if join.is_interval:
-            found = paired(outcome, items, interval_join_of(join))
-            of_join = found.rows
+            pairs = paired(outcome, items, interval_join_of(join))
+            of_join.extend(pairs.rows)
+            given = pairs.given
         else:
-            found = joined(outcome, items, join_of(join))
-            of_join = found.answers
+            answers = joined(outcome, items, join_of(join))
+            of_join.extend(answers.answers)
+            given = answers.given
         rows: list[oracle.WindowResult] = []
         for number, row in enumerate(of_join):
             left, right = (None if seq is None else accepted[seq] for seq in (row.left_seq, row.right_seq))
@@ -301,7 +302,7 @@ def give_rows_of_joins(
                     at, at, group, (number,), row.revision, row.is_final, row.watermark_us, of.timeline
                 )
             )
-        outcome.windows[join.name], outcome.given[join.name] = rows, found.given
+        outcome.windows[join.name], outcome.given[join.name] = rows, given
 
 
 def give_results_over(
