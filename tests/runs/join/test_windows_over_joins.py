@@ -71,7 +71,9 @@ def test_windows_over_joins_are_sums_of_their_rows_in_batches_in_days_and_in_a_r
     assert {name: committed(made, f"windows/{name}") for name in before} == before
     again = changed(made, "after: 2 s", "after: 3 s")
     plan = asked(again, "plan", "--json")
-    assert plan.exit_code == 0, plan.output
+    assert plan.exit_code == 3, plan.output
+    windows = json.loads(plan.stdout.splitlines()[-1])["would_differ"]["windows"]
+    assert windows["minutes"]["other"] == 0, "the join below it is as it was"
     done = rebuild(again, "--window", "alone")
     assert done.exit_code != 0
     assert "computed with all tables" in done.output
