@@ -299,6 +299,13 @@ def _stage(file: SpecFile, name: str, inputs: list[str]) -> dg.AssetSpec:
 
 def _about_join(spec: Spec, name: str) -> str:
     join = next(join for join in spec.joins if tables.join_table(join.name) == name)
+    if join.is_interval:
+        sides = {"inner": "", "left": " of the first", "right": " of the second", "full": " of both"}[join.how]
+        alone = f", and the events{sides} that have no partner" if sides else ""
+        return (
+            f"Each pair of accepted events of `{join.left.source}` and `{join.right.source}` that are near in "
+            f"time{alone}. Live runs write it; a rebuild recomputes it from the arrival log."
+        )
     where = {"backward": "last at or before", "forward": "first at or after", "nearest": "nearest to"}[join.direction]
     return (
         f"Each accepted event of `{join.left.source}` with the event of `{join.right.source}` that is the {where} "
@@ -316,7 +323,7 @@ def _freshness(spec: Spec) -> dg.FreshnessPolicy | None:
 
 def _window(file: SpecFile, window: WindowSpec) -> dg.AssetSpec:
     spec = file.spec
-    inputs = [] if window.input is None else [key(file, tables.window_table(window.input))]
+    inputs = [] if window.input is None else [key(file, tables.result_table(window.input, spec))]
     return dg.AssetSpec(
         key(file, tables.window_table(window.name)),
         group_name=spec.name,

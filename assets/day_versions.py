@@ -86,8 +86,9 @@ def day_tags(workspace: Workspace, window: WindowSpec, days: Iterable[str]) -> M
     is_of_one = len({*by_fingerprint.values()}) == 1
     inputs = {key(workspace.file, "window_results"): versions_of(workspace.spec).time}
     if window.input is not None:
-        of_input = versions_of(workspace.spec).windows[window.input]
-        inputs[key(workspace.file, tables.window_table(window.input))] = of_input
+        versions = versions_of(workspace.spec)
+        of_input = {**versions.windows, **versions.joins}[window.input]
+        inputs[key(workspace.file, tables.result_table(window.input, workspace.spec))] = of_input
     now = versions_of(workspace.spec).windows[window.name]
     codes = {} if is_of_one else _codes(workspace, window, by_fingerprint, by_day.values())
     return {

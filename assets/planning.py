@@ -14,6 +14,7 @@ from tidemark.resources.batches.position import plan_end, waits_in
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
+from tidemark.timeops.spec.window import root_of
 from tidemark.timeops.zones import java_release, zone_problems, zones_of
 
 MOST_RECORDS = 25_000_000
@@ -190,6 +191,13 @@ def _check_may_reopen(workspace: Workspace, *, flushed: bool) -> None:
                 remedy="process the new input in another warehouse, or under another pipeline name",
             )
     for window in workspace.spec.chained_windows:
+        if root_of(window, workspace.spec.windows) is not None:
+            raise LakeError(
+                f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} goes over the rows of a join, and "
+                "later rows may be of windows that the flush has closed.",
+                expected="no window over the rows of a join",
+                remedy="process the new input in another warehouse, or under another pipeline name",
+            )
         if window.is_linked:
             raise LakeError(
                 f"Pipeline {workspace.spec.name} cannot be reopened: {window.name} is a {window.kind} window over "

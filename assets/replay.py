@@ -25,7 +25,7 @@ from tidemark.resources.spark.amount import Amount
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
 from tidemark.timeops import engine
-from tidemark.timeops.engine import Outcome, State
+from tidemark.timeops.engine import Outcome, State, read_by
 from tidemark.timeops.events.adjustment import Segment
 from tidemark.timeops.materialize import computed
 from tidemark.timeops.rules import TimeRules, Waiter, Waits
@@ -154,7 +154,7 @@ def replay(
     def carry(outcome: Outcome) -> State:
         return outcome.state(outcome.windows if windows is None else windows).materialized(computed)
 
-    joins = workspace.spec.joins if windows is None else ()
+    joins = workspace.spec.joins if windows is None else read_by(windows, workspace.spec.joins)
     start = with_let_in(workspace, State(), carried, joins) if state is None else state
     return engine.replay(steps(), start, carry)
 

@@ -55,7 +55,7 @@ from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import Source
 from tidemark.timeops.spec.top import PLACE
-from tidemark.timeops.spec.window import inputs_of, result_columns
+from tidemark.timeops.spec.window import inputs_of, result_columns, root_of
 
 _VERSION = installed_version("tidemark")
 PRODUCER = f"pkg:generic/tidemark@{_VERSION}"
@@ -381,14 +381,16 @@ def _of_window(
 ) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
     spec = about.file.spec
     inputs = inputs_of(window, spec.windows)
-    below = inputs[-1] if inputs else None
-    fields = _Fields([raw] if below is None else [dataset_name(about.folder / tables.window_table(below.name))])
+    below = window.input and tables.result_table(window.input, spec)
+    fields = _Fields([raw] if below is None else [dataset_name(about.folder / below)])
     of_log = [*payload, c.ARRIVAL, c.SOURCE, c.SPLIT, c.SEQ]
-    columns = [*of_log]
+    root = root_of(window, spec.windows)
+    columns = [*(of_log if root is None else spec.join_columns[root].in_windows)]
     for link in inputs:
         columns = [*result_columns(link, columns)]
-    times = _of_time(spec, payload) if below is None else ["window_end"]
-    described = _time_texts(spec) if below is None else "window_end"
+    time_of_row = "window_end" if inputs else c.TIMESTAMP
+    times = _of_time(spec, payload) if below is None else [time_of_row]
+    described = _time_texts(spec) if below is None else time_of_row
     for name in ("window_start", "window_end"):
         fields.column(name, times, "TRANSFORMATION", described)
     for name, text in window.group_expressions:

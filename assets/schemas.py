@@ -33,10 +33,12 @@ from tidemark.timeops.expressions.column_types import converted, type_of_json
 from tidemark.timeops.expressions.refusals import first_sentence
 from tidemark.timeops.expressions.text_values import EXACT, value_sql
 from tidemark.timeops.expressions.tokens import WORKING, quoted
-from tidemark.timeops.joins.as_of import answers
+from tidemark.timeops.joins.interval import HAS_PARTNER
+from tidemark.timeops.joins.rows import answers, shown
+from tidemark.timeops.joins.rows import as_events as rows_as_events
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.spec import Spec, WindowSpec, is_reserved
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of, result_columns
 from tidemark.timeops.spec_check import expression_problems
@@ -183,6 +185,8 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
     Events that revise results are stored with when they came; where others of its group say if an event is needed,
     with the windows that it is kept for.
     """
+    if window.input is not None and window.input in spec.join_columns:
+        return [*spec.join_columns[window.input].in_windows, c.TIMESTAMP, c.TIMELINE]
     if window.input is not None:
         return [*result_columns(input_of(window, spec.windows), columns), c.TIMESTAMP, c.TIMELINE]
     came = [c.CLOCK, c.WATERMARK] if window.revises else []
@@ -190,9 +194,17 @@ def needed_columns(columns: Sequence[str], spec: Spec, payload: StructType, wind
     return [*open_columns(payload), *came, *open_in]
 
 
-def joining_events(events: DataFrame, payload: StructType) -> DataFrame:
+def joining_events(events: DataFrame, payload: StructType, join: JoinSpec) -> DataFrame:
     """Return events that a join needs with the columns of `tables.joining_table`, but its batch."""
-    return stored_events(events, payload).selectExpr(*map(quoted, [*open_columns(payload), c.WATERMARK]))
+    columns = [*map(quoted, [*open_columns(payload), c.WATERMARK])]
+    if join.is_interval:
+        columns.append(f"{HAS_PARTNER} AS {quoted(has_partner_column(payload))}")
+    return stored_events(events, payload).selectExpr(*columns)
+
+
+def has_partner_column(payload: StructType) -> str:
+    """Return the column that says whether an event of an interval join has had a partner."""
+    return tables.free_name("_has_partner", payload.names)
 
 
 def stored_events(events: DataFrame, payload: StructType) -> DataFrame:
@@ -376,7 +388,8 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         needed = events.selectExpr(*map(quoted, needed_columns(events.columns, workspace.spec, payload, window)))
         schemas[table] = needed.schema.add(_BATCH_FIELD)
     for join in workspace.spec.joins:
-        joining = joining_events(adjusted.accepted, payload)
+        of_join = adjusted.accepted.withColumn(HAS_PARTNER, F.lit(None).cast("boolean"))
+        joining = joining_events(of_join, payload, join)
         schemas[tables.joining_table(join.name)] = joining.schema.add(_BATCH_FIELD)
     for window in workspace.spec.windows:
         if window.empty:
@@ -393,6 +406,11 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
     schemas: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
+    for join in spec.joins:
+        columns_of_join = spec.join_columns[join.name]
+        answered = empty_frame(workspace.spark, answers(WindowSegment(adjusted), join, columns_of_join).schema)
+        schemas[tables.join_table(join.name)] = shown(answered).schema.add(_BATCH_FIELD)
+        events[join.name] = with_results(adjusted, rows_as_events(answered, columns_of_join))
     for window in (*spec.event_windows, *spec.chained_windows):
         segment = events[window.input]
         results = empty_frame(workspace.spark, window_results(WindowSegment(segment), window).schema)
@@ -409,9 +427,6 @@ def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, Struc
         if window.history:
             schemas[tables.history_table(window.name)] = changes(results, current, window).schema.add(_BATCH_FIELD)
         schemas[tables.window_table(window.name)] = current.schema.add(_BATCH_FIELD)
-    for join in spec.joins:
-        answered = answers(WindowSegment(adjusted), join, spec.join_columns[join.name])
-        schemas[tables.join_table(join.name)] = answered.schema.add(_BATCH_FIELD)
     return schemas
 
 

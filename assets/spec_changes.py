@@ -164,6 +164,12 @@ def ensure_rebuildable(workspace: Workspace, scope: Scope) -> None:
     if others:
         expected = f"changes of {', '.join(f'`{name}`' for name in scope.windows)} alone"
         raise _changed(others, workspace, expected, way_on(undecided, workspace.file))
+    if workspace.spec.are_made_with_all(scope.windows) and not workspace.spec.closes_by_silence:
+        raise SpecError(
+            f"{workspace.file.name}: a window goes over the rows of a join, which are computed with all tables",
+            expected="windows that can be rebuilt without the others",
+            remedy="rebuild all tables with `tidemark rebuild SPEC`",
+        )
     if workspace.spec.closes_by_silence:
         raise SpecError(
             f"{workspace.file.name}: silence closes windows (`idle`), so all of them say what a silent timeline is",

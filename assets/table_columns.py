@@ -12,10 +12,10 @@ from tidemark.resources import tables
 from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.column_types import type_of_ddl
 from tidemark.timeops.expressions.tokens import calls, columns_named, part_of, plain_column, tokenize
-from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
 from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.fields import all_names
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import inputs_first, result_columns
 
@@ -104,6 +104,13 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
     if spec.outputs.ordered_events:
         by_table[tables.ORDERED_EVENTS] = _described(tables.ORDERED_EVENTS, spec_columns.of_ordered())
     results = dict[str | None, Sequence[Column]]({None: [*spec_columns.in_sight()]})
+    for join in spec.joins:
+        table, columns = tables.join_table(join.name), [*spec_columns.of_join(join)]
+        by_table[table] = _described(table, columns)
+        nameable = (*spec.join_columns[join.name].in_windows, c.TIMESTAMP)
+        results[join.name] = [
+            Column(column.name, column.kind, ((table, column.name),)) for column in columns if column.name in nameable
+        ]
     for window in inputs_first(spec.windows):
         columns = [*_of_window(window, results[window.input])]
         table = tables.window_table(window.name)
@@ -117,9 +124,6 @@ def columns_of_tables(spec: Spec) -> Mapping[str, Sequence[Column]]:
             ),
             Column(c.TIMESTAMP, "timestamp", ((table, "window_end"),)),
         ]
-    for join in spec.joins:
-        table = tables.join_table(join.name)
-        by_table[table] = _described(table, spec_columns.of_join(join))
     return by_table
 
 

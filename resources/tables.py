@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from tidemark.timeops.spec import WindowSpec
+from tidemark.timeops.spec import Spec, WindowSpec
 
 FORMAT_VERSION = 4
 """Version of the tables' layout and meaning. A program refuses a lake with a higher one.
@@ -62,6 +62,11 @@ def join_table(name: str) -> str:
     return f"joins/{name}"
 
 
+def result_table(name: str, spec: Spec) -> str:
+    """Return the table of the window, or the join, with this name, whose rows windows take."""
+    return join_table(name) if name in {join.name for join in spec.joins} else window_table(name)
+
+
 def joining_table(name: str) -> str:
     """Return the table of the events that the join with this name still needs."""
     return f"_state/joins/{name}"
@@ -109,7 +114,12 @@ def open_in_column(others: Iterable[str]) -> str:
 
     It is `_open_in`. That is not a reserved name: a payload column of that name keeps it.
     """
-    taken, name = {other.lower() for other in others}, "_open_in"
+    return free_name("_open_in", others)
+
+
+def free_name(name: str, others: Iterable[str]) -> str:
+    """Return a name for a column of a state, with underscores at its end where other columns have it."""
+    taken = {other.lower() for other in others}
     while name in taken:
         name += "_"
     return name

@@ -17,7 +17,15 @@ from tidemark.timeops.engine import Outcome
 from tidemark.timeops.events.adjustment import KEPT, MOVED, Adjusted
 from tidemark.timeops.events.stored_times import ARRIVAL_US, EVENT_US, MOVED_BY, SOURCE_PLACE, WHY
 from tidemark.timeops.expressions.try_expression import Columns
-from tidemark.timeops.joins.sides import FATES, IS_ANSWERED, IS_FRESH_LEFT, IS_LATE_LEFT, IS_LATE_RIGHT
+from tidemark.timeops.joins.sides import (
+    FATES,
+    IS_ANSWERED,
+    IS_FRESH_LEFT,
+    IS_FRESH_RIGHT,
+    IS_LATE_LEFT,
+    IS_LATE_RIGHT,
+    IS_PASSED_RIGHT,
+)
 from tidemark.timeops.reasons import OF_WINDOWS, REASONS, Reason
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import AHEAD, JUDGED, NONE, Array, Items
@@ -251,20 +259,30 @@ def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]
     Returns:
         Per join `<join>.left` (accepted events of the left side), `.answered` (ones that have got their last answer,
         with or without a partner, of earlier segments too), `.left_closed` (ones that came too late) and
-        `.join_closed` (events of either side that did). The left events without a last answer wait.
+        `.join_closed` (events of either side that did). The left events without a last answer wait. Of an interval
+        join the same of the other side: `.right`, `.right_answered`, `.right_closed`.
     """
     counts: dict[str, int] = {}
     for join in outcome.joins:
         [row] = outcome.fates_of(join).agg(*[F.expr(f"count_if({name}) AS {name}") for name in FATES]).collect()
         left_closed = row[IS_LATE_LEFT]
-        before = 0 if let_in is None else let_in.where(F.col(SOURCE) == join.left.source).count()
         counts |= {
-            f"{join.name}.left": row[IS_FRESH_LEFT] + before,
+            f"{join.name}.left": row[IS_FRESH_LEFT] + _count_of(join.left.source, let_in),
             f"{join.name}.answered": row[IS_ANSWERED],
             f"{join.name}.left_closed": left_closed,
             f"{join.name}.{Reason.JOIN_CLOSED}": left_closed + row[IS_LATE_RIGHT],
         }
+        if join.is_interval:
+            counts |= {
+                f"{join.name}.right": row[IS_FRESH_RIGHT] + _count_of(join.right.source, let_in),
+                f"{join.name}.right_answered": row[IS_PASSED_RIGHT],
+                f"{join.name}.right_closed": row[IS_LATE_RIGHT],
+            }
     return counts
+
+
+def _count_of(source: str, let_in: DataFrame | None) -> int:
+    return 0 if let_in is None else let_in.where(F.col(SOURCE) == source).count()
 
 
 def _counted(

@@ -93,9 +93,11 @@ def window_letters(late: DataFrame, payload: Sequence[str], window: WindowSpec) 
 def join_letters(late: DataFrame, payload: Sequence[str], join: JoinSpec) -> DataFrame:
     """Return the dead letters `join_closed` of one join, of rows of `sides.late_events`."""
     closed = f"all answers of {join.name} that the event could change were final"
+    if join.is_interval:
+        closed = f"the time for partners of the event in {join.name} was over"
     more = f" more than {format_duration(join.allowed_lateness)} would have let it in"
     by_events = f"{literal(f'{closed}: an allowed lateness of ')}, {_in_seconds(c.LATENESS)}, {literal(more)}"
-    by_clock = literal(f"{closed}: the clock had raised the watermark past them")
+    by_clock = literal(f"{closed}: the clock had raised the watermark past {'it' if join.is_interval else 'them'}")
     return late.selectExpr(
         *_FROM_LOG,
         c.TIMELINE,

@@ -26,6 +26,8 @@ from tidemark.timeops.events.adjustment import (
 )
 from tidemark.timeops.events.duplicates import first_times
 from tidemark.timeops.joins import as_of, sides
+from tidemark.timeops.joins import rows as joined_rows
+from tidemark.timeops.joins.interval import Interval
 from tidemark.timeops.materialize import Execution, Materialize
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
@@ -132,6 +134,12 @@ class State:
         )
 
 
+def read_by(windows: Iterable[WindowSpec], joins: Iterable[JoinSpec]) -> tuple[JoinSpec, ...]:
+    """Return the joins whose rows some windows take."""
+    inputs = {window.input for window in windows}
+    return tuple(join for join in joins if join.name in inputs)
+
+
 def sharing(windows: Iterable[WindowSpec]) -> list[tuple[WindowSpec, ...]]:
     """Return the windows in groups that need the same kind of rows, so that one frame does for a group.
 
@@ -165,6 +173,7 @@ class Outcome:
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
+    _intervals: dict[str, Interval] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def timelines(self) -> pa.Table:
@@ -198,17 +207,19 @@ class Outcome:
         return across_timelines(self.judged)
 
     def segment_of(self, window: WindowSpec) -> Adjusted:
-        """Return the segment as a window sees it: a window over another one has its results for events.
+        """Return the segment as a window sees it: one over a window, or a join, has its results for events.
 
         For a window across timelines there is one timeline, which represents all.
         """
         if window.input is None:
             return self._across if window.across else self.judged
         if window.name not in self._segments:
-            source = input_of(window, self.windows)
-            events = as_events(
-                *(passing(self.results(source)), source, self.windows, self.time.over, self.judged.rules.apart)
-            )
+            join = next((join for join in self.joins if join.name == window.input), None)
+            if join is not None:
+                events = joined_rows.as_events(self.answers(join), self.judged.rules.join_columns[join.name])
+            else:
+                source, apart = input_of(window, self.windows), self.judged.rules.apart
+                events = as_events(passing(self.results(source)), source, self.windows, self.time.over, apart)
             self._segments[window.name] = with_results(self.judged, events)
         return self._segments[window.name]
 
@@ -279,21 +290,38 @@ class Outcome:
         earlier = self.before.joins.get(join.name)
         return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
 
+    def _interval(self, join: JoinSpec) -> Interval:
+        """Return an interval join in the segment; what is computed of its pairs serves all who ask."""
+        if join.name not in self._intervals:
+            columns = self.judged.rules.join_columns[join.name]
+            self._intervals[join.name] = Interval(self._sides(join), join, columns)
+        return self._intervals[join.name]
+
     def answers(self, join: JoinSpec) -> DataFrame:
-        """Return the answers of a join in the segment, `as_of.answers`."""
-        return as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+        """Return the rows of a join in the segment, `rows.answers`, computed once where windows go over them."""
+        if join.name not in self._results:
+            if join.is_interval:
+                answers = self._interval(join).answers()
+            else:
+                answers = as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+            is_input = any(reader.input == join.name for reader in self.windows)
+            self._results[join.name] = self.execution.materialize(answers) if is_input else answers
+        return self._results[join.name]
 
     def fates_of(self, join: JoinSpec) -> DataFrame:
         """Return the events of a join by what becomes of them in the segment, `sides.fates`."""
-        return sides.fates(self._sides(join), join)
+        if join.is_interval:
+            return self._interval(join).fates()
+        segment = self._sides(join)
+        return sides.fates(sides.with_side(segment.fresh_and_known, join), segment, join)
 
     def late_for_join(self, join: JoinSpec) -> DataFrame:
         """Return the accepted events that came when a join could no longer take them, `sides.late_events`."""
         return sides.late_events(self.judged.accepted, join, clock_moves=self.judged.rules.clock_moves)
 
     def needed_by_join(self, join: JoinSpec) -> DataFrame:
-        """Return the events that a join still needs after the segment, `sides.still_needed`."""
-        return sides.still_needed(self._sides(join), join)
+        """Return the events that a join still needs after the segment, `sides.still_needed` or `Interval.needed`."""
+        return self._interval(join).needed() if join.is_interval else sides.still_needed(self._sides(join), join)
 
     def unfit_results(self) -> list[DataFrame]:
         """Return the dead letters of results that a window over them cannot add up."""
@@ -357,10 +385,10 @@ class Outcome:
         """Return the whole state after the segment.
 
         Args:
-            windows: The windows that are asked for, without joins and the events held for release; by default
-                everything.
+            windows: The windows that are asked for, with the joins whose rows they take, and without the events held
+                for release; by default everything.
         """
-        held, joins = (self.released.held, self.joins) if windows is None else (None, ())
+        held, joins = (self.released.held, self.joins) if windows is None else (None, read_by(windows, self.joins))
         windows = self.windows if windows is None else windows
         events: dict[str, DataFrame] = {}
         for group in sharing(windows):

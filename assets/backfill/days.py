@@ -37,7 +37,7 @@ from tidemark.resources.catalog import keep_names
 from tidemark.resources.delta.versions import Filters, sql_condition
 from tidemark.resources.workspace import Workspace, silent
 from tidemark.timeops import columns as c
-from tidemark.timeops.engine import State
+from tidemark.timeops.engine import State, read_by
 from tidemark.timeops.errors import LakeError, SpecError
 from tidemark.timeops.grid import closed_from
 from tidemark.timeops.materialize import computed
@@ -202,7 +202,12 @@ def results_of_log(workspace: Workspace, window: WindowSpec, part: LogRange, *, 
         workspace,
         segments,
         lambda segment: records_between(workspace, segment.first_seq, segment.end_seq),
-        state=with_let_in(workspace, State(state_at(workspace, part.begin), first_times=times), chain),
+        state=with_let_in(
+            workspace,
+            State(state_at(workspace, part.begin), first_times=times),
+            chain,
+            read_by(chain, workspace.spec.joins),
+        ),
         position=part.begin.position,
         waits=waits,
         windows=chain,

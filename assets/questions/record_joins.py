@@ -11,8 +11,8 @@ from typing import Any
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import python_rows
-from tidemark.timeops.joins.as_of import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 
 Row = Mapping[str, Any]
 
@@ -25,9 +25,11 @@ class RecordJoin:
         name: The join of the spec.
         side: `left` or `right`.
         outcome: `answered` (of the left side: its answer is final), `open` (it is not, or the record may still be the
-            partner of more events), `closed` (of the right side: it may not), `missed`.
+            partner of more events), `closed` (of the right side, and of both in an interval join: it may not),
+            `missed`.
         right_seq: Of the left side the partner, so far where it is open; None without one.
         answers: Of the right side how many events of the left side have it as their partner now.
+        pairs: In an interval join how many pairs it is in now; of an as-of join None.
         closes_us: The last watermark at which it is open.
     """
 
@@ -37,10 +39,13 @@ class RecordJoin:
     right_seq: int | None = None
     answers: int = 0
     closes_us: int | None = None
+    pairs: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON."""
         of_side = {"right_seq": self.right_seq} if self.side == "left" else {"answers": self.answers}
+        if self.pairs is not None:
+            of_side = {"pairs": self.pairs}
         return {"name": self.name, "side": self.side, "outcome": self.outcome, **of_side}
 
 
@@ -71,8 +76,10 @@ class JoinsOfRecord:
         for join in self.log.workspace.spec.joins:
             if self.source in join.sources:
                 side = "left" if self.source == join.left.source else "right"
-                is_missed = self.is_refused or join.name in self.letters
-                yield RecordJoin(join.name, side, "missed") if is_missed else self._taken(join, side)
+                if self.is_refused or join.name in self.letters:
+                    yield RecordJoin(join.name, side, "missed", pairs=0 if join.is_interval else None)
+                else:
+                    yield self._paired(join, side) if join.is_interval else self._taken(join, side)
 
     def _taken(self, join: JoinSpec, side: str) -> RecordJoin:
         if side == "left":
@@ -84,6 +91,16 @@ class JoinsOfRecord:
         closes_us, now_us = self.us + join.useful_for_us, self.log.judged.last(self.timeline).us
         outcome = "open" if now_us is None or now_us <= closes_us else "closed"
         return RecordJoin(join.name, side, outcome, answers=len(self._rows(join, RIGHT_SEQ)), closes_us=closes_us)
+
+    def _paired(self, join: JoinSpec, side: str) -> RecordJoin:
+        """Return what an interval join has of the record; a flush closes it if it gave it a row without a partner."""
+        of_side = (LEFT_SEQ, join.closes_after_us, join.keeps_left)
+        column, waits_us, is_outer = of_side if side == "left" else (RIGHT_SEQ, join.useful_for_us, join.keeps_right)
+        closes_us = self.us + waits_us
+        pairs = sum(None not in (row[LEFT_SEQ], row[RIGHT_SEQ]) for row in self._rows(join, column))
+        item, by_flush = self.log.passed(self.timeline, closes_us + 1, self.seq)
+        is_open = item is None and not (by_flush and is_outer and not pairs)
+        return RecordJoin(join.name, side, "open" if is_open else "closed", closes_us=closes_us, pairs=pairs)
 
     def _rows(self, join: JoinSpec, column: str) -> list[Row]:
         """Return the rows of a join that name the record in a column."""

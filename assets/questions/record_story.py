@@ -289,7 +289,11 @@ def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
         if answer.outcome == "dead_letter":
             return "missed: no join sees what a rule of time refuses"
         why = "its answer was final" if join.side == "left" else "no answer that it could change was open"
+        why = "the time for its partners was over" if join.pairs is not None else why
         return f"missed: {why} when it came"
+    if join.pairs is not None:
+        some = f"in {join.pairs:,} pair{'s' if join.pairs != 1 else ''}" if join.pairs else "without a partner"
+        return f"{some} so far; open {until}" if join.outcome == "open" else some
     if join.side == "right":
         some = f"the partner of {join.answers:,} event{'s' if join.answers != 1 else ''} of {spec.left.source}"
         return f"{some}; this may change {until}" if join.outcome == "open" else some

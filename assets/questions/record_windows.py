@@ -83,7 +83,10 @@ class WindowsOfRecord:
         windows = self.contents.workspace.spec.windows
         found: dict[str, list[RecordWindow]] = {}
         for window in inputs_first(windows):
-            found[window.name] = self._of(window) if window.input is None else self._over(window, found[window.input])
+            if window.input is None:
+                found[window.name] = self._of(window)
+            else:  # of a join it says which rows have the record, and not which windows these rows are in
+                found[window.name] = self._over(window, found.get(window.input, []))
         return tuple(one for window in windows for one in found[window.name])
 
     def _of(self, window: WindowSpec) -> list[RecordWindow]:

@@ -299,14 +299,11 @@ class WindowQuestion:
         last = end_us - (0 if window.ends_inside else 1)
         if window.input is None:
             return self._contents.events(window, first, last)
-        of: Filters = [
-            ("window_end", ">=", Instant(first)),
-            ("window_end", "<=", Instant(last)),
-            ("_is_final", "=", True),
-        ]
-        table = tables.window_table(window.input)
+        table = tables.result_table(window.input, self.workspace.spec)
+        time = "window_end" if table == tables.window_table(window.input) else c.TIMESTAMP
+        of: Filters = [(time, ">=", Instant(first)), (time, "<=", Instant(last)), ("_is_final", "=", True)]
         found = self.workspace.lake.rows(table, self.workspace.base_of(table), filters=of)
-        ends = integers(found["window_end"].cast("int64"))
+        ends = integers(found[time].cast("int64"))
         groups = [
             [_text(value) for value in found[expression.strip("`")].to_pylist()]
             for _, expression in window.group_expressions

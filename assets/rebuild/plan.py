@@ -92,7 +92,8 @@ def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan
                 changes.setdefault(change.path, change)
     scope = Scope.together(scopes)
     if scope.windows:
-        scope = Scope.ALL if spec.closes_by_silence else Scope(with_readers(scope.windows, spec))
+        names = with_readers(scope.windows, spec)
+        scope = Scope.ALL if spec.are_made_with_all(names) else Scope(names)
     work = work_of_rebuild(workspace)
     return RebuildPlan(scope, _tables_of(workspace, scope), work, tuple(changes.values()), reason)
 

@@ -27,6 +27,7 @@ from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokeniz
 from tidemark.timeops.expressions.try_expression import Columns
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec, is_reserved
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.first_rows import has_order
@@ -154,7 +155,8 @@ def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> Da
     if window.input is None:
         last = [c.SEQ]
     else:
-        last = [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
+        last = [name for name in (LEFT_SEQ, RIGHT_SEQ) if name in columns.types]
+        last += [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
     order = ", ".join([*(order.sql(value) for order, value in values), c.TIMESTAMP, *last])
     names = dict(zip(bounds, (START, END), strict=True)) | {f"__tm_of_{name}": name for name in window.group_columns}
     same = ", ".join(map(quoted, names))
@@ -171,6 +173,9 @@ def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> Da
 
 def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
     """Return what a window reads, with `__tm_at`, and with `__tm_met`, the watermark that an event met."""
+    if window.input in {join.name for join in workspace.spec.joins}:
+        joined = workspace.lake.read(tables.join_table(window.input)).where("_is_final")
+        return joined.selectExpr("*", f"{c.TIMESTAMP} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
     if window.input is not None:
         results = workspace.lake.read(tables.window_table(window.input)).where("_is_final")
         timed = results.withColumn(c.TIMESTAMP, F.col(END)).drop(c.SEQ)  # first events have times of their own

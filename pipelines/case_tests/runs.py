@@ -53,7 +53,7 @@ from tidemark.timeops.events.adjustment import LogPlaces, Released, Segment
 from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
-from tidemark.timeops.joins.as_of import LEFT_SEQ
+from tidemark.timeops.joins.rows import row_keys
 from tidemark.timeops.materialize import Execution, by_row, from_driver
 from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.rules import TimeRules
@@ -283,7 +283,7 @@ def rules_for_many_logs(spec: Spec) -> TimeRules:
     key = (LOG, *spec.time.deduplicate_by) if spec.time.deduplicate_by else ()
     time = spec.time.model_copy(update={"over": (LOG, *spec.time.over), "deduplicate_by": key})
     windows = tuple(window.model_copy(update={"group_by": (LOG, *window.group_by)}) for window in spec.windows)
-    columns = {name: replace(names, left=(LOG, *names.left)) for name, names in spec.join_columns.items()}
+    columns = {name: replace(names, shared=(LOG,)) for name, names in spec.join_columns.items()}
     return replace(TimeRules.of(spec), time=time, windows=windows, join_columns=columns, apart=(LOG,))
 
 
@@ -499,7 +499,7 @@ def _collected(
 ) -> dict[tuple[int, str, str], list[dict[str, Any]]]:
     """Collect all rows by segment, log and table, in one job."""
     revised = {WINDOWS + window.name: window.key_columns for window in rules.windows if window.revises}
-    revised |= {JOINS + join.name: (LOG, LEFT_SEQ) for join in rules.joins if join.revises}
+    revised |= {JOINS + join.name: (LOG, *row_keys(join)) for join in rules.joins if join.revises}
     by_table: dict[str, list[DataFrame]] = defaultdict(list)
     for number, segment in enumerate(segments):
         for table, frame in segment.items():

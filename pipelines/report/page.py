@@ -8,7 +8,7 @@ import base64
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -101,10 +101,12 @@ def of_time(spec: Spec) -> Lines:
     return lines
 
 
-def of_window(window: WindowSpec) -> str:
-    """Describe a window, and when it has results."""
+def of_window(window: WindowSpec, joins: Collection[str] = ()) -> str:
+    """Describe a window, and when it has results; `joins` are the names of the joins that there are."""
     parts: list[str] = [_shape(window)]
-    if window.input is not None:
+    if window.input is not None and window.input in joins:
+        parts.append(Markup("Over the final rows of {}.").format(code(window.input)))
+    elif window.input is not None:
         parts.append(Markup("Over the final results of {}, each at its end.").format(code(window.input)))
     if window.top is not None:
         first = Markup("One row for each of the first {} by {}").format(
@@ -358,9 +360,11 @@ class WindowPart:
 
 def window_part(state: State, window: WindowSpec) -> WindowPart:
     """Read the last rows of a window table, and draw them."""
-    table = window_table(window.name)
+    table, joins = window_table(window.name), [join.name for join in state.spec.joins]
     if table not in state.versions:
-        return WindowPart(window.name, of_window(window), (), (), 0, None, "", "The next run creates the table.")
+        return WindowPart(
+            window.name, of_window(window, joins), (), (), 0, None, "", "The next run creates the table."
+        )
     version = state.versions[table]
     stored = state.lake.dataset(table, version).schema.names
     revision = ["_revision", "_is_final"] if window.revises else []
@@ -375,7 +379,7 @@ def window_part(state: State, window: WindowSpec) -> WindowPart:
     chart, drawn, said = _chart(window, newest, by)
     return WindowPart(
         name=window.name,
-        about=of_window(window),
+        about=of_window(window, joins),
         columns=[_column(window, name, rows) for name in names],
         rows=[[any_value(row[name]) for name in names] for row in rows],
         in_all=in_all,
@@ -542,7 +546,9 @@ def _rendered(template: str, spec: Spec, found: dict[str, object]) -> str:
             "spec": spec,
             "time_lines": of_time(spec),
             "source_lines": of_sources(spec),
-            "window_lines": [(window.name, of_window(window)) for window in spec.windows],
+            "window_lines": [
+                (window.name, of_window(window, [join.name for join in spec.joins])) for window in spec.windows
+            ],
             "style": Markup(style),
             "script": Markup(script),
             # The browser runs this one script and loads nothing, whatever a payload says.

@@ -12,7 +12,7 @@ from tests.runs.running import assert_same_tables, go, rows_by_table, written
 from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import Workspace
 
-NAMES = ("priced", "nearest", "following")
+NAMES = ("priced", "nearest", "near", "following")
 COMMITS = (
     "plan to process",
     "watermarks",

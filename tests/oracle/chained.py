@@ -19,15 +19,16 @@ def results_over(
     source: str,
     window: Window,
     group_of: Callable[[WindowResult], Group],
+    takes: Callable[[WindowResult], bool] = lambda _: True,
 ) -> tuple[list[WindowResult], list[int]]:
     """Return the results of a window over those of `source`, and the position of the item that made each.
 
-    `events` are those of all results in it.
+    `events` are those of all results in it; it holds the ones that it takes.
     """
     of_groups: dict[tuple[str, Group], list[tuple[WindowResult, int]]] = {}
     results = zip(outcome.windows[source], outcome.given[source], strict=True)
     for result, given in sorted(results, key=itemgetter(1)):
-        if result.is_final:
+        if result.is_final and takes(result):
             of_groups.setdefault((result.timeline, group_of(result)), []).append((result, given))
     found: list[WindowResult] = []
     places: list[int] = []

@@ -47,9 +47,10 @@ class Answer:
 
 @dataclass
 class Joined:
-    """A join of a log: its answers, the events that came too late with their lateness, who waits."""
+    """A join of a log: its answers, the positions of the items that made them, late events, who waits."""
 
     answers: list[Answer] = field(default_factory=list)
+    given: list[int] = field(default_factory=list)
     late: dict[int, int] = field(default_factory=dict)
     waiting: list[int] = field(default_factory=list)
 
@@ -92,6 +93,7 @@ def joined(outcome: Outcome, items: Sequence[Record | Control], join: Join) -> J
             left.answers.append(partner)
             if partner is not None or join.how == "left":
                 result.answers.append(answer)
+                result.given.append(place)
     result.waiting = [left.event.seq for left in waiting]
     return result
 

@@ -5,20 +5,26 @@ Each log is a case with a timeline of its own (`case`), so that one Spark job ju
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
 from itertools import accumulate
+from types import MappingProxyType
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import oracle
 from tests.oracle.chained import results_over
-from tests.oracle.joins import Join
+from tests.oracle.interval_joins import IntervalJoin, PairRow, paired
+from tests.oracle.joins import Answer, Join, joined
 from tests.seeds import Dice
+from tidemark.timeops.durations import micros
 from tidemark.timeops.events.adjustment import LogPlaces
 from tidemark.timeops.rules import SourceTime
 from tidemark.timeops.spec import JoinSpec, TimeSpec, WindowSpec
+from tidemark.timeops.spec.join import JoinColumns
 from tidemark.timeops.spec.window import input_of, inputs_first
 from tidemark.timeops.spec.window_shape import DAY, MONTH
 from tidemark.timeops.watermark.timelines import LogPlace
@@ -269,22 +275,68 @@ def record_of(event: Event, log: Log, over: Sequence[str] = ("case",)) -> oracle
     )
 
 
-def give_results_over(
-    outcome: oracle.Outcome, items: Sequence[oracle.Record | oracle.Control], windows: Sequence[WindowSpec]
+def give_rows_of_joins(
+    outcome: oracle.Outcome,
+    items: Sequence[oracle.Record | oracle.Control],
+    spec_joins: Mapping[JoinSpec, JoinColumns],
 ) -> None:
-    """Put in the results of windows over others, as if they added those up; the oracle saw windows of events."""
+    """Put in the rows of joins as results of windows, each at its time; a group is the values of all its columns."""
+    accepted = {event.seq: event for event in [*outcome.ordered, *outcome.held]}
+    payloads = {item.seq: item.payload for item in items if isinstance(item, oracle.Record)}
+    for join, columns in spec_joins.items():
+        of_join, given = list[PairRow | Answer](), list[int]()
+        if join.is_interval:
+            pairs = paired(outcome, items, interval_join_of(join))
+            of_join.extend(pairs.rows)
+            given = pairs.given
+        else:
+            answers = joined(outcome, items, join_of(join))
+            of_join.extend(answers.answers)
+            given = answers.given
+        rows: list[oracle.WindowResult] = []
+        for number, row in enumerate(of_join):
+            left, right = (None if seq is None else accepted[seq] for seq in (row.left_seq, row.right_seq))
+            of = left if left is not None else right
+            assert of is not None
+            values = [None if left is None else payloads[left.seq].get(name) for name in columns.left]
+            values += [None if right is None else payloads[right.seq].get(name) for name, _ in columns.right]
+            group = (*values, row.left_seq, row.right_seq)
+            at = of.timestamp_us
+            rows.append(
+                oracle.WindowResult(
+                    at, at, group, (number,), row.revision, row.is_final, row.watermark_us, of.timeline
+                )
+            )
+        outcome.windows[join.name], outcome.given[join.name] = rows, given
+
+
+def give_results_over(
+    outcome: oracle.Outcome,
+    items: Sequence[oracle.Record | oracle.Control],
+    windows: Sequence[WindowSpec],
+    joins: Mapping[JoinSpec, JoinColumns] = MappingProxyType({}),
+    takes: Callable[[WindowSpec, oracle.WindowResult], bool] = lambda _window, _row: True,
+) -> None:
+    """Put in the results of windows over others, as if they added those up; the oracle saw windows of events.
+
+    The rows of joins are put in first, see `give_rows_of_joins`. `takes` is the filter of a window over them.
+    """
+    give_rows_of_joins(outcome, items, joins)
+    columns_of = {join.name: columns.in_windows for join, columns in joins.items()}
     chained = [window for window in inputs_first(windows) if window.input is not None]
     of_events = {window.name for window in windows} - {window.name for window in chained}
     letters = outcome.dead_letters
     outcome.dead_letters = [letter for letter in letters if letter.window_name in {None, *of_events}]
     for window in chained:
-        source = input_of(window, windows)
-        taken = [source.group_columns.index(name) for name in window.group_columns]
+        assert window.input is not None
+        known = columns_of.get(window.input) or input_of(window, windows).group_columns
+        taken = [known.index(name) for name in window.group_columns]
 
         def group_of(result: oracle.WindowResult, taken: list[int] = taken) -> tuple[object, ...]:
             return tuple(result.group[place] for place in taken)
 
-        found = results_over(outcome, items, source.name, shape_of(window), group_of)
+        taken_by = partial(takes, window) if window.input in columns_of else lambda _: True
+        found = results_over(outcome, items, window.input, shape_of(window), group_of, taken_by)
         outcome.windows[window.name], outcome.given[window.name] = found
 
 
@@ -322,9 +374,15 @@ def _timeout(time: TimeSpec, sources: Sequence[SourceTime]) -> int | Mapping[str
 
 
 def join_of(join: JoinSpec) -> Join:
-    """Return the oracle's words for a join."""
+    """Return the oracle's words for an as-of join."""
     lateness = join.allowed_lateness_us
     return Join(*join.sources, join.on, join.within_us, join.direction, join.how, lateness, join.emit)
+
+
+def interval_join_of(join: JoinSpec) -> IntervalJoin:
+    """Return the oracle's words for an interval join."""
+    reach = (micros(join.before or timedelta(0)), micros(join.after or timedelta(0)))
+    return IntervalJoin(*join.sources, join.on, *reach, join.how, join.allowed_lateness_us, join.emit)
 
 
 def shape_of(window: WindowSpec) -> oracle.Window:

@@ -9,14 +9,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from tests import oracle
 from tests.oracle.across import ACROSS
 from tests.oracle.first_rows import times_of
-from tests.oracle.joins import Joined, joined
-from tests.properties.logs import give_results_over, join_of, results_of_table, rules_of, shape_of
+from tests.oracle.interval_joins import Paired, PairRow, paired
+from tests.oracle.joins import Answer, Joined, joined
+from tests.properties.logs import give_results_over, interval_join_of, join_of, results_of_table, rules_of, shape_of
 from tests.runs.landing import EPOCH, us
 from tidemark.pipelines.case_tests.differences import Difference, Outcome, Row, differences
 from tidemark.timeops.cases import FINAL, NONE, Case, Expected
@@ -37,6 +39,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "n % 2 = 1": lambda row: row["n"] % 2 == 1,
     "n = 0": lambda row: row["n"] == 0,
     "n > 1": lambda row: row["n"] > 1,
+    "_right_seq is null": lambda row: row["_right_seq"] is None,
     # of the rows of a window
     "count(*)": len,
     "count(distinct user_name)": lambda rows: len({row["user_name"] for row in rows}),
@@ -45,6 +48,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], Any]] = {
     "sum(n)": lambda rows: total(row["n"] for row in rows),
     "sum(price)": lambda rows: total(row["price"] for row in rows),
     "max(dep_delay)": lambda rows: max(row["dep_delay"] for row in rows),
+    "sum(amount)": lambda rows: total(row["amount"] for row in rows),
     "sum(v)": lambda rows: total(row.get("v") for row in rows),
     "max(struct(n, window_start)).window_start": lambda rows: max((row["n"], row["window_start"]) for row in rows)[1],
 }
@@ -132,7 +136,8 @@ def outcome_of(
     rules = TimeRules.of(spec)
     windows = [window_of(window) for window in spec.windows]
     outcome = oracle.run(items, rules_of(spec.time, rules.sources if rules.uses_splits else ()), windows)
-    give_results_over(outcome, items, spec.windows)
+    columns = {join: spec.join_columns[join.name] for join in spec.joins}
+    give_results_over(outcome, items, spec.windows, columns, partial(takes, spec))
     own = dict((outcome.watermarks or [{}])[-1])
     if spec.time.over:
         own.pop(ACROSS, None)
@@ -146,8 +151,16 @@ def outcome_of(
     for window in spec.windows:
         tables[f"windows/{window.name}"] = list(result_rows(outcome, spec, window, rows))
     for join in spec.joins:
-        found = joined(outcome, items, join_of(join))
-        tables[f"joins/{join.name}"] = list(answer_rows(found, spec.join_columns[join.name], rows))
+        found: Joined | Paired
+        joined_rows: Sequence[Answer | PairRow]
+        if join.is_interval:
+            found = paired(outcome, items, interval_join_of(join))
+            joined_rows = found.table
+        else:
+            found = joined(outcome, items, join_of(join))
+            last = {answer.left_seq: answer for answer in sorted(found.answers, key=lambda answer: answer.revision)}
+            joined_rows = [*last.values()]
+        tables[f"joins/{join.name}"] = [join_row(row, spec.join_columns[join.name], rows) for row in joined_rows]
         late = {seq: dict(rows[seq]) | {"stage": "join", "reason": "join_closed"} for seq in found.late}
         tables["dead_letters"] += [
             row | {"window_name": join.name, "lateness_us": found.late[seq]} for seq, row in late.items()
@@ -199,10 +212,13 @@ def result_rows(
         row for one in spec.windows if one.name == window.input for row in result_rows(outcome, spec, one, rows)
     ]
     final = [{**row, "_timestamp": row["window_end"]} for row in inputs if row["_is_final"] and row["_events"]]
+    if window.input is not None and window.input in spec.join_columns:
+        final = [row_of_join(spec, window, row) for row in outcome.windows[window.input] if row.is_final]
     times = times_of(outcome)
     for result in results_of_table(outcome, window):
-        inside = [{**rows[seq], "_timestamp": instant(times[seq])} for seq in result.events]
-        if window.input is not None:
+        if window.input is None:
+            inside = [{**rows[seq], "_timestamp": instant(times[seq])} for seq in result.events]
+        else:
             inside = [row for row in final if set(row["_events"]) <= set(result.events)]
         group = {
             "window_start": instant(result.window_start),
@@ -220,6 +236,18 @@ def result_rows(
                 yield row
 
 
+def takes(spec: Spec, window: WindowSpec, row: oracle.WindowResult) -> bool:
+    """Return whether a row of a join passes the filter of a window over it."""
+    return window.where is None or bool(evaluate(window.where, row_of_join(spec, window, row)))
+
+
+def row_of_join(spec: Spec, window: WindowSpec, row: oracle.WindowResult) -> dict[str, Any]:
+    """Return a row of the join that a window goes over, as `give_rows_of_joins` puts it in."""
+    assert window.input is not None
+    columns = spec.join_columns[window.input].in_windows
+    return dict(zip(columns, row.group, strict=True)) | {"_timestamp": instant(row.window_end), "_events": row.events}
+
+
 def first_of(inside: Sequence[Row], window: WindowSpec) -> Iterator[dict[str, Any]]:
     """Return the first events of a window, or results: sorted by each part of the order, from the last one on."""
     assert window.top is not None
@@ -234,20 +262,18 @@ def first_of(inside: Sequence[Row], window: WindowSpec) -> Iterator[dict[str, An
         yield {name: row.get(name) for name in window.event_columns(row)} | {"_rank": rank}
 
 
-def answer_rows(found: Joined, columns: JoinColumns, rows: Sequence[Row]) -> Iterator[dict[str, Any]]:
-    """Return the rows of a join's table: of several answers to one event the last."""
-    last = {answer.left_seq: answer for answer in sorted(found.answers, key=lambda answer: answer.revision)}
-    for answer in last.values():
-        right = {} if answer.right_seq is None else rows[answer.right_seq]
-        yield {
-            **{name: rows[answer.left_seq][name] for name in columns.left},
-            **{shown: right.get(name) for name, shown in columns.right},
-            "_left_seq": answer.left_seq,
-            "_right_seq": answer.right_seq,
-            "_watermark": instant(answer.watermark_us),
-            "_revision": answer.revision,
-            "_is_final": answer.is_final,
-        }
+def join_row(row: Answer | PairRow, columns: JoinColumns, rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a row of a join's table."""
+    left, right = ({} if seq is None else rows[seq] for seq in (row.left_seq, row.right_seq))
+    return {
+        **{name: left.get(name) for name in columns.left},
+        **{shown: right.get(name) for name, shown in columns.right},
+        "_left_seq": row.left_seq,
+        "_right_seq": row.right_seq,
+        "_watermark": instant(row.watermark_us),
+        "_revision": row.revision,
+        "_is_final": row.is_final,
+    }
 
 
 def readable(expected: Expected) -> Expected:

@@ -12,35 +12,27 @@ An answer is due when the watermark has passed all events that it may come from.
 that comes after that, and is a better partner, makes a revision.
 """
 
-import numpy as np
-import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.timeops import columns as c
 from tidemark.timeops.events.adjustment import with_both_ends
 from tidemark.timeops.expressions.tokens import quoted
-from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, has_key, with_side
-from tidemark.timeops.narrow import beside, fetched, integers
+from tidemark.timeops.joins.moments import CLOSE_W, CLOSES_NOW, DUE, DUE_NOW, DUE_W, EVENT, with_closing, with_moments
+from tidemark.timeops.joins.sides import IS_LEFT, came_too_late, has_key, is_open, with_side
 from tidemark.timeops.spec import JoinSpec
-from tidemark.timeops.spec.join import JoinColumns
-from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.windows.membership import FRESH, RANK
 from tidemark.timeops.windows.revisions import FINAL, ON_TIME
 from tidemark.timeops.windows.segment import AFTER_SEQ, WindowSegment, watermarks_after
 
-LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
-
-_EVENT = (c.TIMELINE, c.SEQ)  # of several logs each may number its events by itself
 _RIGHT = "__tm_right"
 """STRUCT<seq, t, w, fresh, event> of a right event: its place in the log, its time, the watermark that it met if it
 was out of order, whether it came in the segment, and its columns."""
 _PARTNER, _LATE_PARTNER, _EARLIER, _LATER = "__tm_partner", "__tm_late_partner", "__tm_earlier", "__tm_later"
 _CELL = "__tm_cell"  # events of both sides that are in reach of each other meet in segments of one length
 
-# Of a left event, and of a moment of it.
-_DUE, _DUE_NOW, _DUE_W = "__tm_due", "__tm_due_now", "__tm_due_w"
-_CLOSES_NOW, _CLOSE_W = "__tm_closes_now", "__tm_close_w"
+# Of a moment of a left event.
 _COUNTS, _IS_NOW = "__tm_counts", "__tm_is_now"
 _REVISION = "__tm_revision"
 
@@ -56,7 +48,7 @@ def answers(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> Dat
     Returns:
         One row per answer: `columns`, `_timestamp` of the left event, `_left_seq`, `_right_seq` (null without a
         partner), `_watermark` (just after the item at which it was made; null where a flush made it), `_revision`
-        INT, `_is_final`. With `how: inner` answers without a partner are left out.
+        INT, `_is_final`, `_timeline`. With `how: inner` answers without a partner are left out.
     """
     keeps = segment.adjusted.rules.time.out_of_order == "keep"
     rows = _open_rows(segment, join, columns)
@@ -76,14 +68,12 @@ def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> 
     events = with_both_ends(with_side(segment.fresh_and_known, join), segment.adjusted)
     passed_us = join.looks_ahead_us if join.revises else join.closes_after_us
     is_due = "true" if segment.flushed else f"coalesce({c.shifted(c.T_FINAL, passed_us)} < {c.W_END}, false)"
-    # Some that are closed may be stored still, as it costs more to take them out.
-    is_open = f"NOT coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_START}, false)"
     right = ", ".join(f"{quoted(name)} AS {quoted(shown)}" for name, shown in columns.right)
     event = f"struct({c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, struct({right}) AS event)"
     open_events = events.where(
-        f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open}, {has_key(join)})"
+        f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open(join)}, {has_key(join)})"
     ).withColumn(_RIGHT, F.expr(f"IF({IS_LEFT}, NULL, {event})"))
-    payload = dict.fromkeys([*columns.left, *join.on])
+    payload = dict.fromkeys([*columns.shared, *columns.left, *join.on])
     working = (c.TIMELINE, c.SEQ, c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END, FRESH, IS_LEFT, _RIGHT)
     return open_events.selectExpr(*map(quoted, payload), *working)
 
@@ -145,22 +135,19 @@ def _late_pairs(lefts: DataFrame, rows: DataFrame, join: JoinSpec) -> DataFrame:
 
 def _with_better(lefts: DataFrame, pairs: DataFrame) -> DataFrame:
     """Return left events with the best of their partner and the ones of some pairs."""
-    best = pairs.groupBy(*_EVENT).agg(F.expr(f"max_by({_RIGHT}, {_goodness(_RIGHT)}) AS {_LATE_PARTNER}"))
-    both = lefts.join(best, [*_EVENT], "left")
+    best = pairs.groupBy(*EVENT).agg(F.expr(f"max_by({_RIGHT}, {_goodness(_RIGHT)}) AS {_LATE_PARTNER}"))
+    both = lefts.join(best, [*EVENT], "left")
     return both.withColumn(_PARTNER, F.expr(_better(_PARTNER, _LATE_PARTNER))).drop(_LATE_PARTNER)
 
 
 def _once(lefts: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
     """Return the only answer of each left event that closes in the segment."""
-    narrow = _narrow(lefts, segment)
-    closes_us = integers(narrow[c.T_FINAL]) + join.closes_after_us + 1
-    dated = _found(narrow, {c.WATERMARK: _reaching(segment, narrow, closes_us)[0]})
-    return _beside(lefts, dated, segment).withColumns({_REVISION: F.lit(0), _CLOSES_NOW: F.lit(True)})
+    return with_closing(lefts, segment, join).withColumn(_REVISION, F.lit(0))
 
 
 def _in_revisions(lefts: DataFrame, rows: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
     """Return the answers of left events at the moments of the segment at which they have one."""
-    dated = _beside(lefts.drop(_RIGHT), _moments(lefts, segment, join), segment)
+    dated = with_moments(lefts.drop(_RIGHT), segment, join)
     due = f"({_RIGHT}.w <= {c.shifted(c.T_FINAL, join.looks_ahead_us)} OR {_RIGHT}.seq < {c.SEQ})"
     pairs = segment.execution.materialize(
         _late_pairs(dated.drop(_PARTNER), rows, join).withColumn(_COUNTS, F.expr(f"NOT {due}"))
@@ -172,82 +159,35 @@ def _in_revisions(lefts: DataFrame, rows: DataFrame, segment: WindowSegment, joi
         named = dict(zip((RANK, _PARTNER, _COUNTS, _IS_NOW, c.WATERMARK), values, strict=True))
         return of.selectExpr(*shared, *[f"{value} AS {name}" for name, value in named.items()])
 
-    due_moments = moment(first, f"{ON_TIME}L", _PARTNER, f"{_DUE} = 1", f"{_DUE_NOW} = 1", _DUE_W)
+    due_moments = moment(first, f"{ON_TIME}L", _PARTNER, f"{DUE} = 1", f"{DUE_NOW} = 1", DUE_W)
     late = pairs.where(_COUNTS).withColumn(AFTER_SEQ, F.expr(f"{_RIGHT}.seq"))
     items = late.where(f"{_RIGHT}.fresh").select(c.TIMELINE, AFTER_SEQ).distinct()
     late = late.join(watermarks_after(items, segment.adjusted), [c.TIMELINE, AFTER_SEQ], "left")
     revisions = moment(late, AFTER_SEQ, _RIGHT, "CAST(NULL AS BOOLEAN)", f"{_RIGHT}.fresh", c.WATERMARK)
     nobody = f"IF(false, {_PARTNER}, NULL)"
-    last = moment(first.where(f"{_CLOSES_NOW} = 1"), f"{FINAL}L", nobody, "true", "true", _CLOSE_W)
+    last = moment(first.where(f"{CLOSES_NOW} = 1"), f"{FINAL}L", nobody, "true", "true", CLOSE_W)
     each = due_moments.unionByName(revisions).unionByName(last)
     by_rank = (
-        f"OVER (PARTITION BY {', '.join(_EVENT)} ORDER BY {RANK} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
+        f"OVER (PARTITION BY {', '.join(EVENT)} ORDER BY {RANK} ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW)"
     )
     best = F.expr(f"max_by({_PARTNER}, {_goodness(_PARTNER)}) {by_rank}")
     so_far = each.withColumn(_LATE_PARTNER, best)
     so_far = so_far.where(f"coalesce({_COUNTS}, {_LATE_PARTNER}.seq = {_PARTNER}.seq)").drop(_PARTNER)
     numbered = so_far.withColumnRenamed(_LATE_PARTNER, _PARTNER).withColumns(
-        {_REVISION: F.expr(f"row_number() {by_rank} - 1"), _CLOSES_NOW: F.expr(f"{RANK} = {FINAL}L")}
+        {_REVISION: F.expr(f"row_number() {by_rank} - 1"), CLOSES_NOW: F.expr(f"{RANK} = {FINAL}L")}
     )
     return numbered.where(_IS_NOW)
 
 
-def _narrow(lefts: DataFrame, segment: WindowSegment, *more: str) -> pa.Table:
-    return fetched(lefts.select(c.SEQ, c.TIMELINE, c.T_FINAL, *more), segment.adjusted.seqs)
-
-
-def _found(narrow: pa.Table, columns: dict[str, Array]) -> pa.Table:
-    """Return what was found for left events: numbers with NONE for null, and 1 for what is true."""
-    numbers = {name: values.astype(np.int64) for name, values in columns.items()}
-    arrays = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in numbers.items()}
-    return pa.table({c.TIMELINE: narrow[c.TIMELINE], c.SEQ: narrow[c.SEQ], **arrays})
-
-
-def _beside(lefts: DataFrame, of_lefts: pa.Table, segment: WindowSegment) -> DataFrame:
-    if len(segment.adjusted.watermarks.logs) > 1:
-        return beside(lefts, of_lefts, _EVENT, "left")
-    return beside(lefts, of_lefts.drop_columns(c.TIMELINE), [c.SEQ], "left")
-
-
-def _reaching(segment: WindowSegment, narrow: pa.Table, wanted_us: Array) -> tuple[Array, Array]:
-    """Return the watermark just after the item that brought it to each wanted one, and what first came so far."""
-    reached = segment.adjusted.watermarks.reaching(narrow[c.TIMELINE], wanted_us)
-    return reached.watermark, reached.reached
-
-
-def _moments(lefts: DataFrame, segment: WindowSegment, join: JoinSpec) -> pa.Table:
-    """Return by `_arrival_seq` if an answer was due before it was final, and which moments are in the segment.
-
-    An event that came when its answer was due has it at once.
-    """
-    narrow = _narrow(lefts, segment, c.W_BEFORE, c.W_START, c.W_END, FRESH)
-    t, came, start, end = (integers(narrow[name]) for name in (c.T_FINAL, c.W_BEFORE, c.W_START, c.W_END))
-    due_us, closes_us = t + join.looks_ahead_us + 1, t + join.closes_after_us + 1
-    is_late, is_fresh = came >= due_us, np.asarray(narrow[FRESH], bool)
-    was_due = ~is_late & (start >= due_us)
-    watermark, first = _reaching(segment, narrow, due_us)
-    comes_due = ~is_late & ~was_due & (first != NONE) & (first < closes_us) & (end >= due_us)
-    at_once = segment.adjusted.watermarks.after(narrow[c.TIMELINE], integers(narrow[c.SEQ])).value
-    return _found(
-        narrow,
-        {
-            _DUE: is_late | was_due | comes_due,
-            _DUE_NOW: comes_due | (is_late & is_fresh),
-            _DUE_W: np.where(is_late, at_once, watermark),
-            _CLOSES_NOW: segment.flushed | (end >= closes_us),
-            _CLOSE_W: _reaching(segment, narrow, closes_us)[0],
-        },
-    )
-
-
 def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
     return answered.selectExpr(
-        *map(quoted, columns.left),
+        *map(quoted, [*columns.shared, *columns.left]),
         *[f"{_PARTNER}.event.{quoted(name)} AS {quoted(name)}" for _, name in columns.right],
         f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",
         f"{c.SEQ} AS {LEFT_SEQ}",
         f"{_PARTNER}.seq AS {RIGHT_SEQ}",
         f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
         f"CAST({_REVISION} AS INT) AS _revision",
-        f"{_CLOSES_NOW} AS _is_final",
+        f"{CLOSES_NOW} AS _is_final",
+        c.TIMELINE,
     )

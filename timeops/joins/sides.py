@@ -1,11 +1,12 @@
 """The two sides of a join: which events they are, which of them came too late, which are needed after a segment.
 
-Here: what one event says by itself, and the watermarks around the segment. Not here: which event of the right side an
-event of the left side gets (as_of.py).
+Here: what one event says by itself, and the watermarks around the segment. Not here: which events meet (as_of.py,
+interval.py).
 
 A left event is open until the watermark is further past it than `JoinSpec.closes_after_us`; what comes after that
 changes nothing. A right event is useful until the watermark is further past it than `useful_for_us`: until then a
-left event that takes it may be open, or may yet come.
+left event that takes it may be open, or may yet come. In an interval join both sides are alike: an event is open
+until the watermark is further than that past it.
 """
 
 from pyspark.sql import DataFrame
@@ -17,6 +18,8 @@ from tidemark.timeops.expressions.tokens import literal, literals, quoted
 from tidemark.timeops.spec import JoinSpec
 from tidemark.timeops.windows.membership import FRESH
 from tidemark.timeops.windows.segment import WindowSegment
+
+_PLACE = "__tm_place"  # of a right event among the ones of its key, the last first
 
 IS_LEFT = "__tm_is_left"
 """BOOLEAN, never null: the event is of the left side."""
@@ -43,28 +46,40 @@ def came_too_late(join: JoinSpec) -> str:
     return f"coalesce({c.W_BEFORE} > {_past_by(join)}, false)"
 
 
-IS_FRESH_LEFT, IS_ANSWERED = "is_fresh_left", "is_answered"
-IS_LATE_LEFT, IS_LATE_RIGHT = "is_late_left", "is_late_right"
-FATES = (IS_FRESH_LEFT, IS_ANSWERED, IS_LATE_LEFT, IS_LATE_RIGHT)
+def is_open(join: JoinSpec) -> str:
+    """Return SQL of a BOOLEAN, never null: the watermark before the segment, W_START, had not passed the event.
 
-
-def fates(segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return the events of a join with FATES, four BOOLEAN, never null, that say what becomes of each in a segment.
-
-    An event came in it and is of the left side; is of the left side and gets its last answer in it; came in it too
-    late for the join, of the left or of the right side.
+    Some that are passed may be stored still, as it costs more to take them out.
     """
-    events = with_both_ends(with_side(segment.fresh_and_known, join), segment.adjusted)
+    return f"NOT coalesce({_past_by(join)} < {c.W_START}, false)"
+
+
+IS_FRESH_LEFT, IS_ANSWERED, IS_LATE_LEFT = "is_fresh_left", "is_answered", "is_late_left"
+IS_FRESH_RIGHT, IS_PASSED_RIGHT, IS_LATE_RIGHT = "is_fresh_right", "is_passed_right", "is_late_right"
+FATES = (IS_FRESH_LEFT, IS_ANSWERED, IS_LATE_LEFT, IS_FRESH_RIGHT, IS_PASSED_RIGHT, IS_LATE_RIGHT)
+
+
+def fates(events: DataFrame, segment: WindowSegment, join: JoinSpec, *, by_flush: str = "true") -> DataFrame:
+    """Return the events of a join with FATES, six BOOLEAN, never null, that say what becomes of each in a segment.
+
+    An event of the left side came in it; gets its last answer in it; came in it too late for the join. The same of
+    the right side, where the watermark passes an event instead.
+
+    Args:
+        events: The events of both sides that came in the segment or were known before, with IS_LEFT.
+        segment: The segment.
+        join: The join.
+        by_flush: SQL of a BOOLEAN, never null: a flush closes the event.
+    """
+    with_ends = with_both_ends(events, segment.adjusted)
     late = f"{FRESH} AND {came_too_late(join)}"
-    is_open = f"NOT coalesce({_past_by(join)} < {c.W_START}, false)"
-    closes = "true" if segment.flushed else f"coalesce({_past_by(join)} < {c.W_END}, false)"
-    conditions = {
-        IS_FRESH_LEFT: f"{FRESH} AND {IS_LEFT}",
-        IS_ANSWERED: f"{IS_LEFT} AND NOT ({late}) AND {is_open} AND {closes}",
-        IS_LATE_LEFT: f"{IS_LEFT} AND {late}",
-        IS_LATE_RIGHT: f"NOT {IS_LEFT} AND {late}",
-    }
-    return events.selectExpr(*[f"{value} AS {name}" for name, value in conditions.items()])
+    passed = f"coalesce({_past_by(join)} < {c.W_END}, false)"
+    closes = f"({passed} OR {by_flush})" if segment.flushed else passed
+    conditions: dict[str, str] = {}
+    for side, names in ((IS_LEFT, FATES[:3]), (f"NOT {IS_LEFT}", FATES[3:])):
+        fate = (FRESH, f"NOT ({late}) AND {is_open(join)} AND {closes}", late)
+        conditions |= {name: f"{side} AND {value}" for name, value in zip(names, fate, strict=True)}
+    return with_ends.selectExpr(*[f"{value} AS {name}" for name, value in conditions.items()])
 
 
 def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> DataFrame:
@@ -82,11 +97,27 @@ def late_events(accepted: DataFrame, join: JoinSpec, *, clock_moves: bool) -> Da
 
 
 def still_needed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
-    """Return the events that a join still needs after a segment, as they came, with IS_LEFT.
+    """Return the events that an as-of join still needs after a segment, as they came, with IS_LEFT.
 
-    Left events wait for their last answer, which a flush brings to all of them.
+    Left events wait for their last answer, which a flush brings to all of them. An answer that looks back takes the
+    last right event of its key: so of the ones before all events that are open, or may yet come, one is enough.
+    """
+    of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {has_key(join)})"
+    needed = not_passed(segment, join).where(of_side)
+    if join.direction == "backward":
+        is_before = f"(NOT {IS_LEFT} AND coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_END}, false))"
+        same = ", ".join([c.TIMELINE, *map(quoted, join.on), is_before])
+        place = f"row_number() OVER (PARTITION BY {same} ORDER BY {c.T_FINAL} DESC, {c.SEQ} DESC)"
+        needed = needed.withColumn(_PLACE, F.expr(place)).where(f"NOT {is_before} OR {_PLACE} = 1").drop(_PLACE)
+    return needed.drop(c.W_END)
+
+
+def not_passed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
+    """Return the events of both sides that the watermark has not passed after a segment, as they came.
+
+    Returns:
+        The events with IS_LEFT and W_END.
     """
     events = with_end(with_side(segment.events_as_they_came, join), segment.adjusted)
     is_passed = f"coalesce({_past_by(join)} < {c.W_END}, false)"
-    of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {has_key(join)})"
-    return events.where(f"NOT {came_too_late(join)} AND NOT {is_passed} AND {of_side}").drop(c.W_END)
+    return events.where(f"NOT {came_too_late(join)} AND NOT {is_passed}")

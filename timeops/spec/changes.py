@@ -306,7 +306,7 @@ def _source_renamed(name: str, old: str, former: Mapping[str, str], spec: Spec) 
     elif any(mentions(text, "_source") for text in (*time.over, *time.deduplicate_by, time.timestamp_by or "")):
         meaning, effect = Meaning.NEEDS_THE_PAST, "`time` depends on `_source`: all tables must be recomputed"
     elif windows:
-        past = Scope(with_readers([window.name for window in windows], spec))
+        past = _with_readers([window.name for window in windows], spec)
         shown = " and ".join(f"`{window.name}`" for window in windows)
         meaning, effect = Meaning.NEEDS_THE_PAST, f"{shown} depends on `_source`: its rows must be recomputed"
     past = Scope.ALL if past and spec.closes_by_silence else past
@@ -546,7 +546,7 @@ def _of_windows(before: list[dict[str, Any]], now: list[dict[str, Any]], spec: S
     for name in new:
         if name not in old:
             effect = "its past must be computed from the log"
-            past = Scope.ALL if spec.closes_by_silence else Scope(with_readers([name], spec))
+            past = _with_readers([name], spec)
             if new[name].get("across"):
                 effect, past = f"{effect}, {_WITH_ALL}", Scope.ALL
             yield Change(
@@ -580,7 +580,7 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
             )
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
             needs = change.meaning is Meaning.NEEDS_THE_PAST
-            yield replace(change, past=Scope(readers)) if needs and not spec.closes_by_silence else change
+            yield replace(change, past=_with_readers([name], spec)) if needs else change
 
 
 def _of_joins(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[Change]:
@@ -597,6 +597,12 @@ def _of_joins(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterat
         if name not in new:
             gone = (_FROM_HERE_ON, "its table stays as it is, and gets no more rows")
             yield Change(f"joins[{name}]", name, None, *gone, sentence=f"`{name}` gone")
+
+
+def _with_readers(names: Iterable[str], spec: Spec) -> Scope:
+    """Return what is computed again with windows."""
+    readers = with_readers(names, spec)
+    return Scope.ALL if spec.are_made_with_all(readers) else Scope(readers)
 
 
 def with_readers(names: Iterable[str], spec: Spec) -> tuple[str, ...]:

@@ -15,14 +15,10 @@ from tidemark.timeops.durations import micros
 from tidemark.timeops.problems import Problem, misfit, raise_any
 from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text
 
+LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
+"""The columns with the numbers of both events of a row."""
 RIGHT_PREFIX = "right_"
 """Begins the name of a column of the right side where the left side has one of that name."""
-
-
-def _kind(value: object) -> object:
-    if value == "interval":
-        raise misfit(value, "as_of", "interval joins are not there yet: only as-of joins can be computed")
-    return value
 
 
 def _side(value: object) -> object:
@@ -42,24 +38,38 @@ Side = Annotated[JoinSide, BeforeValidator(_side)]
 
 
 class JoinSpec(SpecModel):
-    """One join: per event of the left side, the event of the right side that held at its time."""
+    """One join: events of one source with events of another that are near in time."""
 
     name: Name = Field(description="Name of the join; its table is joins/<name>.")
-    kind: Annotated[Literal["as_of"], BeforeValidator(_kind)] = Field(
-        description="as_of: each event of the left side gets the event of the right side that is nearest in time, on "
-        "the side that `direction` says."
+    kind: Literal["as_of", "interval"] = Field(
+        description="as_of: each event of the left side gets the one event of the right side that is nearest in "
+        "time, on the side that `direction` says. interval: each pair of events that are near in time is a row."
     )
-    left: Side = Field(description="The side whose events are answered, one row each.")
-    right: Side = Field(description="The side that the answers come from.")
+    left: Side = Field(description="The left side. Of an as-of join its events are answered, one row each.")
+    right: Side = Field(description="The right side. Of an as-of join it is where the answers come from.")
     on: tuple[Text, ...] = Field(
         default=(),
         description="Columns of both sides that are equal; an event that lacks one has no partner. Default: none.",
     )
-    how: Literal["inner", "left"] = Field(
+    how: Literal["inner", "left", "right", "full"] = Field(
         default="inner",
-        description="inner: only answers that have an event of the right side; left: all of them.",
+        description="inner: only rows with an event of both sides; left: also events of the left side that have no "
+        "partner. Of an interval join also right: the same for the right side; full: for both.",
     )
-    within: Duration = Field(description="How far apart in time the two events are at most, such as 5 minutes.")
+    within: Duration | None = Field(
+        default=None,
+        description="Of an as-of join how far apart in time the two events are at most, such as 5 minutes.",
+    )
+    before: Duration | None = Field(
+        default=None,
+        description="Of an interval join how far before the left event the right one may be. Default: 0 s, if "
+        "`after` is there.",
+    )
+    after: Duration | None = Field(
+        default=None,
+        description="Of an interval join how far after the left event the right one may be. Default: 0 s, if "
+        "`before` is there.",
+    )
     direction: Literal["backward", "forward", "nearest"] = Field(
         default="backward",
         description="backward: the last event of the right side at or before the left one; forward: the first at or "
@@ -68,27 +78,48 @@ class JoinSpec(SpecModel):
     )
     allowed_lateness: Duration = Field(
         default=timedelta(0),
-        description="How long after an answer was due late events still revise it; needs time.out_of_order: keep.",
+        description="How long after the watermark has passed all partners of an event late ones still count; needs "
+        "time.out_of_order: keep.",
     )
     emit: Literal["on_time", "on_close"] = Field(
         default="on_time",
-        description="on_time: an answer when the watermark has passed all events that it may come from, and a "
-        "revision for each late event that changes it; on_close: one answer, when no revision can come any more.",
+        description="on_time: an answer, or a row without a partner, when the watermark has passed all events that "
+        "it may come from, and a revision for each late event that changes it; on_close: one, when no "
+        "revision can come any more.",
     )
 
     @property
+    def is_interval(self) -> bool:
+        """True if its rows are pairs of events; of an as-of join each is an answer to an event of the left side."""
+        return self.kind == "interval"
+
+    @property
+    def keeps_left(self) -> bool:
+        """True if an event of the left side without a partner has a row."""
+        return self.how in ("left", "full")
+
+    @property
+    def keeps_right(self) -> bool:
+        """True if an event of the right side without a partner has a row."""
+        return self.how in ("right", "full")
+
+    @property
     def within_us(self) -> int:
-        """How far apart two events are at most, microseconds."""
-        return micros(self.within)
+        """How far apart two events of an as-of join are at most, microseconds."""
+        return micros(self.within or timedelta(0))
 
     @property
     def looks_back_us(self) -> int:
         """How far before a left event its partner may be, microseconds."""
+        if self.is_interval:
+            return micros(self.before or timedelta(0))
         return 0 if self.direction == "forward" else self.within_us
 
     @property
     def looks_ahead_us(self) -> int:
         """How far after a left event its partner may be, microseconds: the answer waits for the watermark to pass."""
+        if self.is_interval:
+            return micros(self.after or timedelta(0))
         return 0 if self.direction == "backward" else self.within_us
 
     @property
@@ -105,14 +136,29 @@ class JoinSpec(SpecModel):
     def useful_for_us(self) -> int:
         """A right event is needed until the watermark is further than this past it, microseconds.
 
-        Until then a left event that takes it may be open, or may yet come.
+        Until then a left event that takes it may be open, or may yet come. In an interval join both sides are alike:
+        until then a partner of it may come.
         """
-        return self.looks_back_us + self.closes_after_us
+        return self.looks_back_us + (self.allowed_lateness_us if self.is_interval else self.closes_after_us)
+
+    @property
+    def final_after(self) -> timedelta:
+        """The rows of a time are all final when the watermark is further than this past it.
+
+        So a window over the rows, which have the time of their left event, or else of the right one, closes later.
+        """
+        of_right = self.useful_for_us if self.is_interval and self.keeps_right else 0
+        return timedelta(microseconds=max(self.closes_after_us, of_right))
 
     @property
     def revises(self) -> bool:
-        """True if an event may have more than one answer."""
-        return self.emit == "on_time" and bool(self.allowed_lateness)
+        """True if a row may have more than one revision: a pair is final, a row without a partner may not be."""
+        return self.emit == "on_time" and bool(self.allowed_lateness) and not (self.is_interval and self.is_inner)
+
+    @property
+    def is_inner(self) -> bool:
+        """True if each row has an event of both sides."""
+        return self.how == "inner"
 
     @property
     def sources(self) -> tuple[str, str]:
@@ -131,12 +177,39 @@ class JoinSpec(SpecModel):
         for position, column in enumerate(self.on):
             if column.lower() in [earlier.lower() for earlier in self.on[:position]]:
                 yield Problem(f"`{column}` is there twice", remedy="leave it out", at=("on", position))
-        if "direction" in self.model_fields_set and self.direction != "backward" and not self.within:
-            fault = f"`{self.direction}` has no effect with `within: 0 s`: only events of one instant meet"
-            yield Problem(fault, remedy="set `within`, or leave `direction` out", at=("direction",))
+        yield from self._interval_problems() if self.is_interval else self._as_of_problems()
         if self.emit == "on_close" and not self.allowed_lateness:
             fault = "`on_close` has no effect without `allowed_lateness`: an answer is then final at once"
             yield Problem(fault, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
+
+    def _as_of_problems(self) -> Iterable[Problem]:
+        if self.within is None:
+            expected = "how far apart the two events are at most, such as 5 minutes"
+            yield Problem("the key is missing", expected=expected, at=("within",))
+        for key in ("before", "after"):
+            if getattr(self, key) is not None:
+                fault = f"`{key}` has no effect with `kind: as_of`"
+                yield Problem(fault, remedy="use `within` and `direction`, or `kind: interval`", at=(key,))
+        if self.keeps_right:
+            fault = f"found {self.how}, but an as-of join has rows of the left side alone"
+            yield Problem(fault, expected="inner or left", at=("how",))
+        if "direction" in self.model_fields_set and self.direction != "backward" and not self.within:
+            fault = f"`{self.direction}` has no effect with `within: 0 s`: only events of one instant meet"
+            yield Problem(fault, remedy="set `within`, or leave `direction` out", at=("direction",))
+
+    def _interval_problems(self) -> Iterable[Problem]:
+        for key in ("within", "direction"):
+            if key in self.model_fields_set:
+                fault = f"`{key}` has no effect with `kind: interval`"
+                yield Problem(fault, remedy="use `before` and `after`, or `kind: as_of`", at=(key,))
+        if self.before is None and self.after is None:
+            expected = (
+                "`before`, `after` or both: how far from the left event the right one may be, such as 5 minutes"
+            )
+            yield Problem("the key is missing", expected=expected, at=("before",))
+        if self.emit == "on_close" and self.allowed_lateness and self.is_inner:
+            fault = "`on_close` has no effect with `how: inner`: a pair is final when it is given"
+            yield Problem(fault, remedy="leave `emit` out, or set `how`", at=("emit",))
 
 
 @dataclass(frozen=True)
@@ -146,10 +219,12 @@ class JoinColumns:
     Attributes:
         left: The columns of the left source.
         right: The columns of the right source, each with its name in the rows.
+        shared: Columns in which the events of a row are always equal, whichever side they are of.
     """
 
     left: tuple[str, ...]
     right: tuple[tuple[str, str], ...]
+    shared: tuple[str, ...] = ()
 
     @staticmethod
     def of(left: Iterable[str], right: Iterable[str]) -> "JoinColumns":
@@ -162,4 +237,9 @@ class JoinColumns:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all of them in the rows, in order."""
-        return (*self.left, *(name for _, name in self.right))
+        return (*self.shared, *self.left, *(name for _, name in self.right))
+
+    @property
+    def in_windows(self) -> tuple[str, ...]:
+        """The names of the columns that a window over the rows may name, in addition to `_timestamp`."""
+        return (*self.names, LEFT_SEQ, RIGHT_SEQ)

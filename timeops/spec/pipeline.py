@@ -6,7 +6,7 @@ part asks of another. Not here: reading text (__init__.py).
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -20,7 +20,7 @@ from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec.automation import Alerts, Events, Owner, Schedule, Tags
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
-from tidemark.timeops.spec.join import JoinColumns, JoinSpec
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import (
@@ -30,6 +30,7 @@ from tidemark.timeops.spec.window import (
     inputs_of,
     missing_of_over,
     result_columns,
+    root_of,
 )
 
 FILES, DELTA, KAFKA = "[files]", "[delta]", "[kafka]"
@@ -230,7 +231,10 @@ def without_event_time(time: TimeSpec) -> Iterable[Problem]:
 
 
 def user_problems(
-    sources: Sequence[Source], time: TimeSpec | None, windows: Mapping[int, WindowSpec]
+    sources: Sequence[Source],
+    time: TimeSpec | None,
+    windows: Mapping[int, WindowSpec],
+    joins: Mapping[str, JoinColumns],
 ) -> Iterable[Problem]:
     """Find the bare word `user` where no column has this name: Spark takes it for who runs the job."""
     if not sources:
@@ -247,7 +251,7 @@ def user_problems(
         places += [(("time", "deduplicate_by", i), text, columns) for i, text in enumerate(time.deduplicate_by)]
     for position, window in windows.items():
         at: Path = ("windows", position)
-        names = _columns_of_events(window, columns, windows.values())
+        names = _columns_of_events(window, columns, windows.values(), joins)
         places.append(((*at, "where"), window.where, names))
         of_results = [*window.group_columns, *window.event_columns(names), *window.aggregates]
         places.append(((*at, "having"), window.having, of_results))
@@ -259,19 +263,24 @@ def user_problems(
             yield from (replace(problem, at=at) for problem in determinism_problems(text, columns=allowed))
 
 
-def _columns_of_events(window: WindowSpec, payload: Sequence[str], windows: Iterable[WindowSpec]) -> list[str]:
+def _columns_of_events(
+    window: WindowSpec, payload: Sequence[str], windows: Iterable[WindowSpec], joins: Mapping[str, JoinColumns]
+) -> list[str]:
     """Return the columns that a window's events have of their own: of records the payload, of results all."""
-    columns = [*payload]
+    root = root_of(window, windows)
+    columns = [*(joins[root].names if root is not None and root in joins else payload)]
     for link in inputs_of(window, windows):
         columns = [*result_columns(link, columns)]
     return columns
 
 
-def _first_row_problems(sources: Sequence[Source], windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+def _first_row_problems(
+    sources: Sequence[Source], windows: Mapping[int, WindowSpec], joins: Mapping[str, JoinColumns]
+) -> Iterable[Problem]:
     """Find columns of events that rows of `top` show, and that have the name of another column of the row."""
     payload = [name for source in sources for name in source.columns_in_tables]
     for position, window in windows.items():
-        columns = _columns_of_events(window, payload, windows.values())
+        columns = _columns_of_events(window, payload, windows.values(), joins)
         for problem in window.meeting_problems(columns):
             yield replace(problem, at=("windows", position, *problem.at))
 
@@ -354,7 +363,7 @@ class Spec(SpecModel):
     outputs: Outputs = Field(default=Outputs(), description="Which tables are written.")
     joins: tuple[JoinSpec, ...] = Field(
         default=(),
-        description="Events of one source, each with the event of another one that held at its time.",
+        description="Events of one source with events of another one: as-of and interval joins.",
         json_schema_extra={"since": "0.2.0"},
     )
     windows: tuple[WindowSpec, ...] = Field(
@@ -478,8 +487,15 @@ class Spec(SpecModel):
     @property
     def join_columns(self) -> Mapping[str, JoinColumns]:
         """The payload columns of each join, by its name."""
-        columns = {source.name: source.columns_in_tables for source in self.sources}
-        return {join.name: JoinColumns.of(*(columns[name] for name in join.sources)) for join in self.joins}
+        return columns_of_joins(self.joins, self.sources)
+
+    def are_made_with_all(self, windows: Iterable[str]) -> bool:
+        """Return whether windows can only be computed again with all tables.
+
+        Silence closes them, so that all say how records are judged, or one goes over the rows of a join.
+        """
+        over_joins = {window.name for window in self.windows if root_of(window, self.windows) is not None}
+        return self.closes_by_silence or not over_joins.isdisjoint(windows)
 
     def canonical_json(self) -> str:
         """Return the spec as JSON that is equal for specs of equal meaning.
@@ -531,14 +547,16 @@ def rules_between_parts(
     Parts that could not be read are left out, or None; windows and joins are by their position. The flags say which
     keys are there, readable or not.
     """
-    problems = [*_names("window", windows), *chain_problems(windows, [join.name for join in joins.values()])]
+    final_after = {join.name: join.final_after for join in joins.values()}
+    problems = [*_names("window", windows), *chain_problems(windows, final_after)]
     problems += join_problems(joins, sources, time, windows)
-    problems += [*between_sources(sources), *user_problems(sources, time, windows)]
-    problems += _first_row_problems(sources, windows)
+    columns = columns_of_joins(joins.values(), sources)
+    problems += [*between_sources(sources), *user_problems(sources, time, windows, columns)]
+    problems += _first_row_problems(sources, windows, columns)
     if time is not None:
-        problems.extend(_lateness_problems(sources, time, windows))
+        problems.extend(_lateness_problems(sources, time, windows, [*final_after]))
         problems.extend(_duration_problems(time, windows))
-        problems.extend(_over_problems(time, windows))
+        problems.extend(_over_problems(time, windows, joins.values()))
         problems.extend(_zone_problems(time, sources))
         # A window that could not be read may be one.
         has_across = any(window.across for window in windows.values()) or (has_windows and not windows)
@@ -558,6 +576,16 @@ def rules_between_parts(
             Problem(fault, expected="`time.end_of_input: hold`", remedy="leave one of them out", at=("schedule",))
         )
     return problems
+
+
+def columns_of_joins(joins: Iterable[JoinSpec], sources: Iterable[Source]) -> Mapping[str, JoinColumns]:
+    """Return the payload columns of each join whose sources are there, by its name."""
+    columns = {source.name: source.columns_in_tables for source in sources}
+    return {
+        join.name: JoinColumns.of(*(columns[name] for name in join.sources))
+        for join in joins
+        if {*join.sources} <= columns.keys()
+    }
 
 
 def join_problems(
@@ -598,6 +626,9 @@ def _column_problems(join: JoinSpec, columns: Mapping[str, Sequence[str]], at: P
             yield Problem(fault, expected=expected, remedy=remedy, at=(*at, "on", position))
     names: set[str] = set()
     for name in JoinColumns.of(*(columns[source] for source in join.sources)).names:
+        if name.lower() in (LEFT_SEQ, RIGHT_SEQ):
+            fault = f"a column of this join would be called `{name}`, as the number of an event is"
+            yield Problem(fault, remedy="choose another name for it with `rename`", at=at)
         if name.lower() in names:
             fault = f"two columns of this join would be called `{name}`"
             yield Problem(fault, remedy="choose another name for one of them with `rename`", at=(*at, "right"))
@@ -622,8 +653,9 @@ def _join_time_problems(join: JoinSpec, time: TimeSpec, at: Path) -> Iterable[Pr
 
 
 def _lateness_problems(
-    sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec]
+    sources: Sequence[Source], time: TimeSpec, windows: Mapping[int, WindowSpec], joins: Collection[str]
 ) -> Iterable[Problem]:
+    """Find windows that allow lateness where nothing is late; one over a join waits for rows that are not final."""
     if time.out_of_order == "keep":
         return
     if not has_event_time(sources, time):
@@ -633,7 +665,7 @@ def _lateness_problems(
         why = f"under `out_of_order: {time.out_of_order}` no accepted event is ever late, so it has no effect"
         remedy = "set `time.out_of_order: keep`, or leave it out"
     for position, window in windows.items():
-        if window.allowed_lateness > timedelta(0):
+        if window.allowed_lateness > timedelta(0) and root_of(window, windows.values()) not in joins:
             at = ("windows", position, "allowed_lateness")
             yield Problem(
                 f"found an allowed lateness, but {why}", expected="`time.out_of_order: keep`", remedy=remedy, at=at
@@ -650,12 +682,21 @@ def _duration_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Ite
             yield Problem(fault, expected="`time.out_of_order: drop` or `adjust`", remedy=remedy, at=at)
 
 
-def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec]) -> Iterable[Problem]:
+def _over_problems(time: TimeSpec, windows: Mapping[int, WindowSpec], joins: Iterable[JoinSpec]) -> Iterable[Problem]:
     """Check that with substreams every window groups by their columns (A1 restriction 4), or goes across them."""
+    keeps_right = {join.name: join.keeps_right for join in joins}
     for position, window in windows.items():
         if window.across:
             yield from _across_problems(window, time, ("windows", position))
-        missing = missing_of_over(window, windows.values(), time.over)
+        if time.over and keeps_right.get(window.input or ""):
+            fault = (
+                f"`{window.input}` has rows without an event of the left side, which lack columns of `time.over`: "
+                "windows over them are not supported yet"
+            )
+            expected = "a join with `how: inner` or `how: left`"
+            yield Problem(fault, expected=expected, at=("windows", position, "from"))
+            continue
+        missing = missing_of_over(window, windows.values(), time.over, keeps_right)
         if missing:
             items = [item if plain_column(item) else f"{item} AS name" for item in missing]
             yield Problem(

@@ -65,18 +65,6 @@ def code_versions(spec: Spec) -> CodeVersions:
         windows=_unordered(_shape(window) for window in by_name.values()) if spec.closes_by_silence else [],
     )
     columns = _unordered(types_in_tables(source.columns, source.rename) for source in spec.sources)
-    windows = dict[str, str]()
-    for window in inputs_first(spec.windows):
-        windows[window.name] = _version(
-            time=time,
-            window=_shape(by_name[window.name]),
-            input=windows.get(window.input or ""),
-            columns=[] if window.input else columns if window.top else _columns_in(spec, window.event_expressions),
-            days=spec.partitions.time_zone,
-        )
-    read = _unordered(_read(source, part) for source, part in zip(spec.sources, sources, strict=True))
-    log = _version(sources=read, zone=spec.time.time_zone, start=data.get("time", {}).get("start_at"))
-    events = _version(time=time, columns=columns, outputs=data.get("outputs", {}))
     columns_of = {source.name: types_in_tables(source.columns, source.rename) for source in spec.sources}
     joins = {
         join["name"]: _version(
@@ -84,6 +72,18 @@ def code_versions(spec: Spec) -> CodeVersions:
         )
         for join in data.get("joins", [])
     }
+    windows = dict[str, str]()
+    for window in inputs_first(spec.windows):
+        windows[window.name] = _version(
+            time=time,
+            window=_shape(by_name[window.name]),
+            input=windows.get(window.input or "", joins.get(window.input or "")),
+            columns=[] if window.input else columns if window.top else _columns_in(spec, window.event_expressions),
+            days=spec.partitions.time_zone,
+        )
+    read = _unordered(_read(source, part) for source, part in zip(spec.sources, sources, strict=True))
+    log = _version(sources=read, zone=spec.time.time_zone, start=data.get("time", {}).get("start_at"))
+    events = _version(time=time, columns=columns, outputs=data.get("outputs", {}))
     results = _version(time=time, windows=windows, **({"joins": joins} if joins else {}))
     return CodeVersions(log, time, events, MappingProxyType(windows), results, MappingProxyType(joins))
 

@@ -4,7 +4,7 @@ Here: the keys of a window but for its shape, and the columns of chained windows
 here: the shape (window_shape.py), what windows ask of `time` (pipeline.py), windows themselves (grid.py, windows/).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
@@ -190,7 +190,8 @@ class WindowSpec(WindowEmission):
         default=None,
         alias="from",
         description="Name of another window, whose final results are the events here: their time is their "
-        "window_end, and expressions name the columns of that window's table.",
+        "window_end, and expressions name the columns of that window's table. Or name of a join: its final rows are "
+        "the events, with their `_timestamp`.",
     )
     where: Expression | None = Field(default=None, description="Only events for which this is true.")
     group_by: tuple[GroupItem, ...] = Field(
@@ -362,24 +363,24 @@ def _meeting(of: str, name: str, column: str, at: Path) -> Problem:
     return Problem(fault, expected="distinct names", remedy=f"choose another name for the {of}", at=at)
 
 
-def chain_problems(windows: Mapping[int, WindowSpec], joins: Sequence[str] = ()) -> Iterable[Problem]:
+def chain_problems(windows: Mapping[int, WindowSpec], joins: Mapping[str, timedelta]) -> Iterable[Problem]:
     """Find what is wrong between windows, by their position in the file, and the windows whose results they take.
 
-    `joins` are the names of the joins, whose rows no window can take yet.
+    `joins` are the joins, whose rows windows may take too: how far past the time of a row the watermark has to be for
+    it to be final.
     """
     for position, window in windows.items():
         if window.input is None:
             continue
         at: Path = ("windows", position, "from")
         inputs = inputs_of(window, windows.values())
-        names = [other.name for other in windows.values() if other.name != window.name]
-        if not inputs:
-            fault, remedy = f"there is no window called `{window.input}`", did_you_mean(window.input, names)
-            if window.input in joins:
-                fault = f"`{window.input}` is a join: windows over the rows of a join are not there yet"
-                remedy = "read its table in another pipeline, as a source of kind delta"
-            yield Problem(fault, expected="the name of another window", remedy=remedy, at=at)
-        elif inputs[0].input is not None:
+        names = [*(other.name for other in windows.values() if other.name != window.name), *joins]
+        if window.input in joins:
+            yield from _over_join_problems(window, joins[window.input], ("windows", position))
+        elif not inputs:
+            fault, remedy = f"there is no window or join called `{window.input}`", did_you_mean(window.input, names)
+            yield Problem(fault, expected="the name of another window, or of a join", remedy=remedy, at=at)
+        elif inputs[0].input is not None and inputs[0].input not in joins:
             fault = f"`{window.input}` reads the results of this window in turn"
             yield Problem(fault, expected="a chain of windows that begins with one over events", at=at)
         elif inputs[-1].empty:
@@ -402,17 +403,33 @@ def _across_problem(source: WindowSpec, position: int) -> Problem:
     if source.across:
         fault = f"`{source.name}` goes across timelines, so its results have no timeline of their own"
         return Problem(fault, expected="true", remedy="write `across: true` here too", at=at)
+    return _late_across(source.name, f"write `across: true` in `{source.name}` too, or leave it out here", at)
+
+
+def _late_across(source: str, remedy: str, at: Path) -> Problem:
     fault = (
-        f"the results of `{source.name}` come by the watermark of each timeline: some may come after a window across "
+        f"the results of `{source}` come by the watermark of each timeline: some may come after a window across "
         "timelines has closed"
     )
-    remedy = f"write `across: true` in `{source.name}` too, or leave it out here"
     return Problem(fault, expected="false, or a window of events", remedy=remedy, at=at)
+
+
+def _over_join_problems(window: WindowSpec, final_after: timedelta, at: Path) -> Iterable[Problem]:
+    if window.across:
+        yield _late_across(str(window.input), "leave it out", (*at, "across"))
+    if window.allowed_lateness < final_after:
+        needed = format_duration(final_after)
+        fault = (
+            f"found {format_duration(window.allowed_lateness)}, but rows of `{window.input}` are final only when the "
+            f"watermark is further than {needed} past their time: they would come after this window has closed"
+        )
+        yield Problem(fault, expected=f"at least {needed}", at=(*at, "allowed_lateness"))
 
 
 def inputs_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> list[WindowSpec]:
     """Return the windows whose results lead to a window, the one of events first; none for a window of events.
 
+    None also for a window over the rows of a join; of a window over that one the first is the one over the join.
     Where windows lead back to each other, which is an error, the first takes results too.
     """
     by_name = {other.name: other for other in windows}
@@ -435,8 +452,14 @@ def result_columns(window: WindowSpec, columns: Iterable[str]) -> tuple[str, ...
 
 
 def input_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> WindowSpec:
-    """Return the window whose results a window takes."""
+    """Return the window whose results a window takes; it takes results of one, not rows of a join."""
     return inputs_of(window, windows)[-1]
+
+
+def root_of(window: WindowSpec, windows: Iterable[WindowSpec]) -> str | None:
+    """Return the name of the join whose rows a window goes over, itself or by other windows; None of events."""
+    inputs = inputs_of(window, windows)
+    return inputs[0].input if inputs else window.input
 
 
 def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
@@ -444,11 +467,15 @@ def inputs_first(windows: Sequence[WindowSpec]) -> tuple[WindowSpec, ...]:
     return tuple(sorted(windows, key=lambda window: len(inputs_of(window, windows))))
 
 
-def missing_of_over(window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str]) -> list[str]:
-    """Return what a window has to group by and does not: the expressions of `over`, or the columns that hold them."""
-    inputs = inputs_of(window, windows)
-    has_problem = not inputs or inputs[0].input is not None or any(link.across for link in inputs)
-    if window.input is not None and has_problem:
+def missing_of_over(
+    window: WindowSpec, windows: Iterable[WindowSpec], over: Sequence[str], joins: Collection[str] = ()
+) -> list[str]:
+    """Return what a window has to group by and does not: the expressions of `over`, or the columns that hold them.
+
+    `joins` are the names of the joins: their rows have the columns of `over`, as the left source does.
+    """
+    inputs, root = inputs_of(window, windows), root_of(window, windows)
+    if (root is not None and root not in joins) or any(link.across for link in inputs):
         return []  # there is a problem with `from` or `across`, and nothing to know of columns
     expressions = () if window.across else over
     for link in inputs:

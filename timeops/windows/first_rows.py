@@ -15,6 +15,7 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.expressions.tokens import quoted
 from tidemark.timeops.expressions.try_expression import Columns, parts, without_minus_zero
 from tidemark.timeops.spec import WindowSpec, is_reserved
+from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.windows.membership import group_names
 
@@ -47,7 +48,8 @@ def first_rows(contents: DataFrame, keys: Sequence[str], window: WindowSpec) -> 
 def _order(columns: Columns, window: WindowSpec) -> list[str]:
     """Return the parts of ORDER BY that say which events are first; no two events are the same in all of them.
 
-    Results have no number. They differ in their own columns, which begin with start, end and groups.
+    Results have no number. They differ in their own columns, which begin with start, end and groups. Rows of a join
+    have the numbers of their events.
     """
     assert window.top is not None
     values = [(order, columns.read(order.expression)) for order in window.top.orders]
@@ -55,4 +57,4 @@ def _order(columns: Columns, window: WindowSpec) -> list[str]:
     if window.input is None:
         return [*by, c.TIMESTAMP, c.SEQ]
     of_result = [quoted(name) for name, kind in columns.types.items() if not is_reserved(name) and has_order(kind)]
-    return [*by, c.TIMESTAMP, *of_result]
+    return [*by, c.TIMESTAMP, *(name for name in (LEFT_SEQ, RIGHT_SEQ) if name in columns.types), *of_result]

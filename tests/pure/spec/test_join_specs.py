@@ -1,5 +1,6 @@
 """The keys of joins: what is refused, with whole messages in __snapshots__, and what they mean."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -30,8 +31,24 @@ def joined(**keys: object) -> dict[str, Any]:
     return changed("joins", [join], changed("sources", sources, changed("windows", ...)))
 
 
+def paired(**keys: object) -> dict[str, Any]:
+    """Return the same with an interval join."""
+    return joined(**{"kind": "interval", "within": None, "before": "2 min", "after": "1 min", **keys})
+
+
+def over_join(spec: dict[str, Any], **keys: object) -> dict[str, Any]:
+    """Return a spec with a window over its join."""
+    window = {"name": "w", "kind": "snapshot", "from": "j", "aggregates": {"n": "count(*)"}, **keys}
+    return changed("windows", [window], spec)
+
+
 WRONG = {
-    "an interval join": joined(kind="interval"),
+    "an interval join with the reach of an as-of join": paired(within="1 min"),
+    "an interval join with a direction": paired(direction="forward"),
+    "an interval join without reach": paired(before=None, after=None),
+    "one row where a pair is final anyway": paired(emit="on_close", allowed_lateness="1 min"),
+    "an as-of join with the reach of an interval join": joined(after="1 min"),
+    "an as-of join with rows of the right side": joined(how="full"),
     "another kind": joined(kind="as-of"),
     "a table on the right": joined(right={"table": "rates"}),
     "no reach": joined(within=None),
@@ -40,6 +57,7 @@ WRONG = {
     "a column that neither source has": joined(on=["xx"]),
     "a column twice": joined(on=["x", "x"]),
     "an unknown key": joined(withn="1 min"),
+    "pairs with lateness where nothing is late": paired(allowed_lateness="1 min"),
     "lateness where nothing is late": joined(allowed_lateness="1 min"),
     "one answer where there is one anyway": joined(emit="on_close"),
     "a direction without reach": joined(within="0 s", direction="nearest"),
@@ -47,9 +65,13 @@ WRONG = {
     "the name of a window": changed(
         "windows", [{"name": "J", "kind": "snapshot", "aggregates": {"n": "count(*)"}}], joined()
     ),
-    "a window over a join": changed(
-        "windows", [{"name": "w", "kind": "snapshot", "from": "j", "aggregates": {"n": "count(*)"}}], joined()
+    "a window that closes before rows of its join are final": over_join(paired()),
+    "a window over rows that lack the substreams": changed(
+        "time.over", ["x"], over_join(paired(how="full"), allowed_lateness="2 min", group_by=["x"])
     ),
+    "a window over a join without its substreams": changed("time.over", ["x"], over_join(joined())),
+    "a window over a join that is not there": over_join(joined(), **{"from": "jj"}),
+    "a column with the name of a number": changed("sources.1.schema", "t STRING, x STRING, _left_seq INT", joined()),
 }
 
 
@@ -82,9 +104,38 @@ def test_an_answer_waits_for_what_is_ahead_and_the_right_side_is_kept_for_both(
     assert (join.closes_after_us, join.useful_for_us) == (waits_us, useful_us)
 
 
+@pytest.mark.parametrize(("before", "after"), [("2 min", "1 min"), ("2 min", None), (None, "1 min")])
+def test_both_sides_of_an_interval_join_wait_for_what_is_ahead_of_them(before: str | None, after: str | None) -> None:
+    [join] = parse(paired(before=before, after=after)).joins
+    back_us, ahead_us = 120_000_000 if before else 0, 60_000_000 if after else 0
+    assert (join.looks_back_us, join.looks_ahead_us) == (back_us, ahead_us)
+    assert (join.closes_after_us, join.useful_for_us) == (ahead_us, back_us)
+    kept = parse(changed("time.out_of_order", "keep", paired(before="2 min", allowed_lateness="5 s", how="right")))
+    [join] = kept.joins
+    assert (join.closes_after_us, join.useful_for_us, join.revises) == (65_000_000, 125_000_000, True)
+
+
+def test_a_window_over_a_join_waits_for_its_rows_also_where_nothing_is_late() -> None:
+    spec = parse(over_join(paired(how="right"), allowed_lateness="2 min"))
+    assert spec.joins[0].final_after == spec.windows[0].allowed_lateness
+    assert spec.chained_windows == spec.windows
+    assert parse(over_join(joined())).joins[0].final_after == timedelta(0)
+    assert spec.are_made_with_all(["w"])
+
+
+def test_a_change_of_a_window_over_a_join_asks_for_all_tables() -> None:
+    specs = [parse(over_join(joined(), aggregates={"n": text})) for text in ("count(*)", "max(_left_seq)")]
+    [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in specs))
+    assert change.path == "windows[w].aggregates.n"
+    specs = [parse(over_join(joined(), group_by=group_by)) for group_by in ([], ["x"])]
+    [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in specs))
+    assert (change.meaning, change.past) == (Meaning.NEEDS_THE_PAST, Scope.ALL)
+
+
 def test_the_schema_knows_joins() -> None:
     assert schema_accepts(joined())
-    assert not schema_accepts(joined(kind="interval"))
+    assert schema_accepts(paired(how="full"))
+    assert not schema_accepts(paired(kind="intervals"))
     assert not schema_accepts(joined(direction="sideways"))
 
 

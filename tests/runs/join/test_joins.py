@@ -1,6 +1,7 @@
 """Pipelines with joins: equal to the oracle, in batches, flushed, rebuilt; what they count and what they keep."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,14 +11,18 @@ from dagster import AssetKey, DagsterInstance
 from pyspark.sql import SparkSession
 
 import tidemark as tm
+from tests.oracle.interval_joins import paired
 from tests.oracle.joins import joined
-from tests.properties.logs import join_of
+from tests.oracle.model import Control, Record
+from tests.oracle.outcome import Outcome
+from tests.properties.logs import interval_join_of, join_of
 from tests.runs.landing import START, expected, land, log_items, table, us
 from tests.runs.running import FLUSH, Made, asked, command, go, written
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.batches.plans import Counts
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.durations import parse_duration
+from tidemark.timeops.spec import JoinSpec
 
 SPEC = """\
 name: joining
@@ -36,6 +41,8 @@ joins:
      allowed_lateness: 20 s}
   - {name: nearest, kind: as_of, left: {source: asks}, right: {source: bids}, on: [k, v], within: 2 minutes,
      direction: nearest}
+  - {name: near, kind: interval, left: {source: asks}, right: {source: bids}, on: [k], before: 3 s, after: 2 s,
+     how: full, allowed_lateness: 20 s}
   - {name: following, kind: as_of, left: {source: asks}, right: {source: bids}, within: 10 s, direction: forward,
      how: left, allowed_lateness: 10 s, emit: on_close}
 windows:
@@ -70,7 +77,7 @@ def test_joins_in_batches_give_the_oracles_rows_and_a_rebuild_gives_them_again(
     assert_joins_equal_the_oracle(made, flush=True)
     for name, rows in live.items():
         again = table(settings.warehouse, file.spec, f"joins/{name}")
-        assert _by_left(again) == _by_left(rows)
+        assert _by_events(again) == _by_events(rows)
 
 
 @pytest.mark.long
@@ -97,8 +104,8 @@ def test_what_operators_let_in_and_take_out_is_in_the_joins_once(spark: SparkSes
         land(bids, 40, seed=6, prefix="g", start=later)
         go(made, instance)
         assert_joins_equal_the_oracle(made, least=1)
-    before = _by_left(table(made[1].warehouse, made[0].spec, "joins/priced"))
-    pair = next((left, row["_right_seq"]) for left, row in before.items() if row["_right_seq"] is not None)
+    before = _by_events(table(made[1].warehouse, made[0].spec, "joins/priced"))
+    pair = next((left, right) for left, right in before if left is not None and right is not None)
     seqs = ",".join(map(str, pair))
     done = asked(made, "rejudge", "--exclude", seqs, "--reason", "the clock lied")
     assert done.exit_code == 0, done.output
@@ -106,7 +113,7 @@ def test_what_operators_let_in_and_take_out_is_in_the_joins_once(spark: SparkSes
     done = asked(made, "rejudge", "--include", seqs, "--reason", "it did not")
     assert done.exit_code == 0, done.output
     assert_joins_equal_the_oracle(made, least=1)
-    assert _by_left(table(made[1].warehouse, made[0].spec, "joins/priced")) == before
+    assert _by_events(table(made[1].warehouse, made[0].spec, "joins/priced")) == before
 
 
 def assert_explained(made: Made, letters: list[dict[str, Any]]) -> None:
@@ -130,6 +137,13 @@ def assert_explained(made: Made, letters: list[dict[str, Any]]) -> None:
         assert of_priced(seq)[1] == {"name": "priced", "side": "left", "outcome": outcome, "right_seq": of}
         if of is not None:
             assert of_priced(of)[1]["answers"] == sum(row["_right_seq"] == of for row in rows)
+    pairs = table(made[1].warehouse, made[0].spec, "joins/near")
+    for name in ("_left_seq", "_right_seq"):
+        seq = next(row[name] for row in pairs if row["_left_seq"] is not None and row["_right_seq"] is not None)
+        joins = tm.explain(made[0].path, seq=seq, warehouse=str(made[1].warehouse)).to_dict()["joins"]
+        near = next(one for one in joins if one["name"] == "near")
+        paired_with = [row for row in pairs if row[name] == seq]
+        assert (near["side"], near["pairs"]) == (name.removeprefix("_").removesuffix("_seq"), len(paired_with))
 
 
 def assert_joins_equal_the_oracle(
@@ -144,26 +158,71 @@ def assert_joins_equal_the_oracle(
     closed = [row for row in table(warehouse, spec, "dead_letters") if row["stage"] == "join"]
     letters = [row for row in closed if row["replayed_at"] is None]
     for join in spec.joins:
-        wanted = joined(outcome, items, join_of(join))
-        last = {answer.left_seq: answer for answer in sorted(wanted.answers, key=lambda answer: answer.revision)}
-        rows = _by_left(table(warehouse, spec, f"joins/{join.name}"))
+        wanted = wanted_of(join, outcome, items)
+        rows = _by_events(table(warehouse, spec, f"joins/{join.name}"))
         assert len(rows) >= (21 if flush else least)
-        shown = ("_right_seq", "_revision", "_is_final")
-        assert {seq: (*(row[name] for name in shown), us(row["_watermark"])) for seq, row in rows.items()} == {
-            seq: (one.right_seq, one.revision, one.is_final, one.watermark_us) for seq, one in last.items()
-        }
+        shown = ("_revision", "_is_final")
+        assert {
+            pair: (*(row[name] for name in shown), us(row["_watermark"])) for pair, row in rows.items()
+        } == wanted.rows
+        assert all(us(row["_timestamp"]) == wanted.times[pair] for pair, row in rows.items())
         of_join = {row["_arrival_seq"]: row["lateness_us"] for row in letters if row["window_name"] == join.name}
         assert of_join == wanted.late
         kept = table(warehouse, spec, f"_state/joins/{join.name}")
-        waiting = sorted(row["_arrival_seq"] for row in kept if row["_source"] == "asks")
-        assert waiting == sorted(wanted.waiting)
-        sums = {what: counts[f"{join.name}.{what}"] for what in ("left", "answered", "left_closed", "join_closed")}
-        assert sums["left"] == sums["answered"] + len(waiting) + sums["left_closed"]
-        assert sums["join_closed"] == len(of_join)
+        assert_conserved(join, kept, wanted.waiting, counts)
+        assert counts[f"{join.name}.join_closed"] == len(of_join)
 
 
-def _by_left(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return the rows, each the only one of its left event, without their batch."""
-    by_left = {row["_left_seq"]: {name: value for name, value in row.items() if name != "_batch_id"} for row in rows}
-    assert len(by_left) == len(rows)
-    return by_left
+Pair = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A join as the oracle has it.
+
+    Attributes:
+        rows: By the events of a row its `_revision`, `_is_final` and `_watermark`.
+        times: By the same its `_timestamp`.
+        late: The events that came too late, with their lateness.
+        waiting: The events that are open: of the left side, in an interval join of both.
+    """
+
+    rows: dict[Pair, tuple[int, bool, int | None]]
+    times: dict[Pair, int]
+    late: dict[int, int]
+    waiting: list[int]
+
+
+def wanted_of(join: JoinSpec, outcome: Outcome, items: Sequence[Record | Control]) -> Wanted:
+    times = {event.seq: event.timestamp_us for event in [*outcome.ordered, *outcome.held]}
+    if join.is_interval:
+        pairs = paired(outcome, items, interval_join_of(join))
+        rows = {(row.left_seq, row.right_seq): (row.revision, row.is_final, row.watermark_us) for row in pairs.table}
+        found = Wanted(rows, {}, pairs.late, pairs.open)
+    else:
+        answers = joined(outcome, items, join_of(join))
+        last = {answer.left_seq: answer for answer in sorted(answers.answers, key=lambda answer: answer.revision)}
+        rows = {(seq, one.right_seq): (one.revision, one.is_final, one.watermark_us) for seq, one in last.items()}
+        found = Wanted(rows, {}, answers.late, answers.waiting)
+    return replace(found, times={pair: times[next(seq for seq in pair if seq is not None)] for pair in rows})
+
+
+def assert_conserved(join: JoinSpec, kept: list[dict[str, Any]], waiting: list[int], counts: Counts) -> None:
+    """Compare what waits with what the oracle says, and both with the counts of all batches."""
+    sources = {"left": "asks", "right": "bids"} if join.is_interval else {"left": "asks"}
+    waits = {side: [row["_arrival_seq"] for row in kept if row["_source"] == of] for side, of in sources.items()}
+    assert sorted(seq for seqs in waits.values() for seq in seqs) == sorted(waiting)
+    for side, seqs in waits.items():
+        answered = "answered" if side == "left" else "right_answered"
+        came, done, closed = (counts[f"{join.name}.{what}"] for what in (side, answered, f"{side}_closed"))
+        assert came == done + len(seqs) + closed
+
+
+def _by_events(rows: list[dict[str, Any]]) -> dict[Pair, dict[str, Any]]:
+    """Return the rows, each the only one of its events, without their batch."""
+    by_events = {
+        (row["_left_seq"], row["_right_seq"]): {name: value for name, value in row.items() if name != "_batch_id"}
+        for row in rows
+    }
+    assert len(by_events) == len(rows)
+    return by_events

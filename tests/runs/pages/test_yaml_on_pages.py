@@ -120,7 +120,8 @@ def takes_the_place_of_keys(text: str, folder: Path) -> None:
 
 
 def joins_the_sources_of_the_example(text: str, folder: Path) -> None:
-    example, _, _ = (ROOT / "examples" / "joined_quotes.yaml").read_text().partition("joins:")
+    of = "paid_orders" if "kind: interval" in text else "joined_quotes"
+    example, _, _ = (ROOT / "examples" / f"{of}.yaml").read_text().partition("joins:")
     (folder / "quotes.yaml").write_text(example + text)
     assert len(read_spec(folder / "quotes.yaml").spec.joins) == 1
 
@@ -129,6 +130,16 @@ def goes_with_the_source_of_the_example(text: str, folder: Path) -> None:
     example, _, _ = (ROOT / "examples" / "lying_clocks.yaml").read_text().partition("\ntime:")
     (folder / "meters.yaml").write_text(f"{example}\n{text}")
     assert [window.across for window in read_spec(folder / "meters.yaml").spec.windows] == [False, True]
+
+
+def has_windows(text: str, folder: Path) -> None:
+    """Put them into the spec of the README, or if they go over a join into the example of that."""
+    if "from: paid" not in text:
+        takes_the_place_of_keys(text, folder)
+        return
+    example, _, _ = (ROOT / "examples" / "paid_orders.yaml").read_text().partition("windows:")
+    (folder / "orders.yaml").write_text(example + text)
+    assert len(read_spec(folder / "orders.yaml").spec.windows) == 1
 
 
 def is_the_port_of_a_server(text: str, folder: Path) -> None:
@@ -206,7 +217,7 @@ USES: Mapping[str, Callable[[str, Path], None]] = {
     "catalog": is_part_of_a_spec,
     "events": is_part_of_a_spec,
     "alerts": takes_the_place_of_keys,
-    "windows": takes_the_place_of_keys,
+    "windows": has_windows,
     "joins": joins_the_sources_of_the_example,
     "time": goes_with_the_source_of_the_example,
     "scrape_configs": is_the_port_of_a_server,

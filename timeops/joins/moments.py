@@ -1,0 +1,98 @@
+"""The moments at which events of a join have a row: looked up on the driver, in how watermarks rose.
+
+Here: when the watermark passes all partners of an event, and when it can have no late one any more. Not here: which
+partners it has (as_of.py, interval.py).
+"""
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.timeops import columns as c
+from tidemark.timeops.joins.sides import IS_LEFT
+from tidemark.timeops.narrow import beside, fetched, integers
+from tidemark.timeops.spec import JoinSpec
+from tidemark.timeops.watermark.fold import NONE, Array
+from tidemark.timeops.windows.membership import FRESH
+from tidemark.timeops.windows.segment import WindowSegment
+
+EVENT = (c.TIMELINE, c.SEQ)
+"""Which event it is: of several logs each may number its events by itself."""
+
+DUE, DUE_NOW, DUE_W = "__tm_due", "__tm_due_now", "__tm_due_w"
+"""BIGINT: 1 if an event had a row to get before the last one, and if that is in the segment; the watermark then."""
+CLOSES_NOW, CLOSE_W = "__tm_closes_now", "__tm_close_w"
+"""BIGINT: 1 if no late partner can come any more, from an item of the segment on; the watermark just after it."""
+CAME_W = "__tm_came_w"
+"""BIGINT: the watermark just after an event of the segment; null of an earlier one."""
+
+
+def with_closing(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
+    """Return events that close in the segment, with `_watermark` just after the item that closes them, CLOSES_NOW."""
+    narrow = _narrow(events, segment)
+    watermark = _reaching(segment, narrow, _times(narrow, join)[1])[0]
+    return _beside(events, _found(narrow, {c.WATERMARK: watermark}), segment).withColumn(CLOSES_NOW, F.lit(True))
+
+
+def with_moments(events: DataFrame, segment: WindowSegment, join: JoinSpec) -> DataFrame:
+    """Add DUE, DUE_NOW, DUE_W, CLOSES_NOW and CLOSE_W to events with W_START and W_END.
+
+    An event that came when its row was due has it at once.
+    """
+    narrow = _narrow(events, segment, c.W_BEFORE, c.W_START, c.W_END, FRESH)
+    came, start, end = (integers(narrow[name]) for name in (c.W_BEFORE, c.W_START, c.W_END))
+    due_us, closes_us = _times(narrow, join)
+    is_late, is_fresh = came >= due_us, np.asarray(narrow[FRESH], bool)
+    was_due = ~is_late & (start >= due_us)
+    watermark, first = _reaching(segment, narrow, due_us)
+    comes_due = ~is_late & ~was_due & (first != NONE) & (first < closes_us) & (end >= due_us)
+    moments = {
+        DUE: is_late | was_due | comes_due,
+        DUE_NOW: comes_due | (is_late & is_fresh),
+        DUE_W: np.where(is_late, _came(narrow, segment), watermark),
+        CLOSES_NOW: segment.flushed | (end >= closes_us),
+        CLOSE_W: _reaching(segment, narrow, closes_us)[0],
+    }
+    return _beside(events, _found(narrow, moments), segment)
+
+
+def with_coming(events: DataFrame, segment: WindowSegment) -> DataFrame:
+    """Add CAME_W to events of the segment and earlier ones."""
+    narrow = _narrow(events.where(FRESH), segment)
+    return _beside(events, _found(narrow, {CAME_W: _came(narrow, segment)}), segment)
+
+
+def _times(narrow: pa.Table, join: JoinSpec) -> tuple[Array, Array]:
+    """Return the watermarks at which the row of each event is due, and at which it closes."""
+    back_us = join.looks_back_us if join.is_interval else join.looks_ahead_us  # of an as-of join all are left events
+    waits_us: Array = np.where(np.asarray(narrow[IS_LEFT], bool), join.looks_ahead_us, back_us)
+    due_us = integers(narrow[c.T_FINAL]) + waits_us + 1
+    return due_us, due_us + join.allowed_lateness_us
+
+
+def _narrow(events: DataFrame, segment: WindowSegment, *more: str) -> pa.Table:
+    return fetched(events.select(c.SEQ, c.TIMELINE, c.T_FINAL, IS_LEFT, *more), segment.adjusted.seqs)
+
+
+def _came(narrow: pa.Table, segment: WindowSegment) -> Array:
+    return segment.adjusted.watermarks.after(narrow[c.TIMELINE], integers(narrow[c.SEQ])).value
+
+
+def _found(narrow: pa.Table, columns: dict[str, Array]) -> pa.Table:
+    """Return what was found for events: numbers with NONE for null, and 1 for what is true."""
+    numbers = {name: values.astype(np.int64) for name, values in columns.items()}
+    arrays = {name: pa.array(values, pa.int64(), mask=values == NONE) for name, values in numbers.items()}
+    return pa.table({c.TIMELINE: narrow[c.TIMELINE], c.SEQ: narrow[c.SEQ], **arrays})
+
+
+def _beside(events: DataFrame, of_events: pa.Table, segment: WindowSegment) -> DataFrame:
+    if len(segment.adjusted.watermarks.logs) > 1:
+        return beside(events, of_events, EVENT, "left")
+    return beside(events, of_events.drop_columns(c.TIMELINE), [c.SEQ], "left")
+
+
+def _reaching(segment: WindowSegment, narrow: pa.Table, wanted_us: Array) -> tuple[Array, Array]:
+    """Return the watermark just after the item that brought it to each wanted one, and what first came so far."""
+    reached = segment.adjusted.watermarks.reaching(narrow[c.TIMELINE], wanted_us)
+    return reached.watermark, reached.reached
