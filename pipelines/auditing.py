@@ -27,11 +27,15 @@ def audit_job(file: SpecFile, settings: Settings, choice: SparkChoice) -> dg.Job
         done = audit(workspace)
         for note in done.notes:
             context.log.warning(note)
-        found = done.to_list(workspace)
-        context.add_output_metadata({"batch": done.batch or 0, "records": done.records, "findings": len(found)})
-        if found:
-            lines = [f"{one['table']}: {one['what']}. {one['repair']}" for one in found[:_MOST_SHOWN]]
-            raise dg.Failure(f"{len(found)} findings: " + "; ".join(lines), {"findings": found}, allow_retries=False)
+        findings = done.to_list(workspace)
+        context.add_output_metadata({"batch": done.batch or 0, "records": done.records, "findings": len(findings)})
+        if findings:
+            lines = [
+                f"{finding['table']}: {finding['what']}. {finding['repair']}" for finding in findings[:_MOST_SHOWN]
+            ]
+            raise dg.Failure(
+                f"{len(findings)} findings: " + "; ".join(lines), {"findings": findings}, allow_retries=False
+            )
 
     about = f"Audits {name}: files, counts, verdicts and results of the whole history. It only reads, alongside runs."
     return job_of(look, f"{name}_audit", about)

@@ -31,13 +31,13 @@ class Repaired:
 
     Attributes:
         workspace: The pipeline.
-        found: What an audit found before it.
+        findings: The findings of an audit before it.
         steps: What was done, or would be done, a sentence each.
         left: What is still wrong after it; of a dry run what it cannot mend.
     """
 
     workspace: Workspace
-    found: tuple[Finding, ...]
+    findings: tuple[Finding, ...]
     steps: tuple[str, ...] = ()
     left: tuple[Finding, ...] = ()
 
@@ -45,7 +45,7 @@ class Repaired:
 def repair_pipeline(
     file: SpecFile, settings: Settings, *, dry_run: bool, instance: dg.DagsterInstance, tell: Tell
 ) -> Repaired:
-    """Audit a pipeline, repair what that finds, and audit it again.
+    """Audit a pipeline, repair what is wrong, and audit it again.
 
     Raises:
         TidemarkError: Anything prevents it.
@@ -57,31 +57,31 @@ def repair_pipeline(
         return Workspace(file, settings.warehouse, partial(open_session, choice, tell), tell=tell)
 
     workspace = opened()
-    found = audit(workspace).findings
-    if not found:
-        return Repaired(workspace, found)
-    plan = plan_repair(workspace, found)
+    findings = audit(workspace).findings
+    if not findings:
+        return Repaired(workspace, findings)
+    plan = plan_repair(workspace, findings)
     if dry_run:
-        lost = tuple(finding for finding in found if finding.remedy == "reread") if plan.lost else ()
-        return Repaired(workspace, found, tuple(plan.sentences()), (*plan.beyond, *lost))
+        stays = [finding for finding in findings if finding.remedy == "reread"] if plan.lost else []
+        return Repaired(workspace, findings, tuple(plan.sentences()), (*plan.beyond, *stays))
     steps = plan.sentences()
     if not (plan.changes or plan.readings or (plan.scope and plan.may_rebuild)):
-        return Repaired(workspace, found, tuple(steps), found)
-    lost = _mend(opened, plan, found, instance)
+        return Repaired(workspace, findings, tuple(steps), findings)
+    lost = _mend(opened, plan, findings, instance)
     if plan.scope and plan.may_rebuild and not lost:
         asked = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
         rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
     workspace = opened()
-    return Repaired(workspace, found, (*steps, *lost), audit(workspace).findings)
+    return Repaired(workspace, findings, (*steps, *lost), audit(workspace).findings)
 
 
 def _mend(
-    opened: Callable[[], Workspace], plan: Repair, found: tuple[Finding, ...], instance: dg.DagsterInstance
+    opened: Callable[[], Workspace], plan: Repair, findings: tuple[Finding, ...], instance: dg.DagsterInstance
 ) -> list[str]:
     """Take changes back, and read lost records again; return what stays lost, a sentence each."""
     if plan.changes:
         decide_on_changes(opened(), REASON, str(uuid4()), keep=False, instance=instance)
-    missing, lost = gone(found), list[str]()
+    missing, lost = gone(findings), list[str]()
     for finding, readings in plan.readings:
         left = mend_log(opened(), finding, readings, missing)
         if left is None and finding.seqs is not None:

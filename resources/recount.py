@@ -96,7 +96,7 @@ class RecountRules:
 
 
 OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
-"""What a record may be by itself, or by other records of its key, before rule 3."""
+"""The outcomes of a record by itself, or by other records of its key, before rule 3."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def recount(
         `out_of_order` (dropped), `below` (met by rule 3 under any policy).
     """
     counts = dict.fromkeys(["records", *OUTCOMES, "below"], 0)
-    for part in judge_again(log, seqs, rules, timelines, compute=compute, told=told, first_times=first_times):
+    for part in judge_again(log, seqs, rules, timelines, compute=compute, refused=told, first_times=first_times):
         counts["records"] += len(part.seqs)
         counts["below"] += int(np.count_nonzero(part.below))
         for outcome in OUTCOMES:
@@ -155,7 +155,7 @@ def judge_again(
     timelines: pa.Table,
     *,
     compute: Callable[[DataFrame], DataFrame],
-    told: DataFrame | None = None,
+    refused: DataFrame | None = None,
     first_times: DataFrame | None = None,
     most: int = _PIECE,
 ) -> Iterator[Recounted]:
@@ -169,14 +169,14 @@ def judge_again(
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
             them.
         compute: Computes a frame that several queries read, and returns the same rows.
-        told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
+        refused: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
             they are near the records of the range.
         most: The most records that are asked for at once.
     """
     frames = {"log": _times(log, rules)}
-    if told is not None and first_times is not None:
-        frames |= {"told": told, "first_times": first_times}
+    if refused is not None and first_times is not None:
+        frames |= {"told": refused, "first_times": first_times}
     records = log.sparkSession.sql(_records(rules), None, **frames)
     bounds: list[int | None] = [None, *seqs[most::most], None]
     if rules.deduplicate_by and len(bounds) > 2:
@@ -428,7 +428,12 @@ _AFTER = pa.schema(
             "splits",
             pa.list_(
                 pa.struct(
-                    [("source", pa.string()), ("split", pa.string()), ("max_t", pa.int64()), ("last_clock", pa.int64())]
+                    [
+                        ("source", pa.string()),
+                        ("split", pa.string()),
+                        ("max_t", pa.int64()),
+                        ("last_clock", pa.int64()),
+                    ]
                 )
             ),
         ),
@@ -467,14 +472,18 @@ def walk(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> tuple[N
         period = (
             state["clock"] // rules.emit_every_us if rules.emit_every_us and state.get("clock") is not None else None
         )
-        start = _Line(*map(_or_none, (state.get("watermark"), state.get("computed"), period, state.get("last_clock"))))
+        start = _Line(
+            *map(_or_none, (state.get("watermark"), state.get("computed"), period, state.get("last_clock")))
+        )
         below[places[rows]], *line_after = loop(of_line, start, splits, latest, numbers)
         after.append(_row_after(line, _Line(*map(int, line_after)), zip(names, splits.tolist(), strict=True), rules))
         after[-1]["max_close"] = [us if us != NONE else None for us in latest.tolist()]
         begin = end
     others = timelines.filter(pc.invert(are_here))
     unmoved = [
-        others[field.name].cast(field.type) if field.name in others.column_names else pa.nulls(len(others), field.type)
+        others[field.name].cast(field.type)
+        if field.name in others.column_names
+        else pa.nulls(len(others), field.type)
         for field in _AFTER
     ]
     return below, pa.concat_tables([pa.table(unmoved, schema=_AFTER), pa.Table.from_pylist(after, schema=_AFTER)])

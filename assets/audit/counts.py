@@ -6,6 +6,7 @@ windows. Not here: which record is where (verdicts.py), values of results (windo
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from tidemark.assets.audit.findings import Finding, counted, wrong_rows
 from tidemark.resources import tables
@@ -45,9 +46,7 @@ def audit_counts(workspace: Workspace, readable: Callable[[str], bool]) -> Itera
             yield from _audit_revisions(workspace, window)
 
 
-def _difference(
-    commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int]
-) -> str | None:
+def _difference(commits: Sequence[Commit], what: str, written: ByBatch, count: Callable[[Counts], int]) -> str | None:
     """Return in words how rows of a table differ from what the batches counted; None where they do not.
 
     A rebuild of some windows, and a decision on records, count differences from what earlier batches counted: with
@@ -58,19 +57,19 @@ def _difference(
     has_corrections = any(commit.plan.kind != "process" for commit in commits)
     if rows == wanted and (has_corrections or not off):
         return None
-    said = f"it has {rows:,} {what}, and the batches counted {wanted:,}"
+    sentence = f"it has {rows:,} {what}, and the batches counted {wanted:,}"
     if off and not has_corrections:
         each = [
-            f"batch {one.batch_id} counted {count(one.counts):,} of its {written.get(one.batch_id, 0):,}"
-            for one in off[:_MOST_SHOWN]
+            f"batch {commit.batch_id} counted {count(commit.counts):,} of its {written.get(commit.batch_id, 0):,}"
+            for commit in off[:_MOST_SHOWN]
         ]
-        said += f" ({', '.join(each)})"
-    return said
+        sentence += f" ({', '.join(each)})"
+    return sentence
 
 
-def _wrong(workspace: Workspace, table: str, said: str | None) -> Iterator[Finding]:
-    if said is not None:
-        yield wrong_rows(workspace, table, said)
+def _wrong(workspace: Workspace, table: str, sentence: str | None) -> Iterator[Finding]:
+    if sentence is not None:
+        yield wrong_rows(workspace, table, sentence)
 
 
 def _rows_by_batch(workspace: Workspace, table: str) -> ByBatch:
@@ -109,9 +108,11 @@ def _audit_letters(workspace: Workspace, commits: Sequence[Commit]) -> Iterator[
     for name in sorted(names):
         of, _, reason = name.rpartition(".")
         what = f"dead letters {reason}" + {"refused": "", "_replayed": " that were let in"}.get(of, f" of {of}")
-        yield from _wrong(
-            workspace, table, _difference(commits, what, written[name], lambda counts, name=name: counts.get(name, 0))
-        )
+        yield from _wrong(workspace, table, _difference(commits, what, written[name], partial(_count_of, name)))
+
+
+def _count_of(name: str, counts: Counts) -> int:
+    return counts.get(name, 0)
 
 
 def _audit_watermarks(workspace: Workspace) -> Iterator[Finding]:
@@ -125,10 +126,12 @@ def _audit_watermarks(workspace: Workspace) -> Iterator[Finding]:
         if row is None:
             yield wrong_rows(workspace, table, f"it has no row of {batch}")
             continue
-        said = {name: n for name, n in dict(row["counts"]).items() if name != KEPT_UNTIL}
-        differs = sorted(name for name in {*said, *commit.counts} if said.get(name, 0) != commit.counts.get(name, 0))
+        there = {name: n for name, n in dict(row["counts"]).items() if name != KEPT_UNTIL}
+        differs = sorted(
+            name for name in {*there, *commit.counts} if there.get(name, 0) != commit.counts.get(name, 0)
+        )
         if differs:
-            each = [f"{name} {said.get(name, 0):,} and {commit.counts.get(name, 0):,}" for name in differs]
+            each = [f"{name} {there.get(name, 0):,} and {commit.counts.get(name, 0):,}" for name in differs]
             what = f"{batch} has other counts in `{table}` and in `{tables.BATCHES}`: {', '.join(each[:_MOST_SHOWN])}"
             yield Finding(tables.BATCHES, what, "rebuild")
         position = Position.of(row)
@@ -166,9 +169,9 @@ def _audit_revisions(workspace: Workspace, window: WindowSpec) -> Iterator[Findi
     has_gap = "count(*) <> max(_revision) - min(_revision) + 1"
     has_gap += " OR min(_revision) <> 0" if window.top is None else ""  # a rank comes with the revision that fills it
     where = f"{CHANGE} NOT IN ('{PREIMAGE}', '{DELETE}')"
-    found = grouped_rows(
+    gaps = grouped_rows(
         workspace.lake, table, where, window.key_columns, values, version=workspace.base_of(table), having=has_gap
     )
-    if found:
-        what = f"the revisions of {counted(len(found), 'window and group', 'windows and groups')} have gaps"
-        yield wrong_rows(workspace, table, f"{what}, such as of the one that starts {found[0]['window_start']}")
+    if gaps:
+        what = f"the revisions of {counted(len(gaps), 'window and group', 'windows and groups')} have gaps"
+        yield wrong_rows(workspace, table, f"{what}, such as of the one that starts {gaps[0]['window_start']}")

@@ -1,4 +1,4 @@
-"""Audit of files: every table and every file that a commit names is there, whole and readable; nobody changed rows.
+"""Audit of files: every table and every file that a commit names is there, whole and readable; no other program has changed rows.
 
 Here: tables, their logs, their files, changes by other programs. No row is looked at but for whether it can be read.
 Not here: what the rows say (the other files of this room).
@@ -33,9 +33,11 @@ def audit_files(workspace: Workspace) -> Iterator[Finding]:
     last = workspace.batches.last_commit()
     committed = dict(last.table_versions) if last else {}
     named = _versions_named(workspace)
-    for table in (tables.BATCHES, *(name for name in workspace.tables if name in committed)):
-        workspace.tell(f"looking at the files of {table}")
-        yield from _audit_table(workspace, table, committed.get(table), named.get(table, set()))
+    yield from _audit_table(workspace, tables.BATCHES, None, ())
+    for table in workspace.tables:
+        if table in committed or workspace.lake.exists(table):  # else the next batch creates it
+            workspace.tell(f"looking at the files of {table}")
+            yield from _audit_table(workspace, table, committed.get(table, 0), named.get(table, set()))
 
 
 def _versions_named(workspace: Workspace) -> Mapping[str, set[int]]:
@@ -50,17 +52,19 @@ def _versions_named(workspace: Workspace) -> Mapping[str, set[int]]:
 
 
 def _renewed_by(workspace: Workspace, commit: Commit) -> Collection[str]:
-    """Return the tables of which nothing is left from before a rebuild."""
+    """Return the tables that have nothing left from before a rebuild."""
     if commit.plan.kind != "rebuild":
         return ()
-    given = RebuildInput.of(commit.plan)
-    if given.numbers:
+    rebuild = RebuildInput.of(commit.plan)
+    if rebuild.numbers:
         return [table for table in workspace.tables if table not in tables.OF_THE_LOG]
-    names = given.windows if not given.renamed else ()
+    names = rebuild.windows if not rebuild.renamed else ()
     return own_tables([window for window in workspace.spec.windows if window.name in names])
 
 
-def _audit_table(workspace: Workspace, table: str, committed: int | None, named: Collection[int]) -> Iterator[Finding]:
+def _audit_table(
+    workspace: Workspace, table: str, committed: int | None, named: Collection[int]
+) -> Iterator[Finding]:
     lake = workspace.lake
     if not lake.exists(table):
         yield lost(workspace, table, "the table is gone, or its log is")
@@ -95,7 +99,7 @@ def _changed(workspace: Workspace, table: str, since: Since) -> Iterator[Finding
     newest = max((entry.attempt for entry in since.left), default=0)
     # A run may have begun meanwhile, so another look is needed.
     if newest > workspace.batches.newest_attempt() and newest > BatchLog(Lake(workspace.folder)).newest_attempt():
-        what = f"it is older than {table}: it has no attempt {newest}, which wrote that table"
+        what = f"it is older than other tables: it has no attempt {newest}, which wrote some of them"
         yield Finding(tables.BATCHES, what, "backup")
 
 

@@ -1,4 +1,4 @@
-"""What an audit finds: the table, what is wrong with it, and the command that repairs it.
+"""Findings of an audit: the table, what is wrong with it, and the command that repairs it.
 
 Not here: finding it (the other files of this room), repairing it (repair.py).
 """
@@ -13,8 +13,8 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
 
 Remedy = Literal["take_back", "reread", "rebuild", "backup"]
-"""What repairs a finding: taking back the change of another program; reading input again into the log; computing
-tables again; nothing but a backup."""
+"""The ways to repair a finding: take back the change of another program, read input into the log again, compute tables
+again, or restore a backup."""
 _MOST_SHOWN = 3
 
 
@@ -89,6 +89,6 @@ def some(numbers: Sequence[int]) -> str:
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")
 
 
-def counted(n: int, one: str, many: str | None = None) -> str:
+def counted(n: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun."""
-    return f"{n:,} {one if n == 1 else many or f'{one}s'}"
+    return f"{n:,} {noun if n == 1 else plural or f'{noun}s'}"

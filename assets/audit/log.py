@@ -4,17 +4,16 @@ Here: `raw_events`, `log_control`, the ranges in `batches`, `_release_seq`. Not 
 (verdicts.py), counts (counts.py).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from tidemark.assets.audit.findings import Finding, counted, some, wrong_rows
-from tidemark.assets.audit.sequences import Faults, Sequences
+from tidemark.assets.audit.sequences import Faults, Numbers, Sequences
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import LOG_CLOCK, Commit
+from tidemark.resources.batches.plans import LOG_CLOCK, BatchInput, Commit, RebuildInput
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.workspace import Workspace
@@ -28,7 +27,8 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
     """Look for records of the log that are missing, doubled, of another batch or with another clock."""
     yield from _audit_ranges(workspace)
     workspace.tell("looking at the numbers of the log")
-    log, version = _Log(workspace.batches.history("ingest")), workspace.base_of(tables.RAW_EVENTS)
+    log = _Log(workspace.batches.history("ingest"), clocks_before(workspace))
+    version = workspace.base_of(tables.RAW_EVENTS)
     for piece in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.ARRIVAL, c.CLOCK, c.BATCH]):
         log.add(piece)
     faults = log.numbers.faults({0: workspace.progress.log_end()})
@@ -49,9 +49,9 @@ def audit_log(workspace: Workspace) -> Iterator[Finding]:
 
 
 class _Log:
-    """What the rows of the log say, as far as they were read."""
+    """The faults of the rows of the log, as far as they were read."""
 
-    def __init__(self, reads: Sequence[Commit]) -> None:
+    def __init__(self, reads: Sequence[Commit], before_us: Mapping[int, int | None]) -> None:
         self.numbers = Sequences()
         self.of_other_batch: list[int] = []
         self.off_clock: list[int] = []
@@ -59,6 +59,9 @@ class _Log:
         self._reads = [read for read in reads if records_in(read.plan)]
         self._firsts = np.array([read.plan.first_seq for read in self._reads], np.int64)
         self._batches = np.array([read.batch_id for read in self._reads], np.int64)
+        self._before = np.array(
+            [_LEAST if (us := before_us[number]) is None else us for number in self._batches], np.int64
+        )
 
     def add(self, piece: pa.RecordBatch) -> None:
         """Look at some rows."""
@@ -72,12 +75,19 @@ class _Log:
         self.of_other_batch += seqs[is_other].tolist()
         order = np.argsort(seqs, kind="stable")
         seqs, clock, arrival, place = seqs[order], clock[order], arrival[order], place[order]
-        follows = (np.diff(seqs) == 1) & (np.diff(place) == 0)
-        is_off = (arrival > clock) | np.append(False, follows & (np.maximum(clock[:-1], arrival[1:]) != clock[1:]))
-        self.off_clock += seqs[is_off].tolist()
+        if len(self._reads):
+            self._at_starts(seqs, clock, arrival, place)
         self._at_ends(seqs, clock, place)
 
-    def _at_ends(self, seqs: NDArray[np.int64], clock: NDArray[np.int64], place: NDArray[np.int64]) -> None:
+    def _at_starts(self, seqs: Numbers, clock: Numbers, arrival: Numbers, place: Numbers) -> None:
+        """Compare each clock with the one before it, where that is here, and with the record's own arrival."""
+        is_first = self._firsts[place] == seqs
+        is_next = np.append(False, (np.diff(seqs) == 1) & (np.diff(place) == 0))
+        before = np.where(is_first, self._before[place], np.append(_LEAST, clock[:-1]))
+        is_off = (arrival > clock) | ((is_first | is_next) & (np.maximum(before, arrival) != clock))
+        self.off_clock += seqs[is_off].tolist()
+
+    def _at_ends(self, seqs: Numbers, clock: Numbers, place: Numbers) -> None:
         """Compare the clock of the last record of each ingestion with what that has counted."""
         for number in np.unique(place[place >= 0]).tolist():
             read = self._reads[number]
@@ -86,22 +96,40 @@ class _Log:
                 self.other_clock.append(read)
 
 
-def _us(column: pa.Array) -> NDArray[np.int64]:
+def clocks_before(workspace: Workspace) -> Mapping[int, int | None]:
+    """Return by ingestion the clock of the log before it, microseconds: of the last record, or of a later tick."""
+    before = dict[int, int | None]()
+    record_us: int | None = None
+    tick_us: int | None = None
+    for commit in workspace.batches.every_commit():
+        if commit.plan.kind == "ingest":
+            before[commit.batch_id] = max((us for us in (record_us, tick_us) if us is not None), default=None)
+            record_us = commit.counts.get(LOG_CLOCK)
+        elif commit.plan.kind == "process" and not commit.plan.is_replayed:
+            tick_us = BatchInput.of(commit.plan).tick_us
+        elif commit.plan.kind == "rebuild" and (clocks := RebuildInput.of(commit.plan).clocks) is not None:
+            record_us = clocks.get(LOG_CLOCK)  # records that had moved the clock were excluded
+    return before
+
+
+def _us(column: pa.Array) -> Numbers:
     return np.asarray(pc.fill_null(column.cast(pa.int64()), _LEAST))
 
 
 def _said(workspace: Workspace, table: str, faults: Faults, what: str, of: str = "") -> Iterator[Finding]:
     """Yield what is missing, or there twice."""
     if faults.n_missing:
-        said = f"{counted(faults.n_missing, f'{what} is', f'{what}s are')} missing{of}: {some(_numbers(faults.missing))}"
-        yield wrong_rows(workspace, table, said)
+        sentence = (
+            f"{counted(faults.n_missing, f'{what} is', f'{what}s are')} missing{of}: {some(_numbers(faults.missing))}"
+        )
+        yield wrong_rows(workspace, table, sentence)
     if faults.doubled:
         numbers = _numbers(faults.doubled)
-        said = f"{counted(len(numbers), f'{what} is', f'{what}s are')} there more than once{of}: {some(numbers)}"
-        yield wrong_rows(workspace, table, said)
+        sentence = f"{counted(len(numbers), f'{what} is', f'{what}s are')} there more than once{of}: {some(numbers)}"
+        yield wrong_rows(workspace, table, sentence)
     if faults.n_beyond:
-        said = f"{counted(faults.n_beyond, what)} more than the last commit names{of}"
-        yield wrong_rows(workspace, table, said)
+        sentence = f"{counted(faults.n_beyond, what)} more than the last commit names{of}"
+        yield wrong_rows(workspace, table, sentence)
 
 
 def _numbers(pairs: Sequence[tuple[int, int]]) -> list[int]:
@@ -133,7 +161,9 @@ def _audit_control(workspace: Workspace) -> Iterator[Finding]:
     faults = numbers.faults()
     yield from _said(workspace, tables.LOG_CONTROL, faults, "control item")
     if not len(numbers.runs):
-        yield wrong_rows(workspace, tables.LOG_CONTROL, "it has no control item, not even the spec of the first batch")
+        yield wrong_rows(
+            workspace, tables.LOG_CONTROL, "it has no control item, not even the spec of the first batch"
+        )
 
 
 def audit_releases(workspace: Workspace) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ REASON = "tidemark repair"
 
 @dataclass(frozen=True)
 class Repair:
-    """What mends the findings of an audit.
+    """The plan that mends the findings of an audit.
 
     Attributes:
         changes: Changes of other programs that are taken back.
@@ -71,11 +71,11 @@ def plan_repair(workspace: Workspace, findings: Sequence[Finding]) -> Repair:
     readings, lost = list[tuple[Finding, tuple[Reading, ...]]](), list[Lost]()
     for finding in findings:
         if finding.remedy == "reread":
-            found = readings_for(workspace, finding)
-            if isinstance(found, Lost):
-                lost.append(found)
+            ingestions = readings_for(workspace, finding)
+            if isinstance(ingestions, Lost):
+                lost.append(ingestions)
             else:
-                readings.append((finding, tuple(found)))
+                readings.append((finding, tuple(ingestions)))
     return Repair(
         tuple(changes),
         tuple(readings),

@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidemark.assets.audit.findings import Finding, some
+from tidemark.assets.audit.log import clocks_before
 from tidemark.assets.ingestion import read_again
 from tidemark.assets.log_order import NumberedLog
 from tidemark.assets.state.files import states_of
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import LOG_CLOCK, BatchInput, Commit, IngestInput
+from tidemark.resources.batches.plans import LOG_CLOCK, Commit, IngestInput
 from tidemark.resources.batches.position import plan_end, records_in
 from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.queries import pieces
@@ -77,16 +78,16 @@ def readings_for(workspace: Workspace, finding: Finding) -> list[Reading] | Lost
     """Return the ingestions that hold the records of a lost file of the log, if their input is still there."""
     assert finding.seqs is not None
     first, last = finding.seqs
-    reads, found = workspace.batches.history("ingest"), list[Reading]()
-    for commit in reads:
+    readings, before_us = list[Reading](), clocks_before(workspace)
+    for commit in workspace.batches.history("ingest"):
         if commit.plan.first_seq > last or plan_end(commit.plan) <= first:
             continue
         try:
-            found.append(Reading(commit, _files_of(workspace, commit), _clock_before(workspace, commit)))
+            readings.append(Reading(commit, _files_of(workspace, commit), before_us[commit.batch_id]))
         except InputError as error:
             seqs = max(first, commit.plan.first_seq), min(last, plan_end(commit.plan) - 1)
             return Lost(seqs, str(error.found))
-    return found
+    return readings
 
 
 def _files_of(workspace: Workspace, commit: Commit) -> Mapping[str, Sequence[FileRange]]:
@@ -95,31 +96,23 @@ def _files_of(workspace: Workspace, commit: Commit) -> Mapping[str, Sequence[Fil
     Raises:
         InputError: It has read something else than files, or a file is not as it was.
     """
-    given, states = IngestInput.of(commit.plan), states_of(workspace, commit.batch_id)
-    for name in (*given.versions, *given.offsets):
-        if given.versions.get(name) or given.offsets.get(name):
+    ingest, states = IngestInput.of(commit.plan), states_of(workspace, commit.batch_id)
+    for name in (*ingest.versions, *ingest.offsets):
+        if ingest.versions.get(name) or ingest.offsets.get(name):
             raise InputError(f"source {name} is not read from files, and is not read again")
-    found: dict[str, list[FileRange]] = {}
+    ranges: dict[str, list[FileRange]] = {}
     sources = {source.name: source for source in workspace.spec.sources}
-    for name, files in workspace.by_source(given.files).items():
+    for name, files in workspace.by_source(ingest.files).items():
         source = sources.get(name)
         if files and not isinstance(source, FilesSource):
             raise InputError(f"the spec has no source {name} of files any more")
-        for path, skip_lines, size in files if isinstance(source, FilesSource) else ():
+        for path, skip_lines, size in files:
+            assert isinstance(source, FilesSource)  # see above
             state = next((state for state in states if state.place == path and state.size == size), None)
             if state is None:
                 raise InputError(f"`{tables.FILES}` does not remember {path}")
-            found.setdefault(name, []).append(read_before(source, state, int(skip_lines)))
-    return found
-
-
-def _clock_before(workspace: Workspace, commit: Commit) -> int | None:
-    """Return the clock of the log when an ingestion began, microseconds: of the last record, or of a later tick."""
-    earlier = [one for one in workspace.batches.every_commit() if one.batch_id < commit.batch_id]
-    reads = [one.counts.get(LOG_CLOCK) for one in earlier if one.plan.kind == "ingest"][-1:]
-    judged = [one for one in earlier if one.plan.kind == "process" and not one.plan.is_replayed]
-    ticks = [BatchInput.of(one.plan).tick_us for one in judged[-1:]]
-    return max((us for us in (*reads, *ticks) if us is not None), default=None)
+            ranges.setdefault(name, []).append(read_before(source, state, int(skip_lines)))
+    return ranges
 
 
 def mend_log(
@@ -159,7 +152,7 @@ def _some_rows(piece: Piece, first: int, last: int, schema: pa.Schema) -> Iterat
 
 
 def _differs(workspace: Workspace, reading: Reading, log: NumberedLog, gone: Sequence[tuple[int, int]]) -> str:
-    """Return how records that were read again differ from what the log has or counts of them; empty if they do not."""
+    """Return how records that were read again differ from what the log has of them; empty if they do not."""
     plan, counts, of_files = reading.commit.plan, reading.commit.counts, ", ".join(reading.paths)
     if len(log) != records_in(plan):
         return f"{len(log):,} records come of {of_files} now, and {records_in(plan):,} did"

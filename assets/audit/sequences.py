@@ -1,7 +1,7 @@
 """Numbers that have to be dense: which are missing, which are there twice, in whatever order they are read.
 
-Here: numbers of one sequence, or of many sequences by a key, as runs of numbers that follow one another. A log that lies
-in order is one run, however long it is.
+Here: numbers of one sequence, or of many sequences by a key, as runs of numbers that follow one another. A log that
+lies in order is one run, however long it is.
 """
 
 from dataclasses import dataclass, field
@@ -84,13 +84,13 @@ class Sequences:
 
 @dataclass
 class Faults:
-    """What is wrong with sequences: pairs of a key and a number, the first ones of many.
+    """The faults of sequences: pairs of a key and a number, the first ones of many.
 
     Attributes:
-        missing: Numbers that are not there.
+        missing: Numbers that no row has.
         n_missing: How many are missing.
         n_beyond: How many numbers are after the expected end.
-        doubled: Numbers that are there more than once.
+        doubled: Numbers that several rows have.
         misplaced: Numbers whose ranks are not after the ones of the number before.
     """
 

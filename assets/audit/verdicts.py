@@ -3,8 +3,8 @@
 Here: the log judged again from its beginning, piece by piece, and each record's place, reason and time compared. Not
 here: the second opinion, which shares no code with the rules (resources/recount.py).
 
-The second opinion keeps its own watermarks from piece to piece: no state that the pipeline has stored is believed. Only
-where the spec has changed on the way, the timelines begin with what is stored there.
+The second opinion keeps its own watermarks from piece to piece: it believes no state that the pipeline has stored.
+Only where the spec has changed on the way, the timelines begin with what is stored there.
 """
 
 import json
@@ -86,13 +86,13 @@ def audit_verdicts(
     except KeyError:
         note(f"verdicts were not recounted: `{tables.WATERMARKS}` lacks a batch")
         return
-    found = _Found(workspace)
-    _judge_all(workspace, of_batches, found, note)
-    yield from found.said()
+    compared = _Comparison(workspace)
+    _judge_all(workspace, of_batches, compared, note)
+    yield from compared.findings()
 
 
 def _judge_all(
-    workspace: Workspace, of_batches: Mapping[int, Checkpoint], found: "_Found", note: Callable[[str], None]
+    workspace: Workspace, of_batches: Mapping[int, Checkpoint], compared: "_Comparison", note: Callable[[str], None]
 ) -> None:
     """Judge the log again, and compare each part with where the tables have its records."""
     before, timelines, total = START, STATE.empty_table(), workspace.progress.processed_end()
@@ -113,10 +113,10 @@ def _judge_all(
                 timelines = part.after
                 if len(part.seqs):
                     seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
-                    found.compare(part, _Places.of(workspace, seqs, rules))
+                    compared.compare(part, _Places.of(workspace, seqs, rules))
                     workspace.tell(f"{seqs.stop:,} of {total:,} records judged again")
             if not rules.follows_clock:
-                found.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
+                compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
         before = of_batches[commit.batch_id]
 
 
@@ -124,12 +124,10 @@ def _spec_at(workspace: Workspace, commit: Commit) -> Spec:
     """Return the spec by which a batch has judged its records."""
     first_seq, batch_id = commit.plan.first_seq, commit.batch_id
     items = [
-        item
-        for item in recorded(workspace, SPEC)
-        if item["_after_seq"] < first_seq and item["_batch_id"] <= batch_id
+        item for item in recorded(workspace, SPEC) if item["_after_seq"] < first_seq and item["_batch_id"] <= batch_id
     ]
-    said = items[-1]["argument"] if items else workspace.spec.canonical_json()
-    return workspace.spec if said == workspace.spec.canonical_json() else Spec.model_validate(json.loads(said))
+    text = items[-1]["argument"] if items else workspace.spec.canonical_json()
+    return workspace.spec if text == workspace.spec.canonical_json() else Spec.model_validate(json.loads(text))
 
 
 def _rules_of(workspace: Workspace, log: DataFrame, before: Checkpoint, plan: Plan) -> RecountRules:
@@ -141,9 +139,9 @@ def _rules_of(workspace: Workspace, log: DataFrame, before: Checkpoint, plan: Pl
 def _are_alike(rules: RecountRules, before: RecountRules) -> bool:
     """Return whether two batches were judged by the same rules, wherever they are in the log."""
 
-    def settings(one: RecountRules) -> tuple[Any, ...]:
-        sources = [(s.name, s.time_zone, s.out_of_orderness_us, s.idle_timeout_us) for s in one.sources]
-        return (sources, one.over, one.uses_splits, one.emit_every_us, one.unit_us, one.idle, one.windows)
+    def settings(of: RecountRules) -> tuple[Any, ...]:
+        sources = [(s.name, s.time_zone, s.out_of_orderness_us, s.idle_timeout_us) for s in of.sources]
+        return (sources, of.over, of.uses_splits, of.emit_every_us, of.unit_us, of.idle, of.windows)
 
     return settings(rules) == settings(before)
 
@@ -152,13 +150,13 @@ def _judged_again(
     workspace: Workspace, log: DataFrame, rules: RecountRules, timelines: pa.Table, commit: Commit
 ) -> Iterator[Recounted]:
     seqs = range(commit.plan.first_seq, plan_end(commit.plan))
-    told = first_times = None
+    duplicates = first_times = None
     if rules.deduplicate_by:
         letters = workspace.read_base(tables.DEAD_LETTERS, filters=_within(seqs))
-        told = letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
+        duplicates = letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
         first_times = known_first_times(workspace, spans_of(workspace, log), up_to=commit.batch_id - 1)
     return judge_again(
-        log, seqs, rules, timelines, compute=computed, told=told, first_times=first_times, most=MOST
+        log, seqs, rules, timelines, compute=computed, refused=duplicates, first_times=first_times, most=MOST
     )
 
 
@@ -219,8 +217,8 @@ def _pieces(workspace: Workspace, table: str, seqs: range, names: Sequence[str])
 
 
 @dataclass
-class _Found:
-    """What is wrong with the records that were compared."""
+class _Comparison:
+    """The faults of the records that were compared."""
 
     workspace: Workspace
     lost: list[int] = field(default_factory=list)
@@ -268,7 +266,7 @@ class _Found:
         if after.position.watermark_us != wanted_us:
             self.watermarks.append(after.batch_id)
 
-    def said(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Finding]:
         """Yield what is wrong."""
         workspace = self.workspace
         events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
@@ -284,8 +282,12 @@ class _Found:
             yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
         if self.times:
             seq, there_us, wanted_us = self.times[0]
-            what = f"`_timestamp` of {counted(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
-            yield wrong_rows(workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount")
+            what = (
+                f"`_timestamp` of {counted(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
+            )
+            yield wrong_rows(
+                workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
+            )
         if self.watermarks:
             what = f"the watermark after batch {some(self.watermarks)} is not the recounted one"
             yield wrong_rows(workspace, tables.WATERMARKS, what)

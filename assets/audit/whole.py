@@ -1,7 +1,7 @@
 """An audit of a whole pipeline as of its last commit: its parts in order, and what could not be audited.
 
-Here: which parts run, on what they may rely. It only reads, without a lock: runs may commit meanwhile, and it goes on as
-of the commit that it began with. Not here: the parts (the other files of this room), the command's words
+Here: which parts run, on what they may rely. An audit only reads, without a lock: runs may commit meanwhile, and it
+continues as of the commit that it began with. Not here: the parts (the other files of this room), the command's words
 (pipelines/commands/auditing.py).
 """
 
@@ -47,22 +47,23 @@ class Audit:
 def audit(workspace: Workspace) -> Audit:
     """Audit all that a pipeline has stored; nothing is written.
 
-    Every file of the last commit, and of earlier ones that are kept, is there and can be read. Nobody has changed
+    Every file of the last commit, and of earlier ones that are kept, is there and can be read. No other program has changed
     rows. The log has no hole and no double. The tables hold what the batches counted. Every record is where a second
-    opinion on the whole log puts it, and every final result is what the events in the tables give.
+    opinion on the whole log puts it, and every final result follows from the events in the tables.
 
     Raises:
         LakeError: The pipeline has no tables.
     """
     try:
-        if not workspace.exists:
-            raise _no_tables(workspace)
-        with workspace.batches.as_of_now():
-            return _audit(workspace)
-    except LakeError as error:
-        if not workspace.lake.exists(tables.BATCHES) and not workspace.folder.is_dir():
-            raise
+        exists = workspace.exists
+        if exists:
+            workspace.batches.every_commit()
+    except LakeError as error:  # nothing is known of the other tables
         return Audit(None, 0, (Finding(tables.BATCHES, error.found.rstrip("."), "backup", is_unreadable=True),))
+    if not exists:
+        raise _no_tables(workspace)
+    with workspace.batches.as_of_now():
+        return _audit(workspace)
 
 
 def _no_tables(workspace: Workspace) -> LakeError:
@@ -74,28 +75,28 @@ def _no_tables(workspace: Workspace) -> LakeError:
 
 
 def _audit(workspace: Workspace) -> Audit:
-    last = workspace.batches.last_commit()
+    last, findings = workspace.batches.last_commit(), _Findings(workspace, changed=_changed_by_hand(workspace))
+    findings.take(audit_files(workspace))
     if last is None:
-        return Audit(None, 0, (), ("nothing is committed yet",))
-    found = _Found(workspace, kept=_kept(workspace))
-    found.take(audit_files(workspace))
+        findings.note("nothing is committed yet")
+        return findings.audit(last)
     of_the_log = [tables.BATCHES, tables.LOG_CONTROL, tables.WATERMARKS]
-    if not all(map(found.is_readable, of_the_log)):
-        found.note("rows were not looked at: a table that says which of them belong together cannot be read")
-        return found.audit(last)
+    if not all(map(findings.is_readable, of_the_log)):
+        findings.note("rows were not looked at: a table that says which of them belong together cannot be read")
+        return findings.audit(last)
     under = _as_processed(workspace)
-    if found.is_readable(tables.RAW_EVENTS):
-        found.take(audit_log(under))
-    if under.spec.outputs.ordered_events and found.is_readable(tables.ORDERED_EVENTS):
-        found.take(audit_releases(under))
-    found.take(audit_counts(under, found.is_readable))
-    if found.is_readable(tables.RAW_EVENTS):
-        found.take(audit_verdicts(under, found.is_readable, found.note))
+    if findings.is_readable(tables.RAW_EVENTS):
+        findings.take(audit_log(under))
+    if under.spec.outputs.ordered_events and findings.is_readable(tables.ORDERED_EVENTS):
+        findings.take(audit_releases(under))
+    findings.take(audit_counts(under, findings.is_readable))
+    if findings.is_readable(tables.RAW_EVENTS):
+        findings.take(audit_verdicts(under, findings.is_readable, findings.note))
     else:
-        found.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
-    if _has_one_past(under, found):
-        found.take(audit_windows(under, found.is_readable, found.note))
-    return found.audit(last)
+        findings.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
+    if _has_one_past(under, findings):
+        findings.take(audit_windows(under, findings.is_readable, findings.note))
+    return findings.audit(last)
 
 
 def _as_processed(workspace: Workspace) -> Workspace:
@@ -104,7 +105,7 @@ def _as_processed(workspace: Workspace) -> Workspace:
     return workspace if before is None else workspace.under(before)
 
 
-def _has_one_past(workspace: Workspace, found: "_Found") -> bool:
+def _has_one_past(workspace: Workspace, findings: "_Findings") -> bool:
     """Return whether all results are by the same spec."""
     if not workspace.spec.windows:
         return False
@@ -113,29 +114,31 @@ def _has_one_past(workspace: Workspace, found: "_Found") -> bool:
     except (LakeError, SpecError):  # what is broken was found, and does not say that the spec has changed
         return True
     if scope:
-        found.note(f"results were not recomputed: some of {scope} are by an earlier spec, see `tidemark plan`")
+        findings.note(f"results were not recomputed: some of {scope} are by an earlier spec, see `tidemark plan`")
     return not scope
 
 
-def _kept(workspace: Workspace) -> set[str]:
+def _changed_by_hand(workspace: Workspace) -> set[str]:
     """Return the tables with changes of other programs that an operator has kept, since they were rebuilt last."""
-    kept: set[str] = set()
+    changed: set[str] = set()
     for commit in workspace.batches.every_commit():
-        given = commit.plan.input
-        if commit.plan.kind == "change" and given.get("decision") == "kept":
-            kept |= {str(change["table"]) for change in given["changes"]}
+        decided = commit.plan.input
+        if commit.plan.kind == "change" and decided.get("decision") == "kept":
+            changed |= {str(change["table"]) for change in decided["changes"]}
         if commit.plan.kind == "rebuild" and RebuildInput.of(commit.plan).numbers:
-            kept &= set(tables.OF_THE_LOG)
-    return kept
+            changed &= set(tables.OF_THE_LOG)
+    return changed
 
 
-class _Found:
+class _Findings:
     """The findings so far."""
 
-    def __init__(self, workspace: Workspace, kept: set[str]) -> None:
-        self._workspace, self._kept = workspace, kept
+    def __init__(self, workspace: Workspace, changed: set[str]) -> None:
+        self._workspace, self._changed = workspace, changed
         self._findings: list[Finding] = []
-        self._notes = [f"`{table}` was changed by hand, and that was kept: it is not compared" for table in sorted(kept)]
+        self._notes = [
+            f"`{table}` was changed by hand, and that was kept: it is not compared" for table in sorted(changed)
+        ]
 
     def take(self, findings: Iterator[Finding]) -> None:
         """Take the findings of a part, each once."""
@@ -148,9 +151,10 @@ class _Found:
     def is_readable(self, table: str) -> bool:
         """Return whether the rows of a table can be read, and are the ones that batches have written."""
         broken = {finding.table for finding in self._findings if finding.is_unreadable}
-        return table not in broken and table not in self._kept and self._workspace.lake.exists(table)
+        return table not in broken and table not in self._changed and self._workspace.lake.exists(table)
 
-    def audit(self, last: Commit) -> Audit:
+    def audit(self, last: Commit | None) -> Audit:
         """Return the result."""
+        batch = None if last is None else last.batch_id
         records = self._workspace.progress.processed_end()
-        return Audit(last.batch_id, records, tuple(self._findings), tuple(self._notes))
+        return Audit(batch, records, tuple(self._findings), tuple(self._notes))

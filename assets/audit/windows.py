@@ -31,7 +31,9 @@ def audit_windows(
     """Recompute the results of each window; arguments as of `audit_verdicts`."""
     spec = workspace.spec
     if spec.windows and not spec.outputs.ordered_events:
-        note("results of windows were not recomputed: `outputs.ordered_events` is off, so their events are not stored")
+        note(
+            "results of windows were not recomputed: `outputs.ordered_events` is off, so their events are not stored"
+        )
         return
     of_events = Counter[int]()  # counted once, when a window asks for it
     for window in spec.windows:
@@ -103,11 +105,17 @@ def _said(wrong: Sequence[WrongResult]) -> str:
     each = {"lacking": lacking, "too many": surplus, "with other values": other}
     kinds = ", ".join(f"{n:,} {kind}" for kind, n in each.items() if n)
     first = wrong[0]
-    said = f"{counted(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
+    sentence = (
+        f"{counted(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
+    )
     if first.written is None or first.recomputed is None:
-        return said
+        return sentence
     name = next((n for n in first.written if first.written[n] != first.recomputed[n]), None)
-    return said if name is None else f"{said}: {name} {first.written[name]}, and {first.recomputed[name]} recomputed"
+    return (
+        sentence
+        if name is None
+        else f"{sentence}: {name} {first.written[name]}, and {first.recomputed[name]} recomputed"
+    )
 
 
 def _shown(key: Mapping[str, Any]) -> str:

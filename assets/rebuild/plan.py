@@ -39,8 +39,8 @@ class RebuildPlan:
         changes: The changes of the spec that ask for it, each once: as of the first spec that it differs from.
         reason: Why, as `batches` and `log_control` keep it; None where no reason is known.
         items: Control items that take records out of the log, or back into it.
-        unreadable: Tables that an audit found to have rows which cannot be read, or are not their own: what is there is
-            replaced without being read.
+        unreadable: Tables whose rows cannot be read, or are not their own, as an audit found: they are replaced
+            without being read.
     """
 
     scope: Scope

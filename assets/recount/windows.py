@@ -216,7 +216,9 @@ def _largest(rows: DataFrame, kinds: Sequence[T.DataType]) -> list[float]:
     finite = "max(IF(abs({0}) < CAST('Infinity' AS DOUBLE), abs({0}), 0D))"
     found = dict.fromkeys(range(len(kinds)), 0.0)
     if floats:
-        [row] = rows.selectExpr(*(f"CAST({finite.format(f'__tm_old{n}')} AS DOUBLE) AS n{n}" for n in floats)).collect()
+        [row] = rows.selectExpr(
+            *(f"CAST({finite.format(f'__tm_old{n}')} AS DOUBLE) AS n{n}" for n in floats)
+        ).collect()
         found |= {n: row[f"n{n}"] or 0.0 for n in floats}
     return [found[n] for n in range(len(kinds))]
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 def audit(*, spec: Path, warehouse: "Place | None", as_json: bool) -> None:
     """Check all that SPEC's pipeline has stored.
 
-    Every file that a commit names is there and can be read; no other program has changed rows; the log has no hole and
-    no double; the tables hold what the batches counted. The whole log is judged again by a second opinion, and every
-    final result is recomputed from the events. What is wrong is named with the command that repairs it. It only
+    Every file that a commit names is there and can be read; no other program has changed rows; the log has no hole
+    and no double; the tables hold what the batches counted. The whole log is judged again by a second opinion, and
+    every final result is recomputed from the events. What is wrong is named with the command that repairs it. It only
     reads, as of the last commit, and runs may continue.
 
     Exit status: 0 all holds; 1 something is wrong, or a failure; 2 bad spec or usage.
@@ -84,8 +84,8 @@ def repair(*, spec: Path, dry_run: bool, warehouse: "Place | None") -> None:
     """Repair what an audit of SPEC's pipeline finds.
 
     It audits, takes back what other programs have changed, reads lost records again from the input files that are
-    still as they were read, computes damaged tables again from the log, and audits once more. A table that is sound is
-    not touched, unless tables that have to fit together are computed again. What cannot be repaired is named.
+    still as they were read, computes damaged tables again from the log, and audits once more. A sound table gets new
+    rows only together with others that have to fit it. What cannot be repaired is named.
 
     Exit status: 0 all holds, now or with --dry-run after what would be done; 1 something cannot be repaired, or a
     failure; 2 bad spec or usage.
@@ -98,14 +98,14 @@ def repair(*, spec: Path, dry_run: bool, warehouse: "Place | None") -> None:
     settings, name = settings_of(warehouse), file.spec.name
     with dagster_instance(settings, name, tell=say) as instance, telling(name) as tell:
         done = repair_pipeline(file, settings, dry_run=dry_run, instance=instance, tell=tell)
-    if not done.found:
+    if not done.findings:
         put(f"{name}: all holds, so nothing was repaired")
     for step in done.steps:
         put(f"{name}: {'would be done: ' if dry_run else ''}{step}")
     for finding in done.left:
         put(f"  {finding.table}: {finding.what}")
         put(f"    {finding.repair(done.workspace)}")
-    if done.found and not dry_run and not done.left:
+    if done.findings and not dry_run and not done.left:
         put(f"{name}: all holds now")
     if done.left:
         sys.exit(FAILED)

@@ -123,7 +123,7 @@ def write_pieces(
     By default they have the columns of the version.
     """
     columns = version.dataset.schema if schema is None else schema
-    # With its checksum a page tells an audit of a turned byte; Spark writes checksums, too.
+    # By the checksum of a page an audit finds a turned byte; Spark writes checksums, too.
     written_as = {"store_decimal_as_integer": True, "write_page_checksum": True, **_encodings(columns)}
 
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:

@@ -1,7 +1,7 @@
 """The life of a table's files, from its whole log: which version added a file, which one removed it, and when.
 
-Here: entries of the log that are missing or damaged, files that a version names, files that a VACUUM may have deleted.
-Not here: changes since a commit (log.py), whether the files are there and can be read (assets/audit/files.py).
+Here: entries of the log that are missing or damaged, files that a version names, files that a VACUUM may have
+deleted. Not here: changes since a commit (log.py), whether the files are there (assets/audit/files.py).
 """
 
 import re
@@ -55,7 +55,7 @@ class History:
     Attributes:
         files: The files, by the version that added them; one that was restored is there several times.
         lacking: Versions without an entry, although there are earlier ones, or whose entry cannot be read; in order.
-        checkpoints: The versions of which a checkpoint of the log is there, in order.
+        checkpoints: The versions that have a checkpoint of the log, in order.
         vacuumed_ms: Files that were removed before this instant may have been deleted by a VACUUM.
     """
 
@@ -70,20 +70,20 @@ class History:
         return not self.lacking
 
     def lacks_for(self, version: int) -> list[int]:
-        """Return the entries that are missing or damaged and without which a version, or a later one, cannot be read."""
+        """Return the missing or damaged entries without which a version, or a later one, cannot be read."""
         begins = max((checkpoint for checkpoint in self.checkpoints if checkpoint <= version), default=0)
         return [entry for entry in self.lacking if entry > begins]
 
     def named_by(self, versions: Collection[int]) -> list[Lifetime]:
         """Return the files that some versions name, each once, without the ones that may be gone by now."""
-        found, in_order = dict[str, Lifetime](), sorted(versions)
+        files, in_order = dict[str, Lifetime](), sorted(versions)
         for file in self.files:
             if file.is_mended or file.removed_ms < self.vacuumed_ms:
                 continue
             place = bisect_left(in_order, file.added)
             if place < len(in_order) and file.is_in(in_order[place]):
-                found[file.path] = file
-        return list(found.values())
+                files[file.path] = file
+        return list(files.values())
 
 
 def history_of(folder: Place, latest: int) -> History:
@@ -102,7 +102,7 @@ def history_of(folder: Place, latest: int) -> History:
             else:
                 read.entry(version, actions)
     files = sorted([*read.ended, *read.living.values()], key=lambda file: file.added)
-    checkpoints = {int(found[1]) for found in map(_CHECKPOINT.match, names_in(folder / LOG)) if found}
+    checkpoints = {int(match[1]) for match in map(_CHECKPOINT.match, names_in(folder / LOG)) if match}
     return History(files, tuple(sorted(lacking)), tuple(sorted(checkpoints)), read.vacuumed_ms)
 
 
@@ -116,7 +116,7 @@ def _entry(folder: Place, version: int) -> list[dict[str, Any]] | None:
 
 @dataclass
 class _Read:
-    """What the entries up to one have said."""
+    """The files as the entries up to one have left them."""
 
     living: dict[str, Lifetime] = field(default_factory=dict)
     ended: list[Lifetime] = field(default_factory=list)
@@ -155,7 +155,7 @@ def _rows(stats: str | None) -> int | None:
 
 def _limit_ms(info: Mapping[str, Any]) -> int:
     """Return the instant before which a VACUUM deleted what was removed; 0 for a VACUUM that does not say."""
-    said = info.get("operationParameters", {})
-    retention = said.get("specifiedRetentionMillis") or said.get("defaultRetentionMillis")
+    parameters = info.get("operationParameters", {})
+    retention = parameters.get("specifiedRetentionMillis") or parameters.get("defaultRetentionMillis")
     at = info.get("timestamp")
     return 0 if retention is None or at is None else int(at) - int(retention)

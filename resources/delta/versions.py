@@ -303,7 +303,7 @@ class Version:
         return unreadable_file(self.folder, error)
 
     def fault_of(self, file: str) -> str:
-        """Return what is wrong with one of its files, every page of which is read; empty if there is nothing.
+        """Read every page of one of its files; return what is wrong with it, or an empty text.
 
         A page is compared with its checksum if it has one: Spark and this program write it, delta-rs does not when it
         joins files.
