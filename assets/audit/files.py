@@ -1,4 +1,4 @@
-"""Audit of files: every table and every file that a commit names is there, whole and readable; no other program has changed rows.
+"""Audit of files: every table and every file that a commit names is there, whole and readable, as it was written.
 
 Here: tables, their logs, their files, changes by other programs. No row is looked at but for whether it can be read.
 Not here: what the rows say (the other files of this room).

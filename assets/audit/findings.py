@@ -13,8 +13,8 @@ from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.spec.scope import Scope
 
 Remedy = Literal["take_back", "reread", "rebuild", "backup"]
-"""The ways to repair a finding: take back the change of another program, read input into the log again, compute tables
-again, or restore a backup."""
+"""The ways to repair a finding: take back the change of another program, read input into the log again, compute
+tables again, or restore a backup."""
 _MOST_SHOWN = 3
 
 

@@ -28,6 +28,7 @@ from tidemark.resources.delta.files import Piece
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
 from tidemark.resources.sources.known_files import FileRange, read_before
+from tidemark.resources.sources.local_files import fixed_folder
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import InputError
@@ -111,7 +112,8 @@ def _files_of(workspace: Workspace, commit: Commit) -> Mapping[str, Sequence[Fil
             state = next((state for state in states if state.place == path and state.size == size), None)
             if state is None:
                 raise InputError(f"`{tables.FILES}` does not remember {path}")
-            ranges.setdefault(name, []).append(read_before(source, state, int(skip_lines)))
+            folder = fixed_folder(source.path, workspace.file.folder)
+            ranges.setdefault(name, []).append(read_before(source, folder, state, int(skip_lines)))
     return ranges
 
 

@@ -47,9 +47,9 @@ class Audit:
 def audit(workspace: Workspace) -> Audit:
     """Audit all that a pipeline has stored; nothing is written.
 
-    Every file of the last commit, and of earlier ones that are kept, is there and can be read. No other program has changed
-    rows. The log has no hole and no double. The tables hold what the batches counted. Every record is where a second
-    opinion on the whole log puts it, and every final result follows from the events in the tables.
+    Every file of the last commit, and of earlier ones that are kept, is there and can be read. No other program has
+    changed rows. The log has no hole and no double. The tables hold what the batches counted. Every record is where a
+    second opinion on the whole log puts it, and every final result follows from the events in the tables.
 
     Raises:
         LakeError: The pipeline has no tables.

@@ -527,11 +527,12 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
     )
 
 
-def read_before(source: FilesSource, state: FileState, skip_lines: int) -> FileRange:
+def read_before(source: FilesSource, folder: Place, state: FileState, skip_lines: int) -> FileRange:
     """Return the part of a file that was read once, if its bytes and its time are as they were.
 
     Args:
         source: The source.
+        folder: Its fixed folder now: a project may have been moved since.
         state: The state that was remembered of it.
         skip_lines: The lines that earlier ingestions had read.
 
@@ -539,8 +540,9 @@ def read_before(source: FilesSource, state: FileState, skip_lines: int) -> FileR
         InputError: The file is gone, or other bytes are there; or it has another modification time, and that is when
             its records arrived.
     """
-    path = state.place or state.name
-    place = place_of(path)
+    place = folder / state.name
+    place = place if place.is_file() else place_of(state.place or state.name)
+    path = str(place)
     try:
         seen = place.stat()
         if seen.st_size < state.size:
