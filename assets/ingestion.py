@@ -353,8 +353,7 @@ def read_again(
     """
     sources = tuple(source for source in workspace.spec.sources if source.name in files)
     narrowed = workspace.under(workspace.spec.model_copy(update={"sources": sources}))
-    found = {name: FilesFound(ready=tuple(ranges), needs_copies=True) for name, ranges in files.items()}
-    waiting = Waiting(found)
+    waiting = Waiting({name: FilesFound(ready=tuple(ranges), needs_copies=True) for name, ranges in files.items()})
     with reading_place(workspace.folder) as place:
         read = _read_sources(narrowed, waiting, payload_of(workspace), place)
         schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema

@@ -69,8 +69,8 @@ def repair_pipeline(
         return Repaired(workspace, findings, tuple(steps), findings)
     lost = _mend(opened, plan, findings, instance)
     if plan.scope and plan.may_rebuild and not lost:
-        asked = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
-        rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
+        rebuild = RebuildSettings(reason=REASON, windows=[*plan.scope.windows], unreadable=[*plan.unreadable])
+        rebuild_pipeline(file, settings, rebuild, instance=instance, tell=tell)
     workspace = opened()
     return Repaired(workspace, findings, (*steps, *lost), audit(workspace).findings)
 

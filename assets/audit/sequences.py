@@ -1,4 +1,4 @@
-"""Numbers that have to be dense: which are missing, which are there twice, in whatever order they are read.
+"""Numbers that have to be dense: which are missing, which come twice, in whatever order they are read.
 
 Here: numbers of one sequence, or of many sequences by a key, as runs of numbers that follow one another. A log that
 lies in order is one run, however long it is.

@@ -137,7 +137,8 @@ class _Findings:
         self._workspace, self._changed = workspace, changed
         self._findings: list[Finding] = []
         self._notes = [
-            f"`{table}` was changed by hand, and that was kept: it is not compared" for table in sorted(changed)
+            f"`{table}` is not compared: it has a change by hand that an operator has kept"
+            for table in sorted(changed)
         ]
 
     def take(self, findings: Iterator[Finding]) -> None:

@@ -214,13 +214,13 @@ def _largest(rows: DataFrame, kinds: Sequence[T.DataType]) -> list[float]:
     """Return the largest finite number of each column of floating-point numbers; 0 of others."""
     floats = [n for n, kind in enumerate(kinds) if isinstance(kind, T.FloatType | T.DoubleType)]
     finite = "max(IF(abs({0}) < CAST('Infinity' AS DOUBLE), abs({0}), 0D))"
-    found = dict.fromkeys(range(len(kinds)), 0.0)
+    largest = dict.fromkeys(range(len(kinds)), 0.0)
     if floats:
         [row] = rows.selectExpr(
             *(f"CAST({finite.format(f'__tm_old{n}')} AS DOUBLE) AS n{n}" for n in floats)
         ).collect()
-        found |= {n: row[f"n{n}"] or 0.0 for n in floats}
-    return [found[n] for n in range(len(kinds))]
+        largest |= {n: row[f"n{n}"] or 0.0 for n in floats}
+    return [largest[n] for n in range(len(kinds))]
 
 
 def events_in(
