@@ -136,10 +136,8 @@ class _Findings:
     def __init__(self, workspace: Workspace, changed: set[str]) -> None:
         self._workspace, self._changed = workspace, changed
         self._findings: list[Finding] = []
-        self._notes = [
-            f"`{table}` is not compared: it has a change by hand that an operator has kept"
-            for table in sorted(changed)
-        ]
+        reason = "it has a change by hand that an operator has kept"
+        self._notes = [f"`{table}` is not compared: {reason}" for table in sorted(changed)]
 
     def take(self, findings: Iterator[Finding]) -> None:
         """Take the findings of a part, each once."""
