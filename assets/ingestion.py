@@ -5,7 +5,7 @@ are found and parsed (resources/sources), what becomes of a record's event time.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
@@ -32,8 +32,9 @@ from tidemark.resources import tables
 from tidemark.resources.batches.plans import LAST_ARRIVAL, LAST_SEEN, IngestInput, Plan
 from tidemark.resources.delta.aside import Aside, set_aside
 from tidemark.resources.places.place import Place
+from tidemark.resources.sources.files import FilesFound
 from tidemark.resources.sources.kinds import reader_of
-from tidemark.resources.sources.known_files import FileState
+from tidemark.resources.sources.known_files import FileRange, FileState
 from tidemark.resources.sources.parquet_files import PlainFile
 from tidemark.resources.sources.reader import SourceRead
 from tidemark.resources.sources.records import SPARK_FAILURES, cause_of, is_of_a_file, split_of
@@ -298,24 +299,67 @@ def _write_log(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) 
 
 
 def _write_records(workspace: Workspace, plan: Plan, waiting: Waiting, read: _Read) -> NumberedLog:
+    before_us = workspace.progress.log_clock_us()
+    with _numbered(workspace, plan, read, waiting.size, before_us) as (log, by_spark):
+        _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
+        _ensure_whole(read, by_spark)
+        BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
+        _ensure_unchanged(waiting)  # they may have been read once more
+    return log
+
+
+@contextmanager
+def _numbered(
+    workspace: Workspace, plan: Plan, read: _Read, size: int, before_us: int | None
+) -> Iterator[tuple[NumberedLog, int]]:
+    """Yield records in the order of the log, and how many of them Spark has read.
+
+    Args:
+        workspace: The pipeline.
+        plan: The ingestion.
+        read: What it reads.
+        size: Bytes of that.
+        before_us: The clock of the log before it; None for none.
+    """
     spec = workspace.spec
     names = [*KEYS, *([CAME_US, PLACE] if spec.reads_tables else [])]
     most_us = {source.name: source.future_arrival_us for source in spec.sources}
     by_spark = (
         nullcontext(Aside((), no_keys))
         if read.count == 0
-        else set_aside(read.records, workspace.folder, Amount.of_bytes(waiting.size))
+        else set_aside(read.records, workspace.folder, Amount.of_bytes(size))
     )
     with by_spark as aside:
         keys = aside.narrow(names)
         arrived = Records.of(read.plain, aside.parts, keys).arrived_by(us_of(plan.planned_at), most_us)
         order = arrived.in_order(by_arrival=order_of(spec) == "arrival_time", from_us=spec.time.read_from_us)
-        log = NumberedLog(arrived, order, plan.first_seq, workspace.progress.log_clock_us())
-        _ensure_unchanged(waiting)  # by now every record has been counted, and none is stored yet
-        _ensure_whole(read, len(keys))
-        BatchWriter(workspace, plan).append_pieces(tables.RAW_EVENTS, log.pieces(plan.batch_id))
-        _ensure_unchanged(waiting)  # they may have been read once more
-    return log
+        yield NumberedLog(arrived, order, plan.first_seq, before_us), len(keys)
+
+
+@contextmanager
+def read_again(
+    workspace: Workspace, plan: Plan, files: Mapping[str, Sequence[FileRange]], before_us: int | None
+) -> Iterator[NumberedLog]:
+    """Yield the records that an ingestion has read from files, read from them again; nothing is written.
+
+    Args:
+        workspace: The pipeline.
+        plan: The ingestion, which has read nothing but files.
+        files: What it has read, by source.
+        before_us: The clock of the log before it; None for none.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    sources = tuple(source for source in workspace.spec.sources if source.name in files)
+    narrowed = workspace.under(workspace.spec.model_copy(update={"sources": sources}))
+    waiting = Waiting({name: FilesFound(ready=tuple(ranges), needs_copies=True) for name, ranges in files.items()})
+    with reading_place(workspace.folder) as place:
+        read = _read_sources(narrowed, waiting, payload_of(workspace), place)
+        schema = workspace.lake.dataset(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS)).schema
+        read = read.leaving([file for file in read.plain if not file.can_be_read(schema)])
+        with _numbered(narrowed, plan, read, waiting.size, before_us) as (log, _):
+            yield log
 
 
 def _clocks(workspace: Workspace, plan: Plan, log: NumberedLog) -> dict[str, int]:

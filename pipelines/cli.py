@@ -33,7 +33,7 @@ from tidemark.pipelines.command_line import (
     spec_paths,
     warehouse_option,
 )
-from tidemark.pipelines.commands import advising, changing, deciding, explaining, looking, operating
+from tidemark.pipelines.commands import advising, auditing, changing, deciding, explaining, looking, operating
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.problems import SpecFileError, spec_error
 
@@ -317,7 +317,7 @@ def _check_pending(file: "SpecFile", settings: "Settings", batch: int) -> None:
     )
 
 
-for module in (operating, looking, explaining, advising, changing, deciding):
+for module in (operating, auditing, looking, explaining, advising, changing, deciding):
     for command in module.COMMANDS:
         main.add_command(command)
 

@@ -43,6 +43,7 @@ from tidemark.assets.backfill.partitions import window_assets
 from tidemark.assets.live import BATCH, NOTHING_ASKED, live_assets
 from tidemark.assets.runs import SPARK, LiveRun, OpenWorkspace, StageContext, process_of_run
 from tidemark.pipelines.alert_watch import alert_watch
+from tidemark.pipelines.auditing import audit_job
 from tidemark.pipelines.command_line import SPECS
 from tidemark.pipelines.launching import live_schedule, live_sensor
 from tidemark.pipelines.lineage_watch import lineage_watch
@@ -180,9 +181,9 @@ def definitions(
     """Make Dagster definitions of pipelines, to merge into a project's.
 
     Each pipeline brings its assets, whose keys and group are the pipeline's name, and their checks. It also brings
-    the jobs `<pipeline>_live`, `_maintain`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, and the schedule or sensor
-    that its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the input of
-    a run. No Spark is started before a run needs it.
+    the jobs `<pipeline>_live`, `_maintain`, `_audit`, `_rebuild`, `_rejudge`, `_replay` and `_ask`, and the schedule
+    or sensor that its spec asks for. All share two resources: `tidemark_spark`, and `tidemark_batch`, which holds the
+    input of a run. No Spark is started before a run needs it.
 
     Args:
         specs: A folder whose `*.yaml` are specs, a spec file, or several of these. A wrong spec becomes an asset
@@ -297,6 +298,7 @@ def _definitions_of(
         jobs=[
             job,
             upkeep_job(file, settings),
+            audit_job(file, settings, choice),
             *rebuild_jobs(file, settings, choice),
             question_job(file, settings, choice),
         ],

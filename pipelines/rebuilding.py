@@ -83,6 +83,9 @@ class RebuildSettings(dg.Config):
     to_spec: bool = Field(
         default=False, description="Only what the spec asks for: some windows, all tables, or nothing."
     )
+    unreadable: list[str] = Field(
+        default=[], description="Tables that an audit found unreadable: they are replaced without being read."
+    )
 
     def plan(self, workspace: Workspace) -> RebuildPlan:
         """Return the plan that is asked for.
@@ -92,7 +95,7 @@ class RebuildSettings(dg.Config):
         """
         names = chosen_windows(workspace.spec, self.windows) if self.windows else ()
         if not self.to_spec:
-            return plan_rebuild(workspace, Scope(names) if names else Scope.ALL, self.reason)
+            return plan_rebuild(workspace, Scope(names) if names else Scope.ALL, self.reason, self.unreadable)
         plan = plan_to_spec(workspace, self.reason)
         if plan.scope:
             workspace.tell(f"the spec asks for the past of {plan.scope}")

@@ -95,7 +95,8 @@ def maintain(
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
-    jobs = (*(f"{spec.name}_{what}" for what in ("live", "rebuild", "rejudge", "replay", "ask", "maintain")), BY_HAND)
+    jobs_of_pipeline = ("live", "rebuild", "rejudge", "replay", "ask", "maintain", "audit")
+    jobs = (*(f"{spec.name}_{what}" for what in jobs_of_pipeline), BY_HAND)
     return Upkeep(maintained, failures, forget_runs(file, instance, jobs, before, settings.dagster_home))
 
 

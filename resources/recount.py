@@ -6,8 +6,8 @@ recount is compared with (assets/recount/), and any code of `timeops` (an import
 must not be repeated here.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -95,6 +95,33 @@ class RecountRules:
         return any(us is not None for us in (self.idle, self.clock_tolerance_us, self.emit_every_us))
 
 
+OUTCOMES = ("untimed", "duplicate", "mistaken", "early", "late_arrival")
+"""The outcomes of a record by itself, or by other records of its key, before rule 3."""
+
+
+@dataclass(frozen=True)
+class Recounted:
+    """Some records that follow one another in the log, judged again.
+
+    Attributes:
+        seqs: Their `_arrival_seq`, in order.
+        flags: Which of OUTCOMES each is, bit by bit, the first one the lowest.
+        t: The time that rule 3 judges, microseconds; NONE of a record that it does not judge.
+        below: Whether it is below the watermark that it meets.
+        after: The timelines after the records, see `recount`.
+    """
+
+    seqs: Numbers
+    flags: NDArray[np.int8]
+    t: Numbers
+    below: NDArray[np.bool_]
+    after: pa.Table
+
+    def are(self, outcome: str) -> NDArray[np.bool_]:
+        """Return whether each is one of OUTCOMES."""
+        return np.asarray(self.flags & (1 << OUTCOMES.index(outcome)) != 0)
+
+
 def recount(
     log: DataFrame,
     seqs: range,
@@ -105,7 +132,34 @@ def recount(
     told: DataFrame | None = None,
     first_times: DataFrame | None = None,
 ) -> dict[str, int]:
-    """Count early, late and out-of-order drops of a range of the log, and duplicates.
+    """Count early, late and out-of-order drops of a range of the log, and duplicates; arguments as of `judge_again`.
+
+    Returns:
+        Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
+        (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
+        `out_of_order` (dropped), `below` (met by rule 3 under any policy).
+    """
+    counts = dict.fromkeys(["records", *OUTCOMES, "below"], 0)
+    for part in judge_again(log, seqs, rules, timelines, compute=compute, refused=told, first_times=first_times):
+        counts["records"] += len(part.seqs)
+        counts["below"] += int(np.count_nonzero(part.below))
+        for outcome in OUTCOMES:
+            counts[outcome] += int(np.count_nonzero(part.are(outcome)))
+    return counts | {"out_of_order": counts["below"] if rules.out_of_order == "drop" else 0}
+
+
+def judge_again(
+    log: DataFrame,
+    seqs: range,
+    rules: RecountRules,
+    timelines: pa.Table,
+    *,
+    compute: Callable[[DataFrame], DataFrame],
+    refused: DataFrame | None = None,
+    first_times: DataFrame | None = None,
+    most: int = _PIECE,
+) -> Iterator[Recounted]:
+    """Judge a range of the log again, piece after piece.
 
     Args:
         log: The range of `raw_events`.
@@ -115,54 +169,43 @@ def recount(
             the rules set it) and `clock`, in microseconds; `last_clock`, `max_close` and `splits` if a rule needs
             them.
         compute: Computes a frame that several queries read, and returns the same rows.
-        told: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
+        refused: With `deduplicate_by` the `_arrival_seq` of records that were refused as duplicates.
         first_times: With it `key`, `event_us` and `_arrival_seq` of earlier records that were not refused, as far as
             they are near the records of the range.
-
-    Returns:
-        Numbers by name: `records`, `untimed` (no arrival, malformed, no or bad event time), `duplicate`, `mistaken`
-        (records that are duplicates and were not refused as such, or the other way round), `early`, `late_arrival`,
-        `out_of_order` (dropped), `below` (met by rule 3 under any policy).
+        most: The most records that are asked for at once.
     """
     frames = {"log": _times(log, rules)}
-    if told is not None and first_times is not None:
-        frames |= {"told": told, "first_times": first_times}
-    outcomes = _outcomes(rules)
-    records = log.sparkSession.sql(_records(rules, outcomes), None, **frames)
-    # What a timeline keeps besides its watermark goes through no piece: then all records are asked for at once.
-    keeps_more = rules.follows_clock or rules.uses_splits or bool(rules.over)
-    bounds: list[int | None] = [None, *([] if keeps_more else seqs[_PIECE::_PIECE]), None]
+    if refused is not None and first_times is not None:
+        frames |= {"told": refused, "first_times": first_times}
+    records = log.sparkSession.sql(_records(rules), None, **frames)
+    bounds: list[int | None] = [None, *seqs[most::most], None]
     if rules.deduplicate_by and len(bounds) > 2:
         records = compute(records)  # else each piece would look for duplicates among all
-    counts = dict.fromkeys(["records", *outcomes, "below"], 0)
     for first, end in pairwise(bounds):
         low, high = ("true" if first is None else f"seq >= {first}"), ("true" if end is None else f"seq < {end}")
         rows = _in_order(records.where(f"{low} AND {high}").toArrow())
-        below = below_watermark(rows, timelines, rules)
-        counts["records"] += len(rows)
-        counts["below"] += int(np.count_nonzero(below))
-        for place, name in enumerate(outcomes):
-            counts[name] += int(np.count_nonzero(rows["flags"].to_numpy() & (1 << place)))
-        if len(bounds) > 2:
-            timelines = _risen(rows, timelines, rules)
-    return counts | {"out_of_order": counts["below"] if rules.out_of_order == "drop" else 0}
+        below, timelines = walk(rows, timelines, rules)
+        yield Recounted(rows["seq"].to_numpy(), rows["flags"].to_numpy(), _ints(rows["t"]), below, timelines)
+        rules = rules_after(rows, rules)
 
 
 def _in_order(rows: pa.Table) -> pa.Table:
     return rows.sort_by("seq") if (np.diff(rows["seq"].to_numpy()) < 0).any() else rows
 
 
-def _risen(rows: pa.Table, timelines: pa.Table, rules: RecountRules) -> pa.Table:
-    """Return the one timeline that has nothing but a watermark after some records."""
-    [source] = rules.sources
-    moving = rows.filter(rows["moves"]) if "moves" in rows.column_names else rows
-    highest, before = pc.max(moving["t"]).as_py(), timelines["computed"].to_pylist()
-    risen = [us for us in before if us is not None]
-    risen += [] if highest is None else [max(highest - source.out_of_orderness_us, FIRST_US)]
-    after = [max(risen, default=None)]
-    return pa.table(
-        {"_timeline": ["[]"], "watermark": pa.array(after, pa.int64()), "computed": pa.array(after, pa.int64())}
-    )
+def rules_after(rows: pa.Table, rules: RecountRules) -> RecountRules:
+    """Return the rules with the clocks of the log after some records, which periods of emission ask for."""
+    if rules.emit_every_us is None or not len(rows) or (clock_us := pc.max(rows["clock"]).as_py()) is None:
+        return rules
+    period_us = clock_us // rules.emit_every_us * rules.emit_every_us
+    clocks = _ints(rows["clock"])
+    earlier = clocks[(clocks != NONE) & (clocks < period_us)]
+    if len(earlier):
+        ended_us: int | None = int(earlier.max())
+    else:  # the records lie in one period, which may have begun before them
+        begins_it = rules.start_clock_us is None or rules.start_clock_us < period_us
+        ended_us = rules.start_clock_us if begins_it else rules.start_ended_us
+    return replace(rules, start_clock_us=clock_us, start_ended_us=ended_us)
 
 
 # What a record says by itself, in SQL.
@@ -183,7 +226,7 @@ def _times(log: DataFrame, rules: RecountRules) -> DataFrame:
 
 
 def _outcomes(rules: RecountRules) -> dict[str, str]:
-    """Return SQL of what a record is, by the name of its count."""
+    """Return SQL of what a record is, by the names in OUTCOMES."""
     return {
         "untimed": "untimed",
         "duplicate": "duplicate <> mistaken",
@@ -193,7 +236,7 @@ def _outcomes(rules: RecountRules) -> dict[str, str]:
     }
 
 
-def _records(rules: RecountRules, outcomes: Mapping[str, str]) -> str:
+def _records(rules: RecountRules) -> str:
     """Return SQL of the records: `seq`, `flags` of their outcomes, `t`, which is null unless rule 3 judges it.
 
     A record that is `active` belongs to a timeline; one that is early and kept has a `t` and no `moves`, as it moves
@@ -201,7 +244,8 @@ def _records(rules: RecountRules, outcomes: Mapping[str, str]) -> str:
     """
     early, late = _beyond("e - a", rules.early_us), _beyond("a - e", rules.late_us)
     # They come as one number: of many rows each column takes seconds.
-    flags = " | ".join(f"IF({sql}, {1 << place}, 0)" for place, sql in enumerate(outcomes.values()))
+    sql_of = _outcomes(rules)
+    flags = " | ".join(f"IF({sql_of[outcome]}, {1 << place}, 0)" for place, outcome in enumerate(OUTCOMES))
     columns = ["seq", f"CAST({flags} AS TINYINT) AS flags", "t"]
     early_t = "e" if rules.early_policy == "keep" else f"a + {rules.early_us or 0}L"
     columns += ["NOT is_early AS moves"] if rules.early_policy == "keep" else []
@@ -375,12 +419,34 @@ class _Records(NamedTuple):
     ended_reached: Numbers
 
 
-def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> NDArray[np.bool_]:
-    """Return whether each record comes below the watermark that it meets.
+_AFTER = pa.schema(
+    [
+        ("_timeline", pa.string()),
+        *[(name, pa.int64()) for name in ("watermark", "computed", "clock", "last_clock")],
+        ("max_close", pa.list_(pa.int64())),
+        (
+            "splits",
+            pa.list_(
+                pa.struct(
+                    [
+                        ("source", pa.string()),
+                        ("split", pa.string()),
+                        ("max_t", pa.int64()),
+                        ("last_clock", pa.int64()),
+                    ]
+                )
+            ),
+        ),
+    ]
+)
+
+
+def walk(records: pa.Table, timelines: pa.Table, rules: RecountRules) -> tuple[NDArray[np.bool_], pa.Table]:
+    """Return whether each record comes below the watermark that it meets, and the timelines after the records.
 
     Args:
         records: `seq` and `t`, by `seq`; `line`, `source`, `part`, `clock`, `active`, `moves` as the rules ask.
-        timelines: See `recount`.
+        timelines: See `judge_again`.
         rules: The spec's numbers.
     """
     below = np.zeros(len(records), np.bool_)
@@ -389,31 +455,69 @@ def below_watermark(records: pa.Table, timelines: pa.Table, rules: RecountRules)
         places = np.flatnonzero(records["active"].to_numpy())
         records = records.take(places)
     if not len(records):
-        return below
+        return below, timelines
     lines, of_lines = _by_line(records)
     order = np.concatenate(of_lines)
     ready = _records_of(records.take(order) if len(lines) > 1 else records, ended[places][order], rules)
-    before = {row["_timeline"]: row for row in timelines.filter(pc.is_in(timelines["_timeline"], lines)).to_pylist()}
+    are_here = pc.is_in(timelines["_timeline"], lines)
+    before = {row["_timeline"]: row for row in timelines.filter(are_here).to_pylist()}
     numbers, loop, begin = _numbers_of(rules), _walk if len(records) < _COMPILED_FROM else _compiled(), 0
+    after = []
     for line, rows in zip(lines.to_pylist(), of_lines, strict=True):
         state, end = before.get(line, {}), begin + len(rows)
         of_line = _Records(*(column[begin:end] for column in ready.arrays))
-        splits, of_line = _with_splits(of_line, ready.pairs, state.get("splits") or (), rules)
+        splits, names, of_line = _with_splits(of_line, ready.pairs, state.get("splits") or (), rules)
         closes = [_or_none(us) for us in state.get("max_close") or ()]
         latest = np.array([*closes, *[NONE] * len(rules.windows)][: len(rules.windows)], np.int64)
         period = (
             state["clock"] // rules.emit_every_us if rules.emit_every_us and state.get("clock") is not None else None
         )
-        start = (state.get("watermark"), state.get("computed"), period, state.get("last_clock"))
-        below[places[rows]] = loop(of_line, _Line(*map(_or_none, start)), splits, latest, numbers)
+        start = _Line(
+            *map(_or_none, (state.get("watermark"), state.get("computed"), period, state.get("last_clock")))
+        )
+        below[places[rows]], *line_after = loop(of_line, start, splits, latest, numbers)
+        after.append(_row_after(line, _Line(*map(int, line_after)), zip(names, splits.tolist(), strict=True), rules))
+        after[-1]["max_close"] = [us if us != NONE else None for us in latest.tolist()]
         begin = end
-    return below
+    others = timelines.filter(pc.invert(are_here))
+    unmoved = [
+        others[field.name].cast(field.type)
+        if field.name in others.column_names
+        else pa.nulls(len(others), field.type)
+        for field in _AFTER
+    ]
+    return below, pa.concat_tables([pa.table(unmoved, schema=_AFTER), pa.Table.from_pylist(after, schema=_AFTER)])
 
 
-def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDArray[np.bool_]:
+def _row_after(line: str, after: "_Line", splits: Iterator[tuple[_Split, list[int]]], rules: RecountRules) -> Any:
+    """Return a timeline after its records, as `walk` takes it."""
+    tolerances = {source.name: source.out_of_orderness_us for source in rules.sources}
+    seen, watermark, period, last = (us if us != NONE else None for us in after)
+    return {
+        "_timeline": line,
+        "watermark": seen,
+        "computed": watermark,
+        "clock": period * rules.emit_every_us if rules.emit_every_us and period is not None else None,
+        "last_clock": last,
+        "splits": [
+            {
+                "source": source,
+                "split": split,
+                "max_t": None if row[_ALLOWS] == NONE else row[_ALLOWS] + tolerances[source],
+                "last_clock": None if row[_LAST] == NONE else row[_LAST],
+            }
+            for (source, split), row in splits
+        ],
+    }
+
+
+def _walk(
+    records: Any, line: Any, splits: Any, latest: Any, rules: Any
+) -> tuple[NDArray[np.bool_], int, int, int, int]:
     """Go through the records of a timeline: W by the clock before each one, whether it is below, W by it.
 
-    Changed are `splits`, rows of _SPLIT, and `latest`, of each window the latest close time that its events ask for.
+    Return whether each is below, and the fields of _Line after them. Changed are `splits`, rows of _SPLIT, and
+    `latest`, of each window the latest close time that its events ask for.
     """
     seen, watermark, period, last = line.seen, line.watermark, line.period, line.last
     below = np.zeros(len(records.t), np.bool_)
@@ -442,7 +546,7 @@ def _walk(records: Any, line: Any, splits: Any, latest: Any, rules: Any) -> NDAr
         watermark = max(watermark, allows)
         for w in range(len(latest)):
             latest[w] = max(latest[w], records.closes[i][w])
-    return below
+    return below, seen, watermark, period, last
 
 
 def _by_clock(now: int, last: int, lowest: int, reached: Any, latest: Any, rules: Any) -> int:
@@ -509,13 +613,13 @@ def _idle_at(split: Any) -> int:
 
 
 @cache
-def _compiled() -> Callable[..., NDArray[np.bool_]]:
+def _compiled() -> Callable[..., Any]:
     from numba import njit  # noqa: PLC0415  (only who has many records pays for it)
     from numba.extending import register_jitable  # noqa: PLC0415
 
     for part in (_by_clock, _left, _met, _lowest, _idle_at):
         register_jitable(part)
-    loop: Callable[..., NDArray[np.bool_]] = njit(cache=True)(_walk)
+    loop: Callable[..., Any] = njit(cache=True)(_walk)
     return loop
 
 
@@ -609,16 +713,16 @@ def _side_by_side(columns: Sequence[Numbers], rows: int) -> Numbers:
 
 def _with_splits(
     records: _Records, pairs: Sequence[_Split], carried: Sequence[Mapping[str, Any]], rules: RecountRules
-) -> tuple[Numbers, _Records]:
-    """Return the splits of a timeline, rows of _SPLIT, and its records with their places among these."""
+) -> tuple[Numbers, list[_Split], _Records]:
+    """Return the splits of a timeline, rows of _SPLIT, what they are called, and its records with their places."""
     if not rules.uses_splits:
-        return np.zeros((0, len(_SPLIT)), np.int64), records
+        return np.zeros((0, len(_SPLIT)), np.int64), [], records
     of = {source.name: source for source in rules.sources}
     listed = {(source.name, part) for source in rules.sources for part in source.splits}
     before = {(split["source"], split["split"]): (split["max_t"], split["last_clock"]) for split in carried}
     each, places = np.unique(records.split, return_inverse=True)
-    rows = []
-    for name, part in dict.fromkeys([*(pairs[number] for number in each.tolist()), *sorted(listed), *before]):
+    rows, names = [], [*dict.fromkeys([*(pairs[number] for number in each.tolist()), *sorted(listed), *before])]
+    for name, part in names:
         source, (max_t, last_us) = of[name], before.get((name, part), (None, None))
         waited_us, since_us = (0, None) if part is None else source.waits_of_splits.get(part, (0, None))
         is_listed = (name, part) in listed
@@ -631,4 +735,4 @@ def _with_splits(
             int(is_listed),
         )
         rows.append([_or_none(value) for value in row])
-    return np.array(rows, np.int64), records._replace(split=places.astype(np.int64))
+    return np.array(rows, np.int64), names, records._replace(split=places.astype(np.int64))

@@ -39,6 +39,8 @@ class RebuildPlan:
         changes: The changes of the spec that ask for it, each once: as of the first spec that it differs from.
         reason: Why, as `batches` and `log_control` keep it; None where no reason is known.
         items: Control items that take records out of the log, or back into it.
+        unreadable: Tables whose rows cannot be read, or are not their own, as an audit found: they are replaced
+            without being read.
     """
 
     scope: Scope
@@ -47,6 +49,7 @@ class RebuildPlan:
     changes: tuple[Change, ...] = ()
     reason: str | None = None
     items: tuple[Mapping[str, Any], ...] = ()
+    unreadable: tuple[str, ...] = ()
 
     @property
     def records(self) -> int:
@@ -55,7 +58,9 @@ class RebuildPlan:
         return sum(last - first + 1 for first, last in ranges)
 
 
-def plan_rebuild(workspace: Workspace, scope: Scope, reason: str | None = None) -> RebuildPlan:
+def plan_rebuild(
+    workspace: Workspace, scope: Scope, reason: str | None = None, unreadable: Sequence[str] = ()
+) -> RebuildPlan:
     """Plan to compute a scope again, whatever has changed.
 
     Raises:
@@ -63,7 +68,8 @@ def plan_rebuild(workspace: Workspace, scope: Scope, reason: str | None = None) 
         SpecError: Another spec file made the tables, or the spec asks for more.
     """
     ensure_can_begin(workspace, scope)
-    return RebuildPlan(scope, _tables_of(workspace, scope), work_of_rebuild(workspace), reason=reason)
+    names, work = _tables_of(workspace, scope), work_of_rebuild(workspace)
+    return RebuildPlan(scope, names, work, reason=reason, unreadable=tuple(unreadable))
 
 
 def plan_to_spec(workspace: Workspace, reason: str | None = None) -> RebuildPlan:

@@ -134,7 +134,7 @@ def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, Lak
         )
     if shadow.is_outdated or (filled is not None and workspace.progress.log_end() > filled):
         return None
-    broken = workspace.opening.broken_tables()
+    broken = _unreadable(shadow) | workspace.opening.broken_tables()
     # Tables whose log is gone or cannot be read begin in an empty folder.
     lost = [table for table in broken if not _has_log(workspace, table)]
     if not shadow.plan.scope.of_all:
@@ -144,6 +144,15 @@ def _take_on(shadow: Shadow, filled: int | None) -> tuple[Plan, Mapping[str, Lak
         clocks = log_clocks(shadow.tables) if items_of(shadow.tables, *CHANGES_LOG) else None
         given = RebuildInput(numbers=shadow.numbers, clocks=clocks, lost_tables=lost)
     return begin(workspace, shadow.run_id, "rebuild", given.to_json(), after=last, seqs=(0, end)), broken
+
+
+def _unreadable(shadow: Shadow) -> dict[str, LakeError]:
+    """Return the tables that an audit found unreadable, each with its error."""
+    remedy = "Rebuild all tables: `tidemark rebuild SPEC`"
+    return {
+        table: LakeError(f"{shadow.workspace.lake.path(table)} has rows that cannot be read.", remedy=remedy)
+        for table in shadow.plan.unreadable
+    }
 
 
 def _has_log(workspace: Workspace, table: str) -> bool:

@@ -20,8 +20,7 @@ from tidemark.assets.log_control import waits_of
 from tidemark.assets.state.dedup import known_first_times
 from tidemark.assets.state.timelines import first_clock_asked_for
 from tidemark.resources import tables
-from tidemark.resources.batches.plans import Plan
-from tidemark.resources.batches.position import plan_end
+from tidemark.resources.batches.position import Position, plan_end
 from tidemark.resources.quality.checks import Measured
 from tidemark.resources.recount import RecountRules, SourceRules, recount
 from tidemark.resources.recounted_ends import EndsOfWindow, LocalWindows
@@ -40,7 +39,7 @@ _JUDGED = (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_OR
 def recount_of_batch(batch: Batch) -> Mapping[str, int]:
     """Recount a batch's range of the log, see `recount.recount`."""
     workspace, items, duplicates, first_times = batch.workspace, batch.items, None, None
-    rules = _rules_of(workspace, batch.plan, items)
+    rules = rules_at(workspace, items, workspace.progress.position(), waits_of(workspace, batch.plan))
     if rules.deduplicate_by:
         duplicates = batch.written(tables.DEAD_LETTERS).where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
         first_times = known_first_times(workspace, batch.spans)
@@ -73,10 +72,17 @@ def recounted(written: Mapping[str, int], fresh: Mapping[str, int]) -> list[Meas
     return [*measured, Measured(what, 0, fresh["mistaken"], sentence)]
 
 
-def _rules_of(workspace: Workspace, plan: Plan, items: DataFrame) -> RecountRules:
-    """Return the rules of a spec that the recount needs, and its expressions, guarded over the records of a batch."""
-    spec, rules, before = workspace.spec, workspace.rules, workspace.progress.position()
-    time, waits, columns = spec.time, waits_of(workspace, plan), Columns.of(items)
+def rules_at(workspace: Workspace, items: DataFrame, before: Position, waits: Waits) -> RecountRules:
+    """Return the rules of a spec that the recount needs, and its expressions, guarded over some records.
+
+    Args:
+        workspace: The pipeline.
+        items: The records.
+        before: Where the pipeline was before them.
+        waits: The waits of sources while they are judged.
+    """
+    spec, rules = workspace.spec, workspace.rules
+    time, columns = spec.time, Columns.of(items)
     idle = time.idle.advance if time.idle else None
     return RecountRules(
         sources=tuple(_source_rules(source, waits, columns) for source in rules.sources),

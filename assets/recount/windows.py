@@ -7,16 +7,20 @@ the reading of the user's expressions is shared.
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from tidemark.assets.log_control import last_flush
 from tidemark.resources import tables
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
 from tidemark.resources.spark.frames import readable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
@@ -25,10 +29,12 @@ from tidemark.timeops.expressions.aggregate_calls import calls_of
 from tidemark.timeops.expressions.aggregates import MEANS, SUMS, without_overflow
 from tidemark.timeops.expressions.tokens import calls, mentions, quoted, tokenize
 from tidemark.timeops.expressions.try_expression import Columns
+from tidemark.timeops.materialize import from_driver
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import WindowSpec, is_reserved
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ
 from tidemark.timeops.spec.top import PLACE
+from tidemark.timeops.utc import Instant
 from tidemark.timeops.windows.aggregates import passes_having, with_aggregates
 from tidemark.timeops.windows.first_rows import has_order
 from tidemark.timeops.windows.membership import on_events
@@ -36,6 +42,8 @@ from tidemark.timeops.windows.membership import on_events
 START, END = "window_start", "window_end"
 _UNSURE = "__tm_unsure"  # times alone do not show which events a session holds
 _RELATIVE = 1e-9
+_MOST_SPANS = 200_000
+_MOST_DOUBLED = 100
 
 _BY_ORDER = re.compile(r"hll_\w+|approx_percentile|percentile_approx|corr|covar_\w+|regr_\w+|skewness|kurtosis")
 """Functions whose value depends on the order of rows by an unknown amount."""
@@ -62,7 +70,38 @@ def can_recompute(window: WindowSpec) -> bool:
     return not any(mentions(text, name) for text in window.event_expressions for name in (c.SOURCE, c.SPLIT))
 
 
-def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongResult]:
+@dataclass(frozen=True)
+class Part:
+    """The windows of a table that start in a stretch of time, microseconds; the table may be large.
+
+    Attributes:
+        first_us: The first start.
+        end_us: The end of the stretch, which is not in it.
+        closed_us: Windows that have closed by this watermark are final, also where the table lacks them; None where
+            the rows alone say which windows there are.
+    """
+
+    first_us: int
+    end_us: int
+    closed_us: int | None = None
+
+    @property
+    def starts(self) -> Filters:
+        """The rows of its windows."""
+        return [(START, ">=", Instant(self.first_us)), (START, "<", Instant(self.end_us))]
+
+
+Versions = Callable[[str], int | None]
+"""Returns the version of a table that is read; None for the latest."""
+
+
+def latest(_table: str) -> None:
+    """Ask for the latest version of a table."""
+
+
+def wrong_results(
+    workspace: Workspace, window: WindowSpec, part: Part | None = None, version: Versions = latest
+) -> Iterator[WrongResult]:
     """Recompute the final results of a window, and yield the ones that differ. Each window meets each event.
 
     Floating-point numbers may differ by 1e-9 of themselves or of their column's largest, as the order of adding
@@ -73,22 +112,35 @@ def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongRes
     Args:
         workspace: A pipeline that has `ordered_events`.
         window: One of its windows, see `can_recompute`.
+        part: Only these results; by default all that the table has.
+        version: The versions that are read.
     """
-    written = workspace.lake.read(tables.window_table(window.name)).where("_is_final")
+    table = tables.window_table(window.name)
+    filters = None if part is None else part.starts
+    written = workspace.lake.read(table, version(table), filters=filters).where("_is_final")
     if (flushed_us := _flushed_up_to(workspace, window)) is not None:
         written = written.where(f"unix_micros({START}) > {flushed_us}")
-    again = _recomputed(workspace, written.select(START, END).distinct(), window)
+    spans = written.select(START, END).distinct()
+    if part is not None:
+        since_us = part.first_us if flushed_us is None else max(part.first_us, flushed_us + 1)
+        closed = _closed_spans(workspace, window, replace(part, first_us=since_us))
+        spans = spans if closed is None else spans.union(closed).distinct()
+    within = [] if part is None else _times_of(workspace, window, part, version(table))
+    again = _recomputed(workspace, spans, window, within, version)
     of_events = window.event_columns(again.columns)
     names = [name for name, text in window.aggregates.items() if _is_comparable(text, written.schema[name].dataType)]
     names += of_events
+    kinds = [written.schema[name].dataType for name in names]
     both = written.alias("old").join(again.alias("again"), c.same_in("old", "again", window.key_columns), "full")
     keys = [f"coalesce(old.{quoted(name)}, again.{quoted(name)}) AS {quoted(name)}" for name in window.key_columns]
     values = [f"{of}.{quoted(name)} AS __tm_{of}{n}" for of in ("old", "again") for n, name in enumerate(names)]
     there = [f"{of}.{START} IS NOT NULL AS __tm_{of}" for of in ("old", "again")]
-    sure = both.where(f"NOT coalesce(again.{_UNSURE}, false)")
-    rows = readable(sure.selectExpr(*keys, *values, *there)).collect()
+    sure = both.where(f"NOT coalesce(again.{_UNSURE}, false)").selectExpr(*keys, *values, *there)
+    alike = " AND ".join(["__tm_old", "__tm_again", *(_alike(n, kind) for n, kind in enumerate(kinds))])
+    rows = readable(sure.where(f"NOT ({alike})")).collect()
     largest = [
-        max((abs(x) for row in rows for x in _floats(row[f"__tm_old{n}"])), default=0.0) for n in range(len(names))
+        max((most, *(abs(x) for row in rows for x in _floats(row[f"__tm_old{n}"]))))
+        for n, most in enumerate(_largest(sure, kinds) if rows else [])
     ]
     for row in rows:
         old, new = (
@@ -105,15 +157,87 @@ def wrong_results(workspace: Workspace, window: WindowSpec) -> Iterator[WrongRes
             yield WrongResult({name: row[name] for name in window.key_columns}, old, new)
 
 
-def events_in(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> DataFrame:
+def doubled_results(
+    workspace: Workspace, window: WindowSpec, part: Part, version: Versions = latest
+) -> list[dict[str, Any]]:
+    """Return some of the windows and groups that a table has more than once."""
+    table = tables.window_table(window.name)
+    rows = workspace.lake.read(table, version(table), filters=part.starts)
+    keys = [F.expr(quoted(name)) for name in window.key_columns]
+    doubled = rows.groupBy(*keys).agg(F.count("*").alias("__tm_n")).where("__tm_n > 1").drop("__tm_n")
+    return [row.asDict(recursive=True) for row in readable(doubled.limit(_MOST_DOUBLED)).collect()]
+
+
+def _closed_spans(workspace: Workspace, window: WindowSpec, part: Part) -> DataFrame | None:
+    """Return the windows of a part that have closed, whether they have a row or not; None where that is not known.
+
+    That is plain arithmetic on a grid in UTC. A timeline of its own, and a window over another one, may close later.
+    """
+    is_plain = window.closes_on_grid and window.local_grid is None and window.input is None
+    spec = workspace.spec
+    if part.closed_us is None or not is_plain or spec.time.over or spec.time.start_at is not None:
+        return None
+    first_us = part.first_us + (window.offset_us - part.first_us) % window.start_step_us
+    starts = range(first_us, part.end_us, window.start_step_us)
+    lengths = [window.size_us]
+    if window.kind == "cumulative":
+        lengths = [*range(window.end_step_us, window.size_us + 1, window.end_step_us)]
+    if len(starts) * len(lengths) > _MOST_SPANS:
+        return None
+    last_us = part.closed_us - window.closes_after_us
+    spans = [(start, start + length) for start in starts for length in lengths if start + length <= last_us]
+    rows = pa.table({name: pa.array([span[n] for span in spans], pa.int64()) for n, name in enumerate((START, END))})
+    instants = [f"timestamp_micros({name}) AS {name}" for name in (START, END)]
+    return from_driver(workspace.spark, rows).selectExpr(*instants)
+
+
+def _times_of(workspace: Workspace, window: WindowSpec, part: Part, version: int | None) -> Filters:
+    """Return the times of the events of the windows in a part."""
+    table, last_us = tables.window_table(window.name), part.end_us + window.longest_us if window.closes_on_grid else 0
+    version = workspace.lake.version(table) if version is None else version
+    for piece in pieces(workspace.lake, table, version, [END], part.starts):
+        last_us = max(last_us, pc.max(piece[END].cast(pa.int64())).as_py() or 0)
+    column = c.TIMESTAMP if window.input is None else END
+    return [(column, ">=", Instant(part.first_us)), (column, "<=", Instant(max(last_us, part.first_us)))]
+
+
+def _alike(n: int, kind: T.DataType) -> str:
+    """Return SQL that is true only if the nth values of both sides are alike, whatever else is in their column."""
+    old, again = f"__tm_old{n}", f"__tm_again{n}"
+    if "map<" in kind.simpleString():  # which Spark does not compare
+        return "false"
+    same = f"({old} <=> {again})"
+    if isinstance(kind, T.FloatType | T.DoubleType):
+        return f"({same} OR coalesce(abs({old} - {again}) <= {_RELATIVE}D * abs({again}), false))"
+    return same
+
+
+def _largest(rows: DataFrame, kinds: Sequence[T.DataType]) -> list[float]:
+    """Return the largest finite number of each column of floating-point numbers; 0 of others."""
+    floats = [n for n, kind in enumerate(kinds) if isinstance(kind, T.FloatType | T.DoubleType)]
+    finite = "max(IF(abs({0}) < CAST('Infinity' AS DOUBLE), abs({0}), 0D))"
+    largest = dict.fromkeys(range(len(kinds)), 0.0)
+    if floats:
+        [row] = rows.selectExpr(
+            *(f"CAST({finite.format(f'__tm_old{n}')} AS DOUBLE) AS n{n}" for n in floats)
+        ).collect()
+        largest |= {n: row[f"n{n}"] or 0.0 for n in floats}
+    return [largest[n] for n in range(len(kinds))]
+
+
+def events_in(
+    workspace: Workspace, spans: DataFrame, window: WindowSpec, within: Filters = (), version: Versions = latest
+) -> DataFrame:
     """Return the events of some windows, once for each that they are in, with its start and end and its group.
 
     Args:
         workspace: The pipeline.
         spans: `window_start` and `window_end`, each pair once.
         window: The window.
+        within: The times of the events that are read; by default all.
+        version: The versions that are read.
     """
-    events = _events(workspace, window)
+    events = _events(workspace, window, within, version)
     columns = Columns.of(events)
     passing = events if window.where is None else events.where(columns.read(window.where).sql)
     if (fails := columns.any_fails(on_events(window))) is not None:
@@ -131,8 +255,10 @@ def by_window(events: DataFrame, window: WindowSpec) -> GroupedData:
     return events.groupBy(F.expr(f"__tm_from AS {START}"), F.expr(f"__tm_to AS {END}"), *named)
 
 
-def _recomputed(workspace: Workspace, spans: DataFrame, window: WindowSpec) -> DataFrame:
-    events = events_in(workspace, spans, window)
+def _recomputed(
+    workspace: Workspace, spans: DataFrame, window: WindowSpec, within: Filters, version: Versions
+) -> DataFrame:
+    events = events_in(workspace, spans, window, within, version)
     columns = Columns.of(events)
     # Another way to the same sums.
     texts = {name: without_overflow(text, columns, in_decimals=True) for name, text in window.aggregates.items()}
@@ -171,20 +297,25 @@ def _first_rows(events: DataFrame, results: DataFrame, window: WindowSpec) -> Da
     return first.alias("row").join(results.alias("result"), same_group).selectExpr("result.*", *rows)
 
 
-def _events(workspace: Workspace, window: WindowSpec) -> DataFrame:
+def _events(workspace: Workspace, window: WindowSpec, within: Filters, version: Versions) -> DataFrame:
     """Return what a window reads, with `__tm_at`, and with `__tm_met`, the watermark that an event met."""
     if window.input in {join.name for join in workspace.spec.joins}:
-        joined = workspace.lake.read(tables.join_table(window.input)).where("_is_final")
+        table = tables.join_table(window.input)
+        joined = workspace.lake.read(table, version(table), filters=within).where("_is_final")
         return joined.selectExpr("*", f"{c.TIMESTAMP} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
     if window.input is not None:
-        results = workspace.lake.read(tables.window_table(window.input)).where("_is_final")
+        table = tables.window_table(window.input)
+        results = workspace.lake.read(table, version(table), filters=within).where("_is_final")
         timed = results.withColumn(c.TIMESTAMP, F.col(END)).drop(c.SEQ)  # first events have times of their own
         return timed.selectExpr("*", f"{END} AS __tm_at", "CAST(NULL AS TIMESTAMP) AS __tm_met")
-    ordered, held = workspace.lake.read(tables.ORDERED_EVENTS), workspace.lake.read(tables.HELD_EVENTS)
+    ordered, held = (
+        workspace.lake.read(table, version(table), filters=within)
+        for table in (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
+    )
     both = ordered.drop(c.RELEASE_SEQ).unionByName(held)
     met = f"IF(array_contains({c.ADJUSTED_BY}, '{KEPT}'), {c.WATERMARK}, NULL)"
     if window.across:  # no table of events has the watermark across timelines, so what came too late says so itself
-        letters = workspace.lake.read(tables.DEAD_LETTERS)
+        letters = workspace.lake.read(tables.DEAD_LETTERS, version(tables.DEAD_LETTERS))
         refused = f"window_name = '{window.name}' AND reason = '{Reason.WINDOW_CLOSED}' AND replayed_at IS NULL"
         both, met = both.join(letters.where(refused).select(c.SEQ), c.SEQ, "left_anti"), "CAST(NULL AS TIMESTAMP)"
     return both.selectExpr("*", f"{c.TIMESTAMP} AS __tm_at", f"{met} AS __tm_met")

@@ -3,8 +3,9 @@
 Here: its rows, to values and back. Not here: what a state means for a file that lies there now (resources/sources).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +35,17 @@ def copies_after(workspace: Workspace, batch_id: int) -> list[FileState]:
     return [state for batch, state in copies.values() if batch > batch_id]
 
 
+def states_of(workspace: Workspace, batch_id: int) -> list[FileState]:
+    """Return the states that an ingestion left of the files that it read, of any source."""
+    rows = workspace.base_rows(tables.FILES)
+    rows = rows.filter(pc.and_(pc.equal(rows["_batch_id"], batch_id), pc.is_null(rows["copy_of"])))
+    return [_state(row) for row in rows.to_pylist()]
+
+
+def _state(row: Mapping[str, Any]) -> FileState:
+    return FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS})
+
+
 def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]:
     """Return what is stored of a source's files, each with the batch that stored it, in their order."""
     if not workspace.exists:
@@ -42,10 +54,7 @@ def _stored(workspace: Workspace, source: Source) -> list[tuple[int, FileState]]
     names = [source.name, *(old for old, name in workspace.source_names.items() if name == source.name)]
     rows = rows.filter(pc.is_in(rows["source"], value_set=pa.array(names)))
     return [
-        (
-            int(row["_batch_id"]),
-            FileState(name=row["path"], **{name: value for name, value in row.items() if name not in _NOT_IN_ROWS}),
-        )
+        (int(row["_batch_id"]), _state(row))
         for row in sorted(rows.to_pylist(), key=lambda row: int(row["_batch_id"]))
     ]
 

@@ -123,7 +123,8 @@ def write_pieces(
     By default they have the columns of the version.
     """
     columns = version.dataset.schema if schema is None else schema
-    written_as = {"store_decimal_as_integer": True, **_encodings(columns)}
+    # By the checksum of a page an audit finds a turned byte; Spark writes checksums, too.
+    written_as = {"store_decimal_as_integer": True, "write_page_checksum": True, **_encodings(columns)}
 
     def write(files: SubTreeFileSystem, number: int, piece: Piece) -> None:
         with pq.ParquetWriter(f"part-{number:05}.parquet", columns, filesystem=files, **written_as) as writer:

@@ -44,6 +44,7 @@ from tidemark.resources.delta.files import (
     write_pieces,
 )
 from tidemark.resources.delta.log import (
+    MENDING,
     RESHAPING,
     UNDOING,
     changes_between,
@@ -224,6 +225,26 @@ class Lake(LakeReader):
                     )
 
         self._maintained(table, write, RESHAPING)
+
+    def mend(self, table: str, pieces: Sequence[Piece], gone: Collection[str]) -> None:
+        """Name new files in place of some that are lost or damaged, in one commit of maintenance.
+
+        The pieces have the very rows that these files had.
+
+        Raises:
+            ConflictError: Another writer changed the table during every try.
+        """
+
+        def write(delta: DeltaTable, once: CommitProperties) -> None:
+            version = self.opened.known(table, delta)
+            sizes = {path: size for path, size in version.sizes.items() if path in gone}
+            with writing(self.path(table)):
+                files = write_pieces(pieces, version)
+                actions: list[Action] = [*files.moved, *removals(sizes, changes=False)]
+                with _discarded_if_overtaken([files]):
+                    delta.create_write_transaction(actions, "append", delta.schema(), commit_properties=once)
+
+        self._maintained(table, write, MENDING)
 
     def _maintained(
         self, table: str, change: Callable[[DeltaTable, CommitProperties], None], mark: str | None = None

@@ -33,6 +33,8 @@ UNDOING = "undoing"
 """Mark of a commit that takes back what an unfinished attempt wrote."""
 RESHAPING = "renaming columns"
 """Mark of a commit that changes the columns of a table's rows, and is maintenance."""
+MENDING = "mending files"
+"""Mark of a commit that names new files with the rows of lost or damaged ones, and is maintenance."""
 ADDED_ROWS = "tidemark.addedRows"
 """Number of rows that a commit added, if it also rewrote others."""
 
@@ -161,7 +163,7 @@ class Commit:
     @property
     def changes(self) -> bool:
         """Return whether it adds or removes rows, or an attempt made it; otherwise it is maintenance."""
-        return self.attempt > 0 or (self._said != RESHAPING and bool(self.added or self.removed))
+        return self.attempt > 0 or (self._said not in (RESHAPING, MENDING) and bool(self.added or self.removed))
 
     @property
     def rows(self) -> int:

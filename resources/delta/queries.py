@@ -172,9 +172,16 @@ def rows_where(lake: LakeReader, table: str, version: int, where: str, columns: 
 
 
 def grouped_rows(
-    lake: LakeReader, table: str, where: str, by: Sequence[str], values: Mapping[str, str]
+    lake: LakeReader,
+    table: str,
+    where: str,
+    by: Sequence[str],
+    values: Mapping[str, str],
+    *,
+    version: int | None = None,
+    having: str = "true",
 ) -> list[dict[str, Any]]:
-    """Group rows of the latest version that meet a condition, by columns and what is not an aggregate in `values`.
+    """Group rows that meet a condition, by columns and what is not an aggregate in `values`.
 
     Args:
         lake: The pipeline's tables.
@@ -182,13 +189,16 @@ def grouped_rows(
         where: The condition, in SQL.
         by: Columns of the table.
         values: SQL by the name that it gets.
+        version: The version of the table; by default the latest.
+        having: A condition on the groups, in SQL.
 
     Raises:
         LakeError: A file of the table cannot be read.
     """
-    with _asking(lake, table, None, where) as connection:
+    with _asking(lake, table, version, where) as connection:
         names = ", ".join([*map(_quoted, by), *(f"{sql} AS {_quoted(name)}" for name, sql in values.items())])
-        grouped: pa.Table = connection.sql(f"SELECT {names} FROM {_NAME} WHERE {where} GROUP BY ALL").to_arrow_table()
+        query = f"SELECT {names} FROM {_NAME} WHERE {where} GROUP BY ALL HAVING {having}"
+        grouped: pa.Table = connection.sql(query).to_arrow_table()
     rows: list[dict[str, Any]] = grouped.to_pylist()
     return rows
 

@@ -151,6 +151,7 @@ def files_of(folder: Place) -> SubTreeFileSystem:
 
 
 _DIGITS = re.compile(r"\d{20}")
+_PAGE_ROWS = 16_384  # are decoded at once where nothing is made of them
 _KEPT = 100  # the number of known versions at which all are dropped
 
 
@@ -300,6 +301,27 @@ class Version:
             except (OSError, pa.ArrowInvalid) as why:
                 return unreadable_file(self.folder / file, why)
         return unreadable_file(self.folder, error)
+
+    def fault_of(self, file: str) -> str:
+        """Read every page of one of its files; return what is wrong with it, or an empty text.
+
+        A page is compared with its checksum if it has one: Spark and this program write it, delta-rs does not when it
+        joins files.
+        """
+        from pyarrow.parquet import ParquetFile  # noqa: PLC0415 - only an audit reads pages
+
+        try:
+            with (
+                self.dataset.filesystem.open_input_file(file) as opened,
+                ParquetFile(opened, page_checksum_verification=True) as parquet,
+            ):
+                rows = sum(batch.num_rows for batch in parquet.iter_batches(_PAGE_ROWS, use_threads=False))
+        except FileNotFoundError:
+            return "is missing"
+        except (OSError, pa.ArrowException) as error:
+            return f"cannot be read: {first_line(error)}"
+        named = _by_file(self.actions, "num_records").get(file)
+        return "" if named in (None, rows) else f"has {rows:,} rows of {named:,}"
 
     def dataset_of(self, files: Sequence[str]) -> pyarrow.dataset.Dataset:
         """Return some of its files for Arrow to read."""

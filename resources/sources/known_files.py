@@ -527,6 +527,54 @@ def _range(source: FilesSource, looked: Looked, skip_lines: int) -> FileRange:
     )
 
 
+def read_before(source: FilesSource, folder: Place, state: FileState, skip_lines: int) -> FileRange:
+    """Return the part of a file that was read once, if its bytes and its time are as they were.
+
+    Args:
+        source: The source.
+        folder: Its fixed folder now: a project may have been moved since.
+        state: The state that was remembered of it.
+        skip_lines: The lines that earlier ingestions had read.
+
+    Raises:
+        InputError: The file is gone, or other bytes are there; or it has another modification time, and that is when
+            its records arrived.
+    """
+    place = folder / state.name
+    place = place if place.is_file() else place_of(state.place or state.name)
+    path = str(place)
+    try:
+        seen = place.stat()
+        if seen.st_size < state.size:
+            raise _lost(path, f"it has {seen.st_size:,} bytes of {state.size:,}")
+        content = read_content(path, state.size, 0, (), as_text=source.is_text)
+    except OSError as error:
+        raise _lost(path, error.strerror or str(error)) from error
+    if content.digest != state.digest:
+        raise _lost(path, "its bytes have changed")
+    modified_us = int(seen.st_mtime_ns // 1000)
+    if source.arrival_time is None and modified_us != state.modified_us:
+        raise _lost(path, "its modification time has changed, which is when its records arrived")
+    return FileRange(
+        path=path,
+        name=state.name,
+        size=state.size,
+        modified_us=modified_us,
+        digest=state.digest,
+        skip_lines=skip_lines,
+        ends_with_newline=state.ends_with_newline,
+        left_bytes=seen.st_size - state.size,
+        long_lines=content.long_lines if has_lines(source) else (),
+        text_digest=state.text_digest,
+        text_size=state.text_size,
+        begins_as=state.begins_as,
+    )
+
+
+def _lost(path: str, why: str) -> InputError:
+    return InputError(f"{path} is not as it was read: {why}", expected="the file as it was when it was read")
+
+
 def has_lines(source: FilesSource) -> bool:
     """Return whether a record is a line, so that the lines after the read ones are the new records."""
     return source.is_text and not source.options.get("multiLine", False)

@@ -83,7 +83,7 @@ def test_without_a_translation_the_component_makes_what_tm_definitions_makes(pro
             spec.group_name,
             spec.kinds,
         )
-    jobs = {"shop_live", "shop_maintain", "shop_rebuild", "bank_rejudge", "bank_ask"}
+    jobs = {"shop_live", "shop_maintain", "shop_audit", "shop_rebuild", "bank_rejudge", "bank_ask"}
     assert {job.name for job in made.jobs or []} >= jobs
     assert component.asset_key("shop", "windows/by_hour") == tm.asset_key("shop", "windows/by_hour")
 

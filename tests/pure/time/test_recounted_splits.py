@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.seeds import Dice
-from tidemark.resources.recount import RecountRules, SourceRules, below_watermark
+from tidemark.resources.recount import RecountRules, SourceRules, walk
 from tidemark.timeops.watermark.timelines import STATE
 
 CASES = 500
@@ -164,7 +164,10 @@ def test_each_record_sees_what_a_look_at_every_split_gives(dice: Dice) -> None:
         rules, timelines = some_rules(rng), some_timelines(rng)
         waiting = {source.name for source in rules.sources if source.waits_since_us is not None}
         records = some_records(rng, waiting)
-        found = below_watermark(
-            pa.Table.from_pylist(records, RECORDS), pa.Table.from_pylist(timelines, STATE), rules
-        ).tolist()
-        assert found == looked_at(records, timelines, rules), (rules, timelines, records)
+        rows, begin = pa.Table.from_pylist(records, RECORDS), pa.Table.from_pylist(timelines, STATE)
+        found, _ = walk(rows, begin, rules)
+        assert found.tolist() == looked_at(records, timelines, rules), (rules, timelines, records)
+        cut = rng.randint(0, len(rows))
+        first, between = walk(rows[:cut], begin, rules)
+        second, _ = walk(rows[cut:], between, rules)
+        assert [*first, *second] == found.tolist(), (rules, timelines, records, cut)

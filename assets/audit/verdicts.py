@@ -1,0 +1,303 @@
+"""Audit of verdicts: where each record of the log ended, against a second opinion on all of it.
+
+Here: the log judged again from its beginning, piece by piece, and each record's place, reason and time compared. Not
+here: the second opinion, which shares no code with the rules (resources/recount.py).
+
+The second opinion keeps its own watermarks from piece to piece: it believes no state that the pipeline has stored.
+Only where the spec has changed on the way, the timelines begin with what is stored there.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from tidemark.assets.admissions import admitted
+from tidemark.assets.audit.findings import Finding, counted, some, wrong_rows
+from tidemark.assets.exclusions import records_between
+from tidemark.assets.log_control import SPEC, recorded, waits_up_to
+from tidemark.assets.planning import segment_of
+from tidemark.assets.recount.records import rules_at
+from tidemark.assets.state.checkpoints import START, Checkpoint, checkpoints_of, has_state, state_at
+from tidemark.assets.state.dedup import known_first_times, spans_of
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit, Plan
+from tidemark.resources.batches.position import plan_end, records_in
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.delta.versions import Filters
+from tidemark.resources.recount import Recounted, RecountRules, judge_again
+from tidemark.resources.recounted_ends import NONE
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.materialize import computed
+from tidemark.timeops.reasons import UNTIMED, Reason, Stage
+from tidemark.timeops.rules import Waits
+from tidemark.timeops.spec import Spec
+from tidemark.timeops.utc import Instant
+from tidemark.timeops.watermark.timelines import STATE
+
+Flags = NDArray[np.bool_]
+Numbers = NDArray[np.int64]
+MOST = 1_000_000
+"""Records that are judged again at once."""
+_MOST_NAMED = 1_000
+_ACCEPTED, _UNTIMED, _DUPLICATE, _EARLY, _LATE, _OUT_OF_ORDER, _NOWHERE = range(7)
+_WORDS = (
+    "accepted",
+    "without a time",
+    *(reason.value for reason in (Reason.DUPLICATE, Reason.EARLY, Reason.LATE_ARRIVAL, Reason.OUT_OF_ORDER)),
+    "nowhere",
+)
+_BY_OUTCOME = {"late_arrival": _LATE, "early": _EARLY, "duplicate": _DUPLICATE, "untimed": _UNTIMED}
+_CODES: Mapping[str, int] = {
+    **dict.fromkeys((reason.value for reason in UNTIMED), _UNTIMED),
+    Reason.DUPLICATE.value: _DUPLICATE,
+    Reason.EARLY.value: _EARLY,
+    Reason.LATE_ARRIVAL.value: _LATE,
+    Reason.OUT_OF_ORDER.value: _OUT_OF_ORDER,
+}
+
+
+def audit_verdicts(
+    workspace: Workspace, readable: Callable[[str], bool], note: Callable[[str], None]
+) -> Iterator[Finding]:
+    """Judge the whole log again, and compare where each record is, why, and with which time.
+
+    Args:
+        workspace: The pipeline.
+        readable: Says of a table whether its rows can be compared.
+        note: Is told what could not be audited.
+    """
+    spec = workspace.spec
+    needed = [tables.DEAD_LETTERS, tables.WATERMARKS]
+    needed += [tables.ORDERED_EVENTS, tables.HELD_EVENTS] if spec.outputs.ordered_events else []
+    if not all(map(readable, needed)):
+        note("verdicts were not recounted: tables that say where records are cannot be read")
+        return
+    try:
+        of_batches = {each.batch_id: each for each in checkpoints_of(workspace)}
+    except KeyError:
+        note(f"verdicts were not recounted: `{tables.WATERMARKS}` lacks a batch")
+        return
+    compared = _Comparison(workspace)
+    _judge_all(workspace, of_batches, compared, note)
+    yield from compared.findings()
+
+
+def _judge_all(
+    workspace: Workspace, of_batches: Mapping[int, Checkpoint], compared: "_Comparison", note: Callable[[str], None]
+) -> None:
+    """Judge the log again, and compare each part with where the tables have its records."""
+    before, timelines, total = START, STATE.empty_table(), workspace.progress.processed_end()
+    rules_before: RecountRules | None = None
+    for commit in workspace.batches.history("process"):
+        under = workspace.under(_spec_at(workspace, commit))
+        if records_in(commit.plan):
+            log = records_between(under, commit.plan.first_seq, plan_end(commit.plan))
+            rules = _rules_of(under, log, before, commit.plan)
+            if rules_before is not None and not _are_alike(rules, rules_before):
+                if not has_state(under, before):
+                    first = f"verdicts from record {commit.plan.first_seq:,} on"
+                    note(f"{first} were not recounted: the state at a change of the spec is gone")
+                    return
+                timelines = state_at(under, before)
+            rules_before = rules
+            for part in _judged_again(under, log, rules, timelines, commit):
+                timelines = part.after
+                if len(part.seqs):
+                    seqs = range(int(part.seqs[0]), int(part.seqs[-1]) + 1)
+                    compared.compare(part, _Places.of(workspace, seqs, rules))
+                    workspace.tell(f"{seqs.stop:,} of {total:,} records judged again")
+            if not rules.follows_clock:
+                compared.compare_watermark(of_batches[commit.batch_id], pc.max(timelines["computed"]).as_py())
+        before = of_batches[commit.batch_id]
+
+
+def _spec_at(workspace: Workspace, commit: Commit) -> Spec:
+    """Return the spec by which a batch has judged its records."""
+    first_seq, batch_id = commit.plan.first_seq, commit.batch_id
+    items = [
+        item for item in recorded(workspace, SPEC) if item["_after_seq"] < first_seq and item["_batch_id"] <= batch_id
+    ]
+    text = items[-1]["argument"] if items else workspace.spec.canonical_json()
+    return workspace.spec if text == workspace.spec.canonical_json() else Spec.model_validate(json.loads(text))
+
+
+def _rules_of(workspace: Workspace, log: DataFrame, before: Checkpoint, plan: Plan) -> RecountRules:
+    waits = waits_up_to(workspace, before.batch_id) if before.batch_id >= 0 else Waits()
+    waits = waits.from_here(before.position.clock_us, segment_of(plan).waits)
+    return rules_at(workspace, log, before.position, waits)
+
+
+def _are_alike(rules: RecountRules, before: RecountRules) -> bool:
+    """Return whether two batches were judged by the same rules, wherever they are in the log."""
+
+    def settings(of: RecountRules) -> tuple[Any, ...]:
+        sources = [(s.name, s.time_zone, s.out_of_orderness_us, s.idle_timeout_us) for s in of.sources]
+        return (sources, of.over, of.uses_splits, of.emit_every_us, of.unit_us, of.idle, of.windows)
+
+    return settings(rules) == settings(before)
+
+
+def _judged_again(
+    workspace: Workspace, log: DataFrame, rules: RecountRules, timelines: pa.Table, commit: Commit
+) -> Iterator[Recounted]:
+    seqs = range(commit.plan.first_seq, plan_end(commit.plan))
+    duplicates = first_times = None
+    if rules.deduplicate_by:
+        letters = workspace.read_base(tables.DEAD_LETTERS, filters=_within(seqs))
+        duplicates = letters.where(F.col("reason") == Reason.DUPLICATE).select(c.SEQ)
+        first_times = known_first_times(workspace, spans_of(workspace, log), up_to=commit.batch_id - 1)
+    return judge_again(
+        log, seqs, rules, timelines, compute=computed, refused=duplicates, first_times=first_times, most=MOST
+    )
+
+
+def _within(seqs: range) -> Filters:
+    return [(c.SEQ, ">=", seqs.start), (c.SEQ, "<", seqs.stop)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Places:
+    """Where the tables have the records of a part of the log.
+
+    Attributes:
+        seqs: Their numbers.
+        code: What each is: one of _WORDS; _NOWHERE of one that is in no table.
+        copies: In how many places it is.
+        us: `_timestamp` of an accepted one, microseconds; NONE of others.
+        is_let_in: Whether an operator has let it in.
+        policy: What rule 3 does with an event that it finds.
+    """
+
+    seqs: range
+    code: NDArray[np.int8]
+    copies: NDArray[np.int8]
+    us: Numbers
+    is_let_in: Flags
+    policy: str
+
+    @classmethod
+    def of(cls, workspace: Workspace, seqs: range, rules: RecountRules) -> "_Places":
+        """Read where the tables have some records."""
+        n = len(seqs)
+        code, copies, us = np.full(n, _NOWHERE, np.int8), np.zeros(n, np.int8), np.full(n, NONE)
+        names = [tables.ORDERED_EVENTS, tables.HELD_EVENTS] if workspace.spec.outputs.ordered_events else []
+        for table in names:
+            for piece in _pieces(workspace, table, seqs, [c.SEQ, c.TIMESTAMP]):
+                at = piece[c.SEQ].to_numpy() - seqs.start
+                code[at], us[at] = _ACCEPTED, piece[c.TIMESTAMP].cast(pa.int64()).to_numpy()
+                np.add.at(copies, at, 1)
+        for piece in _pieces(workspace, tables.DEAD_LETTERS, seqs, [c.SEQ, "stage", "reason", "replayed_at"]):
+            of_records = pc.is_in(piece["stage"].cast(pa.string()), value_set=pa.array([Stage.INGEST, Stage.TIME]))
+            rows = piece.filter(of_records)
+            at, is_let_in = rows[c.SEQ].to_numpy() - seqs.start, pc.is_valid(rows["replayed_at"]).to_numpy(False)
+            code[at] = [_CODES.get(reason, _NOWHERE) for reason in rows["reason"].to_pylist()]
+            np.add.at(copies, at[~is_let_in], 1)
+        numbers = np.arange(seqs.start, seqs.stop)
+        return cls(
+            seqs,
+            code,
+            copies,
+            us,
+            is_let_in=np.isin(numbers, admitted(workspace).between(seqs.start, seqs.stop)),
+            policy=rules.out_of_order,
+        )
+
+
+def _pieces(workspace: Workspace, table: str, seqs: range, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    return pieces(workspace.lake, table, workspace.base_of(table), names, _within(seqs))
+
+
+@dataclass
+class _Comparison:
+    """The faults of the records that were compared."""
+
+    workspace: Workspace
+    lost: list[int] = field(default_factory=list)
+    doubled: list[int] = field(default_factory=list)
+    others: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    times: list[tuple[int, int, int]] = field(default_factory=list)
+    watermarks: list[int] = field(default_factory=list)
+
+    @property
+    def _knows_accepted(self) -> bool:
+        return self.workspace.spec.outputs.ordered_events
+
+    def compare(self, part: Recounted, places: _Places) -> None:
+        """Compare where some records are with what the second opinion says."""
+        at = part.seqs - places.seqs.start
+        wanted = _codes(part, drops=places.policy == "drop")
+        expected = np.zeros(len(places.seqs), bool)
+        expected[at] = True  # the others have left the log
+        copies = places.copies.copy()
+        if not self._knows_accepted:  # of an accepted record there is no row
+            copies[at[wanted == _ACCEPTED]] += 1
+            expected &= ~places.is_let_in
+        self.lost += self._named(places, expected & (copies == 0))
+        self.doubled += self._named(places, (copies > 1) | (~expected & ~places.is_let_in & (copies > 0)))
+        self._compare_reasons(part.seqs, places.code[at], wanted, ~places.is_let_in[at] & (copies[at] == 1))
+        is_timed = (places.us[at] != NONE) & (wanted == _ACCEPTED) & ~places.is_let_in[at]
+        if places.policy == "adjust":  # these have the time of the watermark
+            is_timed &= ~part.below
+        for number in np.flatnonzero(is_timed & (places.us[at] != part.t))[:_MOST_NAMED].tolist():
+            self.times.append((int(part.seqs[number]), int(places.us[at][number]), int(part.t[number])))
+
+    def _named(self, places: _Places, which: Flags) -> list[int]:
+        return [places.seqs.start + int(number) for number in np.flatnonzero(which)[:_MOST_NAMED]]
+
+    def _compare_reasons(self, seqs: Numbers, code: NDArray[np.int8], wanted: NDArray[np.int8], which: Flags) -> None:
+        which = which & (code != wanted)
+        if not self._knows_accepted:
+            which &= ~((code == _NOWHERE) & (wanted == _ACCEPTED))
+        for number in np.flatnonzero(which)[:_MOST_NAMED].tolist():
+            pair = _WORDS[int(code[number])], _WORDS[int(wanted[number])]
+            self.others.setdefault(pair, []).append(int(seqs[number]))
+
+    def compare_watermark(self, after: Checkpoint, wanted_us: int | None) -> None:
+        """Compare the watermark after a batch with the one that the second opinion has there."""
+        if after.position.watermark_us != wanted_us:
+            self.watermarks.append(after.batch_id)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong."""
+        workspace = self.workspace
+        events = tables.ORDERED_EVENTS if self._knows_accepted else tables.DEAD_LETTERS
+        if self.lost:
+            what = f"{counted(len(self.lost), 'record')} of the log ended nowhere: {some(self.lost)}"
+            yield wrong_rows(workspace, events, what)
+        if self.doubled:
+            what = f"{counted(len(self.doubled), 'record')} of the log ended in more than one place"
+            yield wrong_rows(workspace, events, f"{what}, or should not be there: {some(self.doubled)}")
+        for (there, wanted), seqs in self.others.items():
+            table = events if there == _WORDS[_ACCEPTED] else tables.DEAD_LETTERS
+            what = f"{counted(len(seqs), 'record is', 'records are')} {there}, and by the recount {wanted}"
+            yield wrong_rows(workspace, table, f"{what}: {some(seqs)}")
+        if self.times:
+            seq, there_us, wanted_us = self.times[0]
+            what = (
+                f"`_timestamp` of {counted(len(self.times), 'record')} is not as recounted, such as of record {seq:,}"
+            )
+            yield wrong_rows(
+                workspace, events, f"{what}: {Instant(there_us)}, and {Instant(wanted_us)} by the recount"
+            )
+        if self.watermarks:
+            what = f"the watermark after batch {some(self.watermarks)} is not the recounted one"
+            yield wrong_rows(workspace, tables.WATERMARKS, what)
+
+
+def _codes(part: Recounted, *, drops: bool) -> NDArray[np.int8]:
+    """Return what each record is by the second opinion."""
+    code = np.full(len(part.seqs), _ACCEPTED, np.int8)
+    if drops:
+        code[part.below] = _OUT_OF_ORDER
+    for outcome, its_code in _BY_OUTCOME.items():
+        code[part.are(outcome)] = its_code
+    return code

@@ -1,0 +1,159 @@
+"""An audit of a whole pipeline as of its last commit: its parts in order, and what could not be audited.
+
+Here: which parts run, on what they may rely. An audit only reads, without a lock: runs may commit meanwhile, and it
+continues as of the commit that it began with. Not here: the parts (the other files of this room), the command's words
+(pipelines/commands/auditing.py).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tidemark.assets.audit.counts import audit_counts
+from tidemark.assets.audit.files import audit_files
+from tidemark.assets.audit.findings import Finding
+from tidemark.assets.audit.log import audit_log, audit_releases
+from tidemark.assets.audit.verdicts import audit_verdicts
+from tidemark.assets.audit.windows import audit_windows
+from tidemark.assets.rebuild.plan import plan_to_spec
+from tidemark.assets.spec_changes import changes_of_spec, spec_before
+from tidemark.resources import tables
+from tidemark.resources.batches.plans import Commit, RebuildInput
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops.errors import LakeError, SpecError
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The result of an audit.
+
+    Attributes:
+        batch: The last batch that was committed when it began; None where nothing was committed, or nothing is known.
+        records: How many records of the log were judged up to there.
+        findings: What is wrong.
+        notes: What could not be audited, and why.
+    """
+
+    batch: int | None
+    records: int
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_list(self, workspace: Workspace) -> list[dict[str, Any]]:
+        """Return the findings as JSON shows them."""
+        return [finding.to_dict(workspace) for finding in self.findings]
+
+
+def audit(workspace: Workspace) -> Audit:
+    """Audit all that a pipeline has stored; nothing is written.
+
+    Every file of the last commit, and of earlier ones that are kept, is there and can be read. No other program has
+    changed rows. The log has no hole and no double. The tables hold what the batches counted. Every record is where a
+    second opinion on the whole log puts it, and every final result follows from the events in the tables.
+
+    Raises:
+        LakeError: The pipeline has no tables.
+    """
+    try:
+        exists = workspace.exists
+        if exists:
+            workspace.batches.every_commit()
+    except LakeError as error:  # nothing is known of the other tables
+        return Audit(None, 0, (Finding(tables.BATCHES, error.found.rstrip("."), "backup", is_unreadable=True),))
+    if not exists:
+        raise _no_tables(workspace)
+    with workspace.batches.as_of_now():
+        return _audit(workspace)
+
+
+def _no_tables(workspace: Workspace) -> LakeError:
+    return LakeError(
+        f"Pipeline {workspace.spec.name} has no tables, so there is nothing to audit.",
+        expected="a run before",
+        remedy="Run it: `tidemark run SPEC`.",
+    )
+
+
+def _audit(workspace: Workspace) -> Audit:
+    last, findings = workspace.batches.last_commit(), _Findings(workspace, changed=_changed_by_hand(workspace))
+    findings.take(audit_files(workspace))
+    if last is None:
+        findings.note("nothing is committed yet")
+        return findings.audit(last)
+    of_the_log = [tables.BATCHES, tables.LOG_CONTROL, tables.WATERMARKS]
+    if not all(map(findings.is_readable, of_the_log)):
+        findings.note("rows were not looked at: a table that says which of them belong together cannot be read")
+        return findings.audit(last)
+    under = _as_processed(workspace)
+    if findings.is_readable(tables.RAW_EVENTS):
+        findings.take(audit_log(under))
+    if under.spec.outputs.ordered_events and findings.is_readable(tables.ORDERED_EVENTS):
+        findings.take(audit_releases(under))
+    findings.take(audit_counts(under, findings.is_readable))
+    if findings.is_readable(tables.RAW_EVENTS):
+        findings.take(audit_verdicts(under, findings.is_readable, findings.note))
+    else:
+        findings.note(f"the log was not judged again: `{tables.RAW_EVENTS}` cannot be read, or its rows were changed")
+    if _has_one_past(under, findings):
+        findings.take(audit_windows(under, findings.is_readable, findings.note))
+    return findings.audit(last)
+
+
+def _as_processed(workspace: Workspace) -> Workspace:
+    """Return the pipeline with the spec that last processed its log: its tables are by that one."""
+    before = spec_before(workspace) if changes_of_spec(workspace) else None
+    return workspace if before is None else workspace.under(before)
+
+
+def _has_one_past(workspace: Workspace, findings: "_Findings") -> bool:
+    """Return whether all results are by the same spec."""
+    if not workspace.spec.windows:
+        return False
+    try:
+        scope = plan_to_spec(workspace).scope
+    except (LakeError, SpecError):  # what is broken was found, and does not say that the spec has changed
+        return True
+    if scope:
+        findings.note(f"results were not recomputed: some of {scope} are by an earlier spec, see `tidemark plan`")
+    return not scope
+
+
+def _changed_by_hand(workspace: Workspace) -> set[str]:
+    """Return the tables with changes of other programs that an operator has kept, since they were rebuilt last."""
+    changed: set[str] = set()
+    for commit in workspace.batches.every_commit():
+        decided = commit.plan.input
+        if commit.plan.kind == "change" and decided.get("decision") == "kept":
+            changed |= {str(change["table"]) for change in decided["changes"]}
+        if commit.plan.kind == "rebuild" and RebuildInput.of(commit.plan).numbers:
+            changed &= set(tables.OF_THE_LOG)
+    return changed
+
+
+class _Findings:
+    """The findings so far."""
+
+    def __init__(self, workspace: Workspace, changed: set[str]) -> None:
+        self._workspace, self._changed = workspace, changed
+        self._findings: list[Finding] = []
+        reason = "it has a change by hand that an operator has kept"
+        self._notes = [f"`{table}` is not compared: {reason}" for table in sorted(changed)]
+
+    def take(self, findings: Iterator[Finding]) -> None:
+        """Take the findings of a part, each once."""
+        self._findings += [finding for finding in findings if finding not in self._findings]
+
+    def note(self, sentence: str) -> None:
+        """Note what could not be audited."""
+        self._notes.append(sentence)
+
+    def is_readable(self, table: str) -> bool:
+        """Return whether the rows of a table can be read, and are the ones that batches have written."""
+        broken = {finding.table for finding in self._findings if finding.is_unreadable}
+        return table not in broken and table not in self._changed and self._workspace.lake.exists(table)
+
+    def audit(self, last: Commit | None) -> Audit:
+        """Return the result."""
+        batch = None if last is None else last.batch_id
+        records = self._workspace.progress.processed_end()
+        return Audit(batch, records, tuple(self._findings), tuple(self._notes))

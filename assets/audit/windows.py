@@ -1,0 +1,123 @@
+"""Audit of windows: all final results recomputed from the events in the tables, in stretches of time.
+
+Here: which stretches, so that no more than a part of a table is looked at once. Not here: recomputing, by comparing
+each event with each window (../recount/windows.py), counts and revisions (counts.py).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tidemark.assets.audit.findings import Finding, counted, of_window
+from tidemark.assets.recount.windows import START, Part, WrongResult, can_recompute, doubled_results, wrong_results
+from tidemark.resources import tables
+from tidemark.resources.delta.queries import pieces
+from tidemark.resources.workspace import Workspace
+from tidemark.timeops import columns as c
+from tidemark.timeops.spec import WindowSpec
+
+MOST = 1_000_000
+"""Events and results that are compared at once, unless one hour has more."""
+_BUCKET_US = 3_600_000_000
+_MOST_NAMED = 1_000
+
+
+def audit_windows(
+    workspace: Workspace, readable: Callable[[str], bool], note: Callable[[str], None]
+) -> Iterator[Finding]:
+    """Recompute the results of each window; arguments as of `audit_verdicts`."""
+    spec = workspace.spec
+    if spec.windows and not spec.outputs.ordered_events:
+        note(
+            "results of windows were not recomputed: `outputs.ordered_events` is off, so their events are not stored"
+        )
+        return
+    of_events = Counter[int]()  # counted once, when a window asks for it
+    for window in spec.windows:
+        table = tables.window_table(window.name)
+        inputs = [tables.window_table(window.input)] if window.input is not None else _EVENTS
+        if not all(map(readable, (table, *inputs))):
+            note(f"results of {window.name} were not recomputed: a table that this takes cannot be read")
+        elif not can_recompute(window):
+            note(f"results of {window.name} were not recomputed: it names `{c.SOURCE}` or `{c.SPLIT}`")
+        else:
+            if window.input is None:
+                of_events = of_events or _by_hour(workspace, _EVENTS, c.TIMESTAMP)
+                hours = Counter(of_events)
+            else:
+                hours = _by_hour(workspace, inputs, START)
+            hours.update(_by_hour(workspace, [table], START))
+            yield from _audit_window(workspace, window, hours)
+
+
+_EVENTS = (tables.ORDERED_EVENTS, tables.HELD_EVENTS)
+
+
+def _by_hour(workspace: Workspace, names: Sequence[str], column: str) -> Counter[int]:
+    """Count the rows of tables by the hour of an instant, counted from the epoch."""
+    hours = Counter[int]()
+    for table in names:
+        for piece in pieces(workspace.lake, table, workspace.base_of(table), [column]):
+            each, counts = np.unique(piece[column].cast(pa.int64()).to_numpy() // _BUCKET_US, return_counts=True)
+            hours.update(dict(zip(each.tolist(), counts.tolist(), strict=True)))
+    return hours
+
+
+def _audit_window(workspace: Workspace, window: WindowSpec, hours: Counter[int]) -> Iterator[Finding]:
+    position = workspace.progress.position()
+    closed_us = c.MAX_US if position.final else position.watermark_us
+    parts = [Part(first_us, end_us, closed_us) for first_us, end_us in _stretches(window, hours)]
+    wrong, doubled = list[WrongResult](), list[Mapping[str, Any]]()
+    for number, part in enumerate(parts, start=1):
+        workspace.tell(f"recomputing the results of {window.name}, part {number} of {len(parts)}")
+        for result in wrong_results(workspace, window, part, workspace.base_of):
+            if len(wrong) < _MOST_NAMED:
+                wrong.append(result)
+        doubled += doubled_results(workspace, window, part, workspace.base_of)
+    if wrong:
+        yield of_window(workspace, window, _said(wrong))
+    if doubled:
+        what = f"{counted(len(doubled), 'window and group is', 'windows and groups are')} there more than once"
+        yield of_window(workspace, window, f"{what}: {_shown(doubled[0])}")
+
+
+def _stretches(window: WindowSpec, hours: Counter[int]) -> Iterator[tuple[int, int]]:
+    """Return stretches of window starts, in order, that together hold all windows of some rows."""
+    reach_us = window.longest_us if window.closes_on_grid else window.reach_us
+    begin, rows = None, 0
+    for hour, n in sorted(hours.items()):
+        if begin is not None and rows + n > MOST:
+            yield begin, hour * _BUCKET_US
+            begin, rows = hour * _BUCKET_US, 0
+        begin, rows = (hour * _BUCKET_US - reach_us if begin is None else begin), rows + n
+    if begin is not None:
+        yield begin, (max(hours) + 1) * _BUCKET_US
+
+
+def _said(wrong: Sequence[WrongResult]) -> str:
+    """Return wrong results in words: how many, and the first."""
+    lacking = sum(result.written is None for result in wrong)
+    surplus = sum(result.recomputed is None for result in wrong)
+    other = len(wrong) - lacking - surplus
+    each = {"lacking": lacking, "too many": surplus, "with other values": other}
+    kinds = ", ".join(f"{n:,} {kind}" for kind, n in each.items() if n)
+    first = wrong[0]
+    sentence = (
+        f"{counted(len(wrong), 'result is', 'results are')} not as recomputed ({kinds}), such as {_shown(first.key)}"
+    )
+    if first.written is None or first.recomputed is None:
+        return sentence
+    name = next((n for n in first.written if first.written[n] != first.recomputed[n]), None)
+    return (
+        sentence
+        if name is None
+        else f"{sentence}: {name} {first.written[name]}, and {first.recomputed[name]} recomputed"
+    )
+
+
+def _shown(key: Mapping[str, Any]) -> str:
+    """Return a window and group in words."""
+    return ", ".join(f"{name} {value}" for name, value in key.items())
