@@ -1,0 +1,257 @@
+"""Forgetting records: the decision carried out, all that still holds them deleted, and what a person reads of it.
+
+Here: the order of the steps, Dagster's own storage, the result in plain values and in words. Not here: the decision
+and the log (assets/rebuild/forgetting.py), files of the warehouse (assets/rebuild/erasing.py), the command
+(commands/deciding.py).
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import dagster as dg
+import numpy as np
+
+from tidemark.assets.differences import Difference, differences
+from tidemark.assets.exclusions import Numbers, ranges_of
+from tidemark.assets.rebuild.erasing import (
+    Follower,
+    Left,
+    Proof,
+    erase,
+    inputs_of,
+    traces_in,
+    unfinished,
+    values_to_forget,
+    waited_for,
+)
+from tidemark.assets.rebuild.forgetting import all_rows, plan_forgetting, rows_to_forget
+from tidemark.pipelines.command_line import pipeline_of
+from tidemark.pipelines.deciding import Decided
+from tidemark.pipelines.rebuilding import ForgetSettings
+from tidemark.pipelines.runner import rebuild_pipeline
+from tidemark.pipelines.terminal import plural
+from tidemark.pipelines.upkeep import forget_run, jobs_of
+from tidemark.resources.places.place import relative
+from tidemark.resources.settings import Settings
+from tidemark.resources.traces import Sought
+from tidemark.resources.workspace import SpecFile, Workspace, silent
+from tidemark.timeops.errors import SpecError
+
+_MOST_NAMED = 20  # files, of a source or of what is left
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forgotten(Decided):
+    """The result of forgetting records, or of a look at what would go.
+
+    Attributes:
+        continued: An earlier call had decided it, and had not come to its end.
+        inputs: What the records were read from, by source: this still has them.
+        waits_for: The pipelines that have to read the correction before old files can go; empty where these are gone.
+        proof: What was found by looking for the values; None where nothing was deleted yet.
+        holding: Of a dry run: files of the warehouse that hold some of the values now.
+    """
+
+    continued: bool = False
+    inputs: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    waits_for: tuple[Follower, ...] = ()
+    proof: Proof | None = None
+    holding: tuple[str, ...] = ()
+
+    @property
+    def is_done(self) -> bool:
+        """Return whether nothing is left to do, and nothing of the records is left."""
+        return self.dry_run or (self.proof is not None and self.proof.holds)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it in plain values, as `--json` shows it."""
+        proof = self.proof
+        return {
+            **super().to_dict(),
+            "continued": self.continued,
+            "inputs": {name: list(files) for name, files in self.inputs.items()},
+            "waits_for": [vars(follower) for follower in self.waits_for],
+            "holding": list(self.holding),
+            "sought": proof and proof.sought,
+            "shared": proof and proof.shared,
+            "files_read": proof and proof.files,
+            "left": None if proof is None else [vars(left) for left in proof.left],
+        }
+
+    def _done(self) -> str:
+        return "forgotten" if self.batch is None else "forgotten, all tables rebuilt"
+
+    def _notes(self) -> Iterator[str]:
+        if self.continued:
+            yield "  decided by an earlier call, which had not come to its end"
+        for name, files in self.inputs.items():
+            named = ", ".join(files[:_MOST_NAMED]) + (" …" if len(files) > _MOST_NAMED else "")
+            yield f"  still in the input, which is yours: source {name}: {named}"
+        if self.dry_run:
+            yield f"  values of these records are in {plural(len(self.holding), 'file')} of the warehouse now"
+        for follower in self.waits_for:
+            yield (
+                f"  not done yet: {follower.pipeline} follows {follower.table} and has not read version "
+                f"{follower.version}. Run {follower.pipeline}, then this command again: it deletes the old files"
+            )
+        if self.proof is not None:
+            yield from _proof_in_words(self.proof)
+
+
+def _proof_in_words(proof: Proof) -> Iterator[str]:
+    if proof.sought is None:
+        yield (
+            "  the files that held the values were deleted before, by a VACUUM for example: the rows are blank, and "
+            "whether the values are elsewhere could not be looked up"
+        )
+        return
+    shared = f"; {proof.shared:,} more are also in records that stay" if proof.shared else ""
+    yield f"  {plural(proof.sought, 'value')} sought in {plural(proof.files, 'file')}{shared}"
+    for left in proof.left[:_MOST_NAMED]:
+        yield f"  LEFT in {left.place}: {left.where}"
+    if more := len(proof.left) - _MOST_NAMED:
+        yield f"  and in {more:,} more" if more > 0 else "  these are all"
+    if not proof.left:
+        yield "  none of them was found"
+
+
+def forget(
+    file: SpecFile,
+    settings: Settings,
+    where: str,
+    reason: str,
+    *,
+    dry_run: bool,
+    instance: Callable[[bool], dg.DagsterInstance],
+    tell: Callable[[str], None] = silent,
+) -> Forgotten:
+    """Forget records of a pipeline: blank them, compute all tables without them, delete all that still holds them.
+
+    What an earlier call has left undone is done first.
+
+    Args:
+        file: The spec.
+        settings: Where the tables are, and Dagster's home.
+        where: The records, a condition in SQL over `raw_events`.
+        reason: Why; kept, so it must not hold what is forgotten.
+        dry_run: Only look; nothing is written.
+        instance: Returns the instance of Dagster, with what it captures of runs or without; not called for a dry run.
+        tell: Reports the current work.
+
+    Raises:
+        SpecError: The condition cannot be used, no record meets it, or the reason holds a value.
+        TidemarkError: Anything else prevents it.
+    """
+    workspace = pipeline_of(file, settings, tell)
+    left = unfinished(workspace)
+    rows = rows_to_forget(workspace, where) if workspace.exists else np.zeros(0, np.int64)
+    if dry_run:
+        return _looked_at(workspace, rows, reason)
+    found = Forgotten(pipeline=file.spec.name, dry_run=False, records=len(all_rows(left)), continued=bool(left))
+    if len(rows) or not left:
+        found = _decided(workspace, file, settings, rows, reason, instance=instance(False), tell=tell)
+        workspace = pipeline_of(file, settings, tell)
+        left = unfinished(workspace)
+    found = replace(found, inputs=inputs_of(workspace, all_rows(left)))
+    if waits := waited_for(workspace, left):
+        return replace(found, waits_for=tuple(waits))
+
+    def elsewhere(sought: Sought) -> tuple[int, list[Left]]:
+        return erase_in_dagster(file, settings.dagster_home, instance(True), sought)
+
+    return replace(found, proof=erase(workspace, str(uuid4()), left, elsewhere=elsewhere))
+
+
+def _looked_at(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
+    plan = plan_forgetting(workspace, reason, rows)
+    sought = values_to_forget(workspace, rows).sought
+    _refuse_reason(sought, reason)
+    traces, _ = traces_in(workspace.warehouse, sought, set())
+    return Forgotten(
+        pipeline=workspace.spec.name,
+        dry_run=True,
+        records=len(rows),
+        windows=differences(workspace, plan.items),
+        inputs=inputs_of(workspace, rows),
+        holding=tuple(relative(trace.file, workspace.warehouse) for trace in traces),
+    )
+
+
+def _decided(
+    workspace: Workspace,
+    file: SpecFile,
+    settings: Settings,
+    rows: Numbers,
+    reason: str,
+    *,
+    instance: dg.DagsterInstance,
+    tell: Callable[[str], None],
+) -> Forgotten:
+    """Carry the decision out; no value becomes part of Dagster's run."""
+    plan_forgetting(workspace, reason, rows)  # what is wrong with it does not become a run
+    _refuse_reason(values_to_forget(workspace, rows).sought, reason)
+    asked = ForgetSettings(rows=ranges_of(rows), reason=reason)
+    done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
+    assert done is not None  # there are rows
+    windows: tuple[Difference, ...] = done.differs
+    commit = done.commit
+    return Forgotten(
+        pipeline=file.spec.name,
+        dry_run=False,
+        records=len(rows),
+        batch=commit.batch_id,
+        committed_at=commit.committed_at,
+        windows=windows,
+    )
+
+
+def _refuse_reason(sought: Sought, reason: str) -> None:
+    if sought.in_bytes(reason.encode()):
+        raise SpecError(
+            "--reason holds a value of a record that is to be forgotten, and the reason is kept",
+            expected="a reason without such values",
+            remedy="name the request, for example by its number",
+        )
+
+
+def erase_in_dagster(
+    file: SpecFile, home: Path, instance: dg.DagsterInstance, sought: Sought
+) -> tuple[int, list[Left]]:
+    """Delete Dagster's runs of a pipeline whose events hold values; return how many files its home has, and what is left.
+
+    Assets keep a newer materialization: the rebuild has reported all of them.
+    """
+    for run in instance.get_runs():
+        if run.is_finished and run.job_name in jobs_of(file) and _holds(instance, home, run, sought):
+            forget_run(instance, run.run_id, home)
+    if not home.is_dir():
+        return 0, []
+    traces, files = traces_in(home, sought, set())
+    bases = [trace.file for trace in traces if trace.file.suffix == ".db" and isinstance(trace.file, Path)]
+    if bases:  # SQLite keeps the bytes of deleted rows until it packs a file
+        for base in bases:
+            _pack(base)
+        traces, files = traces_in(home, sought, set())
+    return files, [Left(str(trace.file), trace.where) for trace in traces]
+
+
+def _holds(instance: dg.DagsterInstance, home: Path, run: dg.DagsterRun, sought: Sought) -> bool:
+    texts = [str(run.run_config), str(dict(run.tags)), *(entry.to_json() for entry in instance.all_logs(run.run_id))]
+    if any(sought.in_bytes(text.encode()) for text in texts):
+        return True
+    traces, _ = traces_in(home / "storage" / run.run_id, sought, set())  # the output of its steps
+    return bool(traces)
+
+
+def _pack(base: Path) -> None:
+    try:
+        with closing(sqlite3.connect(base, timeout=30, isolation_level=None)) as opened:
+            opened.execute("VACUUM")
+            opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except sqlite3.Error:  # another process holds it: what is left is named
+        return
