@@ -284,7 +284,9 @@ def erase(
                 erase_old_files(workspace.lake, table, version)
         old_log = _old_files(workspace, versions[tables.RAW_EVENTS])
         proof = _proved(workspace, values, old_log, elsewhere)
+        workspace.tell("deleting the old files of the log")
         erase_old_files(workspace.lake, tables.RAW_EVENTS, versions[tables.RAW_EVENTS])
+        workspace.tell("the old files of the log are deleted")
         workspace.batches.commit(plan, {}, workspace.outputs(plan, but=_missing(workspace)), workspace.clock.now())
     (workspace.folder / _OUTCOME).unlink(missing_ok=True)
     return proof
