@@ -16,7 +16,10 @@ from uuid import uuid4
 import dagster as dg
 import numpy as np
 
+from tidemark.assets.checks import expectations as checks_of_assets
+from tidemark.assets.day_partitions import show_days_first, show_days_held, without_run
 from tidemark.assets.differences import Difference, differences
+from tidemark.assets.display import metadata as show
 from tidemark.assets.exclusions import Numbers, ranges_of
 from tidemark.assets.rebuild.erasing import (
     Follower,
@@ -30,12 +33,14 @@ from tidemark.assets.rebuild.erasing import (
     waited_for,
 )
 from tidemark.assets.rebuild.forgetting import all_rows, plan_forgetting, rows_to_forget
+from tidemark.assets.runs import key
 from tidemark.pipelines.command_line import pipeline_of
 from tidemark.pipelines.deciding import Decided
 from tidemark.pipelines.rebuilding import ForgetSettings
 from tidemark.pipelines.runner import rebuild_pipeline
 from tidemark.pipelines.terminal import plural
-from tidemark.pipelines.upkeep import forget_run, jobs_of
+from tidemark.pipelines.upkeep import ENDED, forget_run, is_run_of, jobs_of
+from tidemark.resources import tables
 from tidemark.resources.places.place import relative
 from tidemark.resources.settings import Settings
 from tidemark.resources.traces import Sought
@@ -43,6 +48,7 @@ from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.errors import SpecError
 
 _MOST_NAMED = 20  # files, of a source or of what is left
+_MOST_CHECKS = 10_000  # evaluations of a check that are looked through
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +120,8 @@ def _proof_in_words(proof: Proof) -> Iterator[str]:
     yield f"  {plural(proof.sought, 'value')} sought in {plural(proof.files, 'file')}{shared}"
     for left in proof.left[:_MOST_NAMED]:
         yield f"  LEFT in {left.place}: {left.where}"
-    if more := len(proof.left) - _MOST_NAMED:
-        yield f"  and in {more:,} more" if more > 0 else "  these are all"
+    if (more := len(proof.left) - _MOST_NAMED) > 0:
+        yield f"  and in {more:,} more"
     if not proof.left:
         yield "  none of them was found"
 
@@ -162,7 +168,7 @@ def forget(
         return replace(found, waits_for=tuple(waits))
 
     def elsewhere(sought: Sought) -> tuple[int, list[Left]]:
-        return erase_in_dagster(file, settings.dagster_home, instance(True), sought)
+        return erase_in_dagster(workspace, settings.dagster_home, instance(True), sought)
 
     return replace(found, proof=erase(workspace, str(uuid4()), left, elsewhere=elsewhere))
 
@@ -220,15 +226,21 @@ def _refuse_reason(sought: Sought, reason: str) -> None:
 
 
 def erase_in_dagster(
-    file: SpecFile, home: Path, instance: dg.DagsterInstance, sought: Sought
+    workspace: Workspace, home: Path, instance: dg.DagsterInstance, sought: Sought
 ) -> tuple[int, list[Left]]:
-    """Delete Dagster's runs of a pipeline whose events hold values; return how many files its home has, and what is left.
+    """Delete what Dagster has stored of a pipeline and quotes values, and look for them in its home.
 
-    Assets keep a newer materialization: the rebuild has reported all of them.
+    Runs that have ended are deleted whole, and the history of an asset whose checks or newest materialization quote
+    one. What assets lose of the present is reported again.
+
+    Returns:
+        How many files the home has, and what is left there.
     """
-    for run in instance.get_runs():
-        if run.is_finished and run.job_name in jobs_of(file) and _holds(instance, home, run, sought):
-            forget_run(instance, run.run_id, home)
+    for run in _runs_that_hold(workspace.file, home, instance, sought):
+        forget_run(instance, run.run_id, home)
+    _wipe_assets(workspace, instance, sought)
+    show_days_held(instance, workspace)
+    show_days_first(instance, workspace)
     if not home.is_dir():
         return 0, []
     traces, files = traces_in(home, sought, set())
@@ -240,12 +252,43 @@ def erase_in_dagster(
     return files, [Left(str(trace.file), trace.where) for trace in traces]
 
 
-def _holds(instance: dg.DagsterInstance, home: Path, run: dg.DagsterRun, sought: Sought) -> bool:
-    texts = [str(run.run_config), str(dict(run.tags)), *(entry.to_json() for entry in instance.all_logs(run.run_id))]
-    if any(sought.in_bytes(text.encode()) for text in texts):
-        return True
-    traces, _ = traces_in(home / "storage" / run.run_id, sought, set())  # the output of its steps
-    return bool(traces)
+def _runs_that_hold(
+    file: SpecFile, home: Path, instance: dg.DagsterInstance, sought: Sought
+) -> Iterator[dg.DagsterRun]:
+    for name in jobs_of(file):
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=ENDED)):
+            if not is_run_of(file, run):
+                continue
+            texts = [str(run.run_config), str(dict(run.tags))]
+            texts += [entry.to_json() for entry in instance.all_logs(run.run_id)]
+            output, _ = traces_in(home / "storage" / run.run_id, sought, set())  # what its steps have printed
+            if output or any(sought.in_bytes(text.encode()) for text in texts):
+                yield run
+
+
+def _wipe_assets(workspace: Workspace, instance: dg.DagsterInstance, sought: Sought) -> None:
+    """Delete the history of assets that quotes values, and report the tables that they are as of now."""
+    spec, report = workspace.spec, without_run(instance, workspace)
+    windows = [tables.window_table(window.name) for window in spec.windows]
+    joins = [tables.join_table(join.name) for join in spec.joins]
+    for name in dict.fromkeys((tables.RAW_EVENTS, *checks_of_assets(spec), *joins, *windows, tables.BATCHES)):
+        asset = key(workspace.file, name)
+        newest = instance.get_latest_materialization_event(asset)
+        texts = [] if newest is None else [newest.to_json()]
+        texts += [
+            record.event.to_json()
+            for check in checks_of_assets(spec).get(name, ())
+            for record in instance.event_log_storage.get_asset_check_execution_history(
+                dg.AssetCheckKey(asset, check.name), limit=_MOST_CHECKS
+            )
+            if record.event is not None
+        ]
+        if any(sought.in_bytes(text.encode()) for text in texts):
+            instance.wipe_assets([asset])
+            has_rows = name in (*workspace.tables, tables.BATCHES) and name not in windows
+            if newest is not None and name not in windows:  # days are reported by themselves
+                rows = show.table_rows(workspace.lake, name) if has_rows else {}
+                report(dg.AssetMaterialization(asset, metadata=rows))
 
 
 def _pack(base: Path) -> None:

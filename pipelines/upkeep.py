@@ -40,7 +40,7 @@ _BY_TIME = (
     tables.REVISED_EVENTS,
     tables.REVISED_SESSION_EVENTS,
 )
-_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _AT_ONCE = 200
 
 
@@ -202,14 +202,14 @@ def forget_runs(
     stays = _newest(file, instance)
     forgotten = 0
     for name in jobs:
-        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
-            if run.run_id not in stays and _is_of(file, run):
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=ENDED, created_before=before)):
+            if run.run_id not in stays and is_run_of(file, run):
                 forget_run(instance, run.run_id, home)
                 forgotten += 1
     return forgotten
 
 
-def _is_of(file: SpecFile, run: dg.DagsterRun) -> bool:
+def is_run_of(file: SpecFile, run: dg.DagsterRun) -> bool:
     """Return whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
     checks = [check.asset_key for check in run.asset_check_selection or ()]
     chosen = [*(run.asset_selection or ()), *checks]
