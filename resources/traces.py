@@ -3,9 +3,9 @@
 Here: which texts are sought, and reading files of any kind for them: bytes, columns of Parquet, cells of SQLite. Not
 here: whose values these are, and which files are read (assets/rebuild/erasing.py, pipelines/forgetting.py).
 
-Bytes alone do not show what a Parquet file holds: values are compressed, and a dictionary or a common beginning stands
-for many. So each of its columns is decoded and compared, next to its bytes, in which bounds and names stand as they
-are. A row of SQLite may be spread over pages, so its cells are read too.
+Bytes alone do not show what a Parquet file holds: values are compressed, and many share a dictionary or a beginning.
+So each of its columns is decoded and compared, in addition to its bytes, which have bounds and names as they are. A
+row of SQLite may be spread over pages, so its cells are read too.
 """
 
 import json
@@ -93,7 +93,8 @@ class Sought:
 
     Attributes:
         texts: Texts, each at most a part of a value long. They are sought anywhere.
-        whole: Texts that are too short, or too common, for that, and times: they are compared with whole values in columns.
+        whole: Texts that are too short, or too common, for that, and times. They are compared with whole values in
+            columns.
         numbers: Numbers, which are compared with numbers in columns that users name.
     """
 
@@ -136,7 +137,7 @@ class Sought:
 
     @cached_property
     def spellings(self) -> Mapping[bytes, str]:
-        """The texts, by the bytes with which files have them: as they are, and in JSON, which may itself be in JSON."""
+        """The texts, by the bytes with which files have them: as they are, in JSON, and in JSON that is in JSON."""
         found: dict[bytes, str] = {}
         for text in self.texts:
             spelled = {text}

@@ -169,21 +169,23 @@ def _followed(root: Place, folder: Place) -> Iterator[tuple[str, int]]:
 def values_of(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> Values | None:
     """Return the values that decisions have blanked; None where the files that held them are gone.
 
-    A value that a record which stays has too is not sought: it is in the warehouse rightly.
-
     Raises:
         LakeError: A row that was blanked has a value.
     """
-    rows, sought = all_rows(items), Sought()
+    sought = Sought()
     for item in items:
         files = _blanked_files(workspace, item)
         if files is None:
             return None
-        sought = sought.and_also(Sought.of(_payload_in(files, all_rows([item]))))
-        sought = sought.and_also(Sought.of(_words_in(files, all_rows([item]))))
-    stays = _found_in_log(workspace, rows, sought)
-    distinct = sought.without(stays)
-    return Values(distinct.with_common(_common(workspace, distinct)), len(stays))
+        sought = sought.and_also(_sought_in(files, all_rows([item])))
+    return _values(workspace, sought, all_rows(items), are_blank=True)
+
+
+def values_to_forget(workspace: Workspace, rows: Numbers) -> Values:
+    """Return the values of rows that are not blanked yet; nothing is written."""
+    version = workspace.lake.opened.seen(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
+    sought = _sought_in([version.folder / name for name in version.sizes], rows)
+    return _values(workspace, sought, rows, are_blank=False)
 
 
 def _blanked_files(workspace: Workspace, item: Mapping[str, Any]) -> list[Place] | None:
@@ -196,42 +198,46 @@ def _blanked_files(workspace: Workspace, item: Mapping[str, Any]) -> list[Place]
     return files if all(file.is_file() for file in files) else None
 
 
-def _payload_in(files: Iterable[Place], rows: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield the payload of some rows of the log, as files have it."""
+def _sought_in(files: Iterable[Place], rows: Numbers) -> Sought:
+    """Return the values of some rows of the log, as files have them; of a line that could not be read its words."""
+    sought = Sought()
     for file in files:
         with file.open("rb") as stream, pq.ParquetFile(stream) as opened:
             for batch in opened.iter_batches():
                 chosen = batch.filter(pa.array(np.isin(np.asarray(batch[c.SEQ]), rows)))
-                if chosen.num_rows:
-                    yield chosen.select([name for name in chosen.schema.names if name not in STAYS])
+                payload = chosen.select([name for name in chosen.schema.names if name not in STAYS])
+                lines = payload[c.MALFORMED].drop_null().to_pylist()
+                words = pa.array([word for line in lines for word in words_of(line)], pa.string())
+                sought = sought.and_also(Sought.of([payload, pa.record_batch({c.MALFORMED: words})]))
+    return sought
 
 
-def _words_in(files: Iterable[Place], rows: Numbers) -> Iterator[pa.RecordBatch]:
-    """Yield the words of the lines that could not be read as records."""
-    for batch in _payload_in(files, rows):
-        if c.MALFORMED in batch.schema.names:
-            texts = batch[c.MALFORMED].drop_null().to_pylist()
-            yield pa.record_batch({"word": pa.array([word for text in texts for word in words_of(text)], pa.string())})
+def _values(workspace: Workspace, sought: Sought, rows: Numbers, *, are_blank: bool) -> Values:
+    """Leave out the values that records which stay have too: they are in the warehouse rightly.
 
-
-def _found_in_log(workspace: Workspace, rows: Numbers, sought: Sought) -> Sought:
-    """Return which values records that stay have; check that blanked rows have none."""
-    table, found = tables.RAW_EVENTS, Sought()
-    version = workspace.base_of(table)
-    names = [*workspace.lake.columns(table)]
-    payload = [name for name in names if name not in STAYS]
-    for batch in pieces(workspace.lake, table, version, [c.SEQ, *payload]):
-        is_blank = pa.array(np.isin(np.asarray(batch[c.SEQ]), rows))
-        blank = batch.filter(is_blank)
-        if any(blank[name].null_count < blank.num_rows for name in payload):
-            raise LakeError(
-                f"Record {blank[c.SEQ][0]} of {workspace.lake.path(table)} was forgotten and has a payload.",
-                expected="null in every column of it",
-                remedy="Restore the table's folder from a backup, or look for who has changed it.",
-            )
+    Raises:
+        LakeError: A row that should be blank has a value.
+    """
+    table, stays = tables.RAW_EVENTS, Sought()
+    payload = [name for name in workspace.lake.columns(table) if name not in STAYS]
+    for batch in pieces(workspace.lake, table, workspace.base_of(table), [c.SEQ, *payload]):
+        is_of_rows = np.isin(np.asarray(batch[c.SEQ]), rows)
+        if are_blank:
+            _ensure_blank(batch.filter(pa.array(is_of_rows)), payload)
+        others = batch.filter(pa.array(~is_of_rows))
         for name in payload:
-            found = found.and_also(sought.in_column(batch[name], of_user=not name.startswith("_")))
-    return found
+            stays = stays.and_also(sought.in_column(others[name], of_user=not name.startswith("_")))
+    distinct = sought.without(stays)
+    return Values(distinct.with_common(_common(workspace, distinct)), len(stays))
+
+
+def _ensure_blank(rows: pa.RecordBatch, payload: Sequence[str]) -> None:
+    if any(rows[name].null_count < rows.num_rows for name in payload):
+        raise LakeError(
+            f"Record {rows[c.SEQ][0]} of {tables.RAW_EVENTS} was forgotten and has a payload.",
+            expected="null in every column of it",
+            remedy="Look for who has changed the table, or restore its folder from a backup.",
+        )
 
 
 def _common(workspace: Workspace, sought: Sought) -> frozenset[str]:
@@ -366,20 +372,6 @@ def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trac
         if trace is not None:
             found.append(trace)
     return sorted(found, key=lambda trace: str(trace.file)), count
-
-
-def values_to_forget(workspace: Workspace, rows: Numbers) -> Values:
-    """Return the values of rows that are not blanked yet; nothing is written."""
-    version = workspace.lake.opened.seen(tables.RAW_EVENTS, workspace.base_of(tables.RAW_EVENTS))
-    files = [version.folder / name for name in version.sizes]
-    sought = Sought.of(_payload_in(files, rows)).and_also(Sought.of(_words_in(files, rows)))
-    stays = Sought()
-    for batch in pieces(workspace.lake, tables.RAW_EVENTS, version.number, [*workspace.lake.columns(tables.RAW_EVENTS)]):
-        others = batch.filter(pa.array(~np.isin(np.asarray(batch[c.SEQ]), rows)))
-        for name in (name for name in batch.schema.names if name not in STAYS):
-            stays = stays.and_also(sought.in_column(others[name], of_user=not name.startswith("_")))
-    distinct = sought.without(stays)
-    return Values(distinct.with_common(_common(workspace, distinct)), len(stays))
 
 
 def inputs_of(workspace: Workspace, rows: Numbers) -> dict[str, list[str]]:

@@ -4,9 +4,9 @@ Here: which rows of the log it is about, the control item, blanking them in the 
 here: the log without these records (../exclusions.py), the tables that are made again (shadow.py), old files and the
 proof that nothing is left (erasing.py).
 
-A forgotten record is no longer part of the log, as one that `tidemark rejudge` takes out, and nobody can take it back:
-its number, its arrival and its place in the source stay, its payload is null. Its arrival was right, so the clock of
-the log stays as it was.
+A forgotten record is no longer part of the log, like one that `tidemark rejudge` takes out, but it cannot be taken
+back: its number, its arrival and its place in the source stay, its payload is null. Its arrival was right, so the
+clock of the log stays as it was.
 """
 
 import json
@@ -172,11 +172,12 @@ def without_values(rows: Numbers) -> Callable[[Mapping[str, Any]], Mapping[str, 
         if item["kind"] != ADMIT:
             return item
         argument = json.loads(item["argument"])
-        stays = {seq: values for seq, values in argument.get("with", {}).items() if seq not in numbers}
-        if len(stays) == len(argument.get("with", {})):
+        values = argument.pop("with", {})
+        stays = {seq: of_record for seq, of_record in values.items() if seq not in numbers}
+        if len(stays) == len(values):
             return item
-        rest = {name: value for name, value in argument.items() if name != "with"} | ({"with": stays} if stays else {})
-        return {**item, "argument": json.dumps(rest, separators=(",", ":"))}
+        left = argument | ({"with": stays} if stays else {})
+        return {**item, "argument": json.dumps(left, separators=(",", ":"))}
 
     return strip
 

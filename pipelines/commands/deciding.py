@@ -136,7 +136,7 @@ def rejudge(
 @click.command()
 @spec_path
 @click.option(
-    "--where", metavar="SQL", required=True, help="The records of the log that meet a condition, as in `tidemark show`."
+    "--where", metavar="SQL", required=True, help="The records of the log that meet a condition, as in `show`."
 )
 @_reason_option
 @click.option("--dry-run", is_flag=True, help="Only show what would go: files, and results that would differ.")

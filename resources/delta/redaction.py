@@ -3,8 +3,8 @@
 Here: its entries and checkpoints, in which nothing else changes. Not here: what is sought (../traces.py), data files
 (upkeep.py).
 
-Tidemark writes bounds of numbers and instants alone. Earlier versions, and other programs, also wrote bounds of texts,
-and a DELETE by hand notes its condition. Such an entry is written again without them: no reader needs them.
+Tidemark writes bounds of numbers and instants alone. Earlier versions, and other programs, also wrote bounds of
+texts, and a DELETE by hand notes its condition. Such an entry is written again without them: no reader needs them.
 """
 
 import json
@@ -27,7 +27,8 @@ def redact(lake: Lake, table: str, sought: Sought) -> int:
     entries = [file for file, _ in files_below(log, "*.json") if sought.in_bytes(file.read_bytes())]
     for entry in entries:
         _write_again(entry, sought)
-    checkpoints = [file for file, _ in files_below(log, "*.checkpoint*.parquet") if trace_in(file, sought) is not None]
+    parquet = [file for file, _ in files_below(log, "*.checkpoint*.parquet")]
+    checkpoints = [file for file in parquet if trace_in(file, sought) is not None]
     if checkpoints:  # the log has all entries, so it can be read without
         for file in (*checkpoints, log / "_last_checkpoint"):
             file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Forgetting that is killed between two commits, or while it deletes, with live runs between: in the end nothing is left."""
+"""Forgetting that is killed between commits, or while it deletes, with live runs between: nothing is left at the end."""
 
 import json
 from pathlib import Path
@@ -42,9 +42,8 @@ def test_forgetting_that_is_killed_again_and_again_leaves_nothing_in_the_end(
         assert died == KILLED, (death, (tmp_path / "said.txt").read_text())
         rows = [row for row in table(warehouse, spec, "raw_events") if row["_arrival_seq"] in seqs]
         assert len(rows) == len(seqs)
-        (tmp_path / "in" / f"more{number}.jsonl").write_text(
-            json.dumps({"id": f"m{number}", "at": "2026-01-01T01:00:00Z", "got": f"2026-01-01T01:00:0{number}Z"}) + "\n"
-        )
+        late = {"id": f"m{number}", "at": "2026-01-01T01:00:00Z", "got": f"2026-01-01T01:00:0{number}Z"}
+        (tmp_path / "in" / f"more{number}.jsonl").write_text(json.dumps(late) + "\n")
         run(made)
     done = forget(made, where)
     assert done.exit_code == 0, done.output

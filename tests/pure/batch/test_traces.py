@@ -1,4 +1,4 @@
-"""Values that are sought in files: found in whatever way a file has them, and not where others only look like them."""
+"""Values that are sought in files: found however a file has them, and not where others only look like them."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Records that are forgotten: no file of the warehouse or of Dagster has a value of theirs, and the rest is in order."""
+"""Records that are forgotten: no file of the warehouse or of Dagster has a value of them, and all else is in order."""
 
 import json
 import sqlite3
