@@ -80,9 +80,7 @@ def rewrite_items(
     ]
     rows = pa.Table.from_pylist([change(item) for item in (*existing, *numbered)], schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
-    workspace.lake.replace_pieces(
-        tables.LOG_CONTROL, [piece_of(rows)], where=(), attempt=plan.attempt, expect=expect
-    )
+    workspace.lake.replace_pieces(tables.LOG_CONTROL, [piece_of(rows)], where=(), attempt=plan.attempt, expect=expect)
 
 
 def last_flush(workspace: Workspace) -> int | None:

@@ -13,7 +13,7 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -241,10 +241,8 @@ def _parts(text: str) -> Iterator[str]:
     middle = max(len(text) - _MOST_CHARACTERS, 0) // 2
     yield text[middle : middle + _MOST_CHARACTERS]
     if text[:1] in "{[":
-        try:
+        with suppress(ValueError):
             yield from {value for value in _values_in(json.loads(text)) if value}
-        except ValueError:
-            pass
 
 
 def _values_in(value: Any) -> Iterator[str]:
@@ -316,7 +314,7 @@ def _trace_in_sqlite(file: Path, sought: Sought) -> Trace | None:
             names = [name for (name,) in base.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
             for name in names:
                 quoted = '"' + name.replace('"', '""') + '"'
-                for row in base.execute(f"SELECT * FROM {quoted}"):  # noqa: S608 - a name of the file itself
+                for row in base.execute(f"SELECT * FROM {quoted}"):
                     cells = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in row if cell]
                     if found := sought.in_bytes(b"\x00".join(cells)):
                         return Trace(file, found, f"table {name}")

@@ -383,5 +383,3 @@ def inputs_of(workspace: Workspace, rows: Numbers) -> dict[str, list[str]]:
         for row in batch.filter(pa.array(np.isin(np.asarray(batch[c.SEQ]), rows))).to_pylist():
             found.setdefault(names.get(row[c.SOURCE], row[c.SOURCE]), set()).add(str(row[FILE]))
     return {name: sorted(files) for name, files in sorted(found.items())}
-
-

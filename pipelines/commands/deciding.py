@@ -177,7 +177,7 @@ def forget(
     with ExitStack() as stack, telling(name) as tell:
         opened = partial(dagster_instance, settings, name, tell=tell)
 
-        def instance(captures: bool) -> "DagsterInstance":  # noqa: FBT001 - as `dagster_instance` calls it
+        def instance(captures: bool) -> "DagsterInstance":
             return stack.enter_context(opened(captures_output=captures))
 
         done = forget_records(file, settings, where, why, dry_run=dry_run, instance=instance, tell=tell)

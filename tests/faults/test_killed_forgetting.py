@@ -1,4 +1,4 @@
-"""Forgetting that is killed between commits, or while it deletes, with live runs between: nothing is left at the end."""
+"""Forgetting that is killed between commits, or while it deletes, with live runs between: in the end all is gone."""
 
 import json
 from pathlib import Path

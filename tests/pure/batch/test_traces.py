@@ -17,7 +17,7 @@ EMAIL, NAME = "ada@example.org", 'Ada "Ñandú" 中'
 
 
 def sought(**columns: list[object]) -> Sought:
-    return Sought.of(pa.table(columns).to_batches())
+    return Sought.of(pa.record_batch({name: pa.array(values)}) for name, values in columns.items())
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -75,7 +75,6 @@ def test_a_text_is_found_inside_of_lists_structs_and_maps_and_in_json_in_a_colum
         file = tmp_path / f"{number}.parquet"
         pq.write_table(pa.table({"v": column}), file, compression="ZSTD")
         assert trace_in(file, sought(email=[EMAIL])) is not None, column.type
-        assert sought(v=column.to_pylist()).texts >= {EMAIL} or number == 1
     values = Sought.of(pa.table({"s": struct, "m": of_map, "p": payload}).to_batches())
     assert EMAIL in values.texts
 
