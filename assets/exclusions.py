@@ -78,7 +78,7 @@ class Excluded:
             at the place where they were read. In order.
         places: The places that hold another record now, in order.
         records: The records in the log, by place.
-        forgotten: The places whose records are forgotten: nobody can take them back. In order.
+        forgotten: The places whose records are forgotten: they cannot be taken back. In order.
         ahead: The places whose records arrived ahead of the machine's clock, and so at their ingestion. In order.
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """

@@ -158,19 +158,19 @@ def forget(
     rows = rows_to_forget(workspace, where) if workspace.exists else np.zeros(0, np.int64)
     if dry_run:
         return _looked_at(workspace, rows, reason)
-    found = Forgotten(pipeline=file.spec.name, dry_run=False, records=len(all_rows(left)), continued=bool(left))
+    forgotten = Forgotten(pipeline=file.spec.name, dry_run=False, records=len(all_rows(left)), continued=bool(left))
     if len(rows) or not left:
-        found = _decided(workspace, file, settings, rows, reason, instance=instance(False), tell=tell)
+        forgotten = _decided(workspace, file, settings, rows, reason, instance=instance(False), tell=tell)
         workspace = pipeline_of(file, settings, tell)
         left = unfinished(workspace)
-    found = replace(found, inputs=inputs_of(workspace, all_rows(left)))
+    forgotten = replace(forgotten, inputs=inputs_of(workspace, all_rows(left)))
     if waits := waited_for(workspace, left):
-        return replace(found, waits_for=tuple(waits))
+        return replace(forgotten, waits_for=tuple(waits))
 
     def elsewhere(sought: Sought) -> tuple[int, list[Left]]:
         return erase_in_dagster(workspace, settings.dagster_home, instance(True), sought)
 
-    return replace(found, proof=erase(workspace, str(uuid4()), left, elsewhere=elsewhere))
+    return replace(forgotten, proof=erase(workspace, str(uuid4()), left, elsewhere=elsewhere))
 
 
 def _looked_at(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
@@ -201,8 +201,8 @@ def _decided(
     """Carry the decision out; no value becomes part of Dagster's run."""
     plan_forgetting(workspace, reason, rows)  # what is wrong with it does not become a run
     _refuse_reason(values_to_forget(workspace, rows).sought, reason)
-    asked = ForgetSettings(rows=ranges_of(rows), reason=reason)
-    done = rebuild_pipeline(file, settings, asked, instance=instance, tell=tell)
+    run_settings = ForgetSettings(rows=ranges_of(rows), reason=reason)
+    done = rebuild_pipeline(file, settings, run_settings, instance=instance, tell=tell)
     assert done is not None  # there are rows
     windows: tuple[Difference, ...] = done.differs
     commit = done.commit
@@ -219,7 +219,7 @@ def _decided(
 def _refuse_reason(sought: Sought, reason: str) -> None:
     if sought.in_bytes(reason.encode()):
         raise SpecError(
-            "--reason holds a value of a record that is to be forgotten, and the reason is kept",
+            "--reason holds a value of a record that you want to forget, and the reason is stored",
             expected="a reason without such values",
             remedy="name the request, for example by its number",
         )
@@ -260,7 +260,7 @@ def _runs_that_hold(
             if not is_run_of(file, run):
                 continue
             texts = [str(run.run_config), str(dict(run.tags))]
-            texts += [entry.to_json() for entry in instance.all_logs(run.run_id)]
+            texts += [dg.serialize_value(entry) for entry in instance.all_logs(run.run_id)]
             output, _ = traces_in(home / "storage" / run.run_id, sought, set())  # what its steps have printed
             if output or any(sought.in_bytes(text.encode()) for text in texts):
                 yield run
@@ -274,9 +274,9 @@ def _wipe_assets(workspace: Workspace, instance: dg.DagsterInstance, sought: Sou
     for name in dict.fromkeys((tables.RAW_EVENTS, *checks_of_assets(spec), *joins, *windows, tables.BATCHES)):
         asset = key(workspace.file, name)
         newest = instance.get_latest_materialization_event(asset)
-        texts = [] if newest is None else [newest.to_json()]
+        texts = [] if newest is None else [dg.serialize_value(newest)]
         texts += [
-            record.event.to_json()
+            dg.serialize_value(record.event)
             for check in checks_of_assets(spec).get(name, ())
             for record in instance.event_log_storage.get_asset_check_execution_history(
                 dg.AssetCheckKey(asset, check.name), limit=_MOST_CHECKS

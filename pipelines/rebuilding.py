@@ -183,7 +183,7 @@ class ReplaySettings(DecisionSettings):
 
 
 class ForgetSettings(DecisionSettings):
-    """Run config of the run that forgets records. It names their rows, as Dagster keeps what it is asked.
+    """Run config of the run that forgets records. It names their rows: Dagster stores the config.
 
     There is no such job in Dagster: it would not delete what is left afterwards.
     """

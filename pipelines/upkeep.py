@@ -107,8 +107,8 @@ def maintain(
 
 def jobs_of(file: SpecFile) -> tuple[str, ...]:
     """Return the jobs whose runs may be of a pipeline; BY_HAND is of all of them."""
-    own = ("live", "rebuild", "rejudge", "replay", "forget", "ask", "maintain")
-    return (*(f"{file.spec.name}_{what}" for what in own), BY_HAND)
+    work = ("live", "rebuild", "rejudge", "replay", "forget", "ask", "maintain")
+    return (*(f"{file.spec.name}_{what}" for what in work), BY_HAND)
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:

@@ -63,17 +63,17 @@ class Texts:
         """The number of bytes of the longest."""
         return max(map(len, self._texts), default=0)
 
-    def found_in(self, data: bytes) -> set[bytes]:
+    def texts_in(self, data: bytes) -> set[bytes]:
         """Return which of them some bytes hold."""
-        found: set[bytes] = set()
+        held: set[bytes] = set()
         if len(data) < _GRAM or not self._texts:
-            return found
+            return held
         for place in np.flatnonzero(self._slots[_hashes(np.frombuffer(data, np.uint8))]).tolist():
             for at, text in self._by_gram.get(data[place : place + _GRAM], ()):
                 begin = place - at
-                if text not in found and begin >= 0 and data[begin : begin + len(text)] == text:
-                    found.add(text)
-        return found
+                if text not in held and begin >= 0 and data[begin : begin + len(text)] == text:
+                    held.add(text)
+        return held
 
 
 def _grams(text: bytes) -> list[bytes]:
@@ -84,7 +84,8 @@ def _hashes(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return a hash of each four bytes that follow each other."""
     each = data.astype(np.uint32)
     grams = each[:-3] | each[1:-2] << 8 | each[2:-1] << 16 | each[3:] << 24
-    return (grams * np.uint32(2654435761)) >> np.uint32(32 - _SLOTS)
+    hashes: NDArray[np.uint32] = (grams * np.uint32(2654435761)) >> np.uint32(32 - _SLOTS)
+    return hashes
 
 
 @dataclass(frozen=True)
@@ -126,9 +127,9 @@ class Sought:
         """Return whether anything is sought."""
         return bool(self.texts or self.whole or self.numbers)
 
-    def without(self, found: "Sought") -> "Sought":
+    def without(self, held: "Sought") -> "Sought":
         """Return the values that are not among others."""
-        return Sought(self.texts - found.texts, self.whole - found.whole, self.numbers - found.numbers)
+        return Sought(self.texts - held.texts, self.whole - held.whole, self.numbers - held.numbers)
 
     def with_common(self, texts: Iterable[str]) -> "Sought":
         """Return the same, with texts that are common elsewhere compared with whole values alone."""
@@ -138,14 +139,14 @@ class Sought:
     @cached_property
     def spellings(self) -> Mapping[bytes, str]:
         """The texts, by the bytes with which files have them: as they are, in JSON, and in JSON that is in JSON."""
-        found: dict[bytes, str] = {}
+        held: dict[bytes, str] = {}
         for text in self.texts:
             spelled = {text}
             for _ in range(2):
                 for ascii_alone in (True, False):
                     spelled |= {json.dumps(each, ensure_ascii=ascii_alone)[1:-1] for each in spelled}
-            found |= {each.encode("utf-8", "surrogatepass"): text for each in spelled}
-        return found
+            held |= {each.encode("utf-8", "surrogatepass"): text for each in spelled}
+        return held
 
     @cached_property
     def _in_bytes(self) -> Texts:
@@ -157,16 +158,16 @@ class Sought:
 
     def in_bytes(self, data: bytes) -> "Sought":
         """Return what some bytes hold."""
-        return Sought(frozenset(self.spellings[found] for found in self._in_bytes.found_in(data)))
+        return Sought(frozenset(self.spellings[held] for held in self._in_bytes.texts_in(data)))
 
     def in_stream(self, stream: IO[bytes]) -> "Sought":
         """Return what a file holds, read piece by piece."""
-        found, rest = Sought(), b""
+        held, rest = Sought(), b""
         while piece := stream.read(_PIECE_BYTES):
             data = rest + piece
-            found = found.and_also(self.in_bytes(data))
+            held = held.and_also(self.in_bytes(data))
             rest = data[-max(self._in_bytes.longest - 1, 0) :] if self._in_bytes.longest > 1 else b""
-        return found
+        return held
 
     def in_column(self, column: pa.Array, *, of_user: bool) -> "Sought":
         """Return what a column holds, and columns in it.
@@ -175,15 +176,15 @@ class Sought:
             column: The column.
             of_user: A user has named it, so that its numbers may be ones of a payload.
         """
-        found = Sought()
+        held = Sought()
         for leaf in _leaves(column):
             if _is_text(leaf.type):
-                found = found.and_also(self._in_texts(leaf))
+                held = held.and_also(self._in_texts(leaf))
             elif of_user and self.numbers and _is_number(leaf.type):
                 values = leaf.cast(pa.float64(), safe=False)
                 there = values.filter(pc.is_in(values, value_set=self._number_values))
-                found = found.and_also(Sought(numbers=frozenset(there.to_pylist())))
-        return found
+                held = held.and_also(Sought(numbers=frozenset(there.to_pylist())))
+        return held
 
     def _in_texts(self, column: pa.Array) -> "Sought":
         values: list[bytes] = column.cast(pa.large_binary()).to_pylist()
@@ -267,12 +268,12 @@ class Trace:
 
     Attributes:
         file: The file.
-        found: What it holds.
+        held: What it holds.
         where: Where in the file, in words.
     """
 
     file: Place
-    found: Sought = field(repr=False)
+    held: Sought = field(repr=False)
     where: str
 
 
@@ -282,9 +283,9 @@ def trace_in(file: Place, sought: Sought) -> Trace | None:
         with file.open("rb") as stream:
             begins = stream.read(len(_SQLITE))
             stream.seek(0)
-            found = sought.in_stream(stream)
-            if found:
-                return Trace(file, found, "its bytes")
+            held = sought.in_stream(stream)
+            if held:
+                return Trace(file, held, "its bytes")
             if begins.startswith(_PARQUET):
                 stream.seek(0)
                 return _trace_in_parquet(file, stream, sought)
@@ -300,8 +301,8 @@ def _trace_in_parquet(file: Place, stream: IO[bytes], sought: Sought) -> Trace |
         with pq.ParquetFile(stream) as opened:
             for batch in opened.iter_batches(batch_size=_PIECE_ROWS):
                 for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                    if found := sought.in_column(column, of_user=not name.startswith("_")):
-                        return Trace(file, found, f"column `{name}`")
+                    if held := sought.in_column(column, of_user=not name.startswith("_")):
+                        return Trace(file, held, f"column `{name}`")
     except pa.ArrowException as error:
         return Trace(file, Sought(), f"it cannot be read: {error}")
     return None
@@ -316,8 +317,8 @@ def _trace_in_sqlite(file: Path, sought: Sought) -> Trace | None:
                 quoted = '"' + name.replace('"', '""') + '"'
                 for row in base.execute(f"SELECT * FROM {quoted}"):
                     cells = [cell if isinstance(cell, bytes) else str(cell).encode() for cell in row if cell]
-                    if found := sought.in_bytes(b"\x00".join(cells)):
-                        return Trace(file, found, f"table {name}")
+                    if held := sought.in_bytes(b"\x00".join(cells)):
+                        return Trace(file, held, f"table {name}")
     except sqlite3.Error as error:
         return Trace(file, Sought(), f"it cannot be read: {error}")
     return None

@@ -119,13 +119,13 @@ def unfinished(workspace: Workspace) -> list[dict[str, Any]]:
     """Return the decisions to forget whose files were not all deleted yet."""
     if not workspace.exists or not workspace.lake.exists(tables.LOG_CONTROL):
         return []
-    done = {batch for one in workspace.batches.history("rebuild") for batch in RebuildInput.of(one.plan).erased}
+    done = {batch for commit in workspace.batches.history("rebuild") for batch in RebuildInput.of(commit.plan).erased}
     return [item for item in recorded(workspace, FORGET) if item["_batch_id"] not in done]
 
 
 def waited_for(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> list[Follower]:
     """Return the pipelines of the same warehouse that compare tables with older versions, and still need these."""
-    found = []
+    followers = []
     versions: dict[str, int] = {}
     for item in items:
         commit = workspace.batches.commit_of(item["_batch_id"])
@@ -134,8 +134,8 @@ def waited_for(workspace: Workspace, items: Sequence[Mapping[str, Any]]) -> list
         if resolved(root) != resolved(workspace.folder):
             for table, read in _followed(root, workspace.folder):
                 if read < versions.get(table, 0):
-                    found.append(Follower(root.name, table, versions[table]))
-    return found
+                    followers.append(Follower(root.name, table, versions[table]))
+    return followers
 
 
 def _pipelines(warehouse: Place) -> list[Place]:
@@ -157,9 +157,9 @@ def _followed(root: Place, folder: Place) -> Iterator[tuple[str, int]]:
     reads = {name for name, source in sources.items() if source.get("changes") in ("follow", "rows")}
     newest: dict[str, int] = {}
     for row in lake.rows(tables.FILES, last.table_versions[tables.FILES]).to_pylist():
-        place, comma, version = str(row["place"] or "").rpartition(", version ")
-        if comma and row["source"] in reads and version.isdigit():
-            newest[place] = max(newest.get(place, -1), int(version))
+        place, comma, number = str(row["place"] or "").rpartition(", version ")
+        if comma and row["source"] in reads and number.isdigit():
+            newest[place] = max(newest.get(place, -1), int(number))
     for place, version in newest.items():
         of = pipeline_of(named_place(place))
         if of is not None and resolved(of.root) == resolved(folder):
@@ -245,13 +245,13 @@ def _common(workspace: Workspace, sought: Sought) -> frozenset[str]:
 
     Such a text, like `true` or `add`, does not show where it comes from.
     """
-    lake, found = workspace.lake, Sought()
+    lake, held = workspace.lake, Sought()
     for file, _ in files_below(lake.path(tables.WATERMARKS) / LOG, "*.*"):
         trace = trace_in(file, sought)
-        found = found if trace is None else found.and_also(trace.found)
+        held = held if trace is None else held.and_also(trace.held)
     names = {name for table in workspace.base_of_existing for name in lake.columns(table)}
     names |= {*workspace.base_of_existing, *(source.name for source in workspace.spec.sources)}
-    return found.and_also(sought.in_bytes("\n".join(sorted(names)).encode())).texts
+    return held.and_also(sought.in_bytes("\n".join(sorted(names)).encode())).texts
 
 
 def erase(
@@ -276,8 +276,8 @@ def erase(
         BusyError: Another rebuild is at work.
         LakeError: A table is lost or damaged.
     """
-    given = RebuildInput(erased=sorted({item["_batch_id"] for item in items}))
-    plan = when_free(workspace, partial(begin_without_records, workspace, run_id, given))
+    batch_input = RebuildInput(erased=sorted({item["_batch_id"] for item in items}))
+    plan = when_free(workspace, partial(begin_without_records, workspace, run_id, batch_input))
     with at_work(workspace, plan):
         _refuse_other_rebuild(workspace)
         versions = _taken_back(workspace, plan)
@@ -313,9 +313,9 @@ def _missing(workspace: Workspace) -> list[str]:
 def _taken_back(workspace: Workspace, plan: Plan) -> dict[str, int]:
     """Take back what runs that died have written; return the version of each table that stays readable."""
     last = workspace.batches.last_commit()
-    own = {table: workspace.ready(table, plan) for table in workspace.base_of_existing}
-    ended = [table for table in (last.table_versions if last else {}) if table not in (*own, tables.BATCHES)]
-    return own | {table: workspace.base_of(table) for table in ended if workspace.lake.exists(table)}
+    versions = {table: workspace.ready(table, plan) for table in workspace.base_of_existing}
+    ended = [table for table in (last.table_versions if last else {}) if table not in (*versions, tables.BATCHES)]
+    return versions | {table: workspace.base_of(table) for table in ended if workspace.lake.exists(table)}
 
 
 def _old_files(workspace: Workspace, version: int) -> set[Place]:
@@ -335,8 +335,8 @@ def _proved(
     if values is None:
         if not outcome.is_file():
             return Proof(None, 0, 0)
-        kept = json.loads(outcome.read_text(encoding="utf-8"))
-        return Proof(**kept | {"left": tuple(Left(**left) for left in kept["left"])})
+        stored = json.loads(outcome.read_text(encoding="utf-8"))
+        return Proof(**stored | {"left": tuple(Left(**left) for left in stored["left"])})
     for table in workspace.base_of_existing:
         redact(workspace.lake, table, values.sought)
     for file in _reports(workspace):
@@ -347,8 +347,8 @@ def _proved(
     more, left = elsewhere(values.sought)
     left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
     proof = Proof(len(values.sought), values.shared, files + more, tuple(left))
-    said = {"sought": proof.sought, "shared": proof.shared, "files": proof.files}
-    write_whole(outcome, json.dumps(said | {"left": [vars(one) for one in proof.left]}))
+    numbers = {"sought": proof.sought, "shared": proof.shared, "files": proof.files}
+    write_whole(outcome, json.dumps(numbers | {"left": [vars(left) for left in proof.left]}))
     return proof
 
 
@@ -363,23 +363,23 @@ def _left_at(trace: Trace, root: Place) -> Left:
 
 def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trace], int]:
     """Read all files below a folder, but some; return the ones that hold values, and how many were read."""
-    found, count = list[Trace](), 0
+    traces, count = list[Trace](), 0
     for file, _ in files_below(folder, "**/*"):
         if file in but or (isinstance(file, Path) and not file.is_file()):
             continue
         count += 1
         trace = trace_in(file, sought)
         if trace is not None:
-            found.append(trace)
-    return sorted(found, key=lambda trace: str(trace.file)), count
+            traces.append(trace)
+    return sorted(traces, key=lambda trace: str(trace.file)), count
 
 
 def inputs_of(workspace: Workspace, rows: Numbers) -> dict[str, list[str]]:
     """Return the files, topics and tables that rows were read from, by source: these still have their payload."""
-    found: dict[str, set[str]] = {}
+    inputs: dict[str, set[str]] = {}
     names = workspace.source_names
     version = workspace.base_of(tables.RAW_EVENTS)
     for batch in pieces(workspace.lake, tables.RAW_EVENTS, version, [c.SEQ, c.SOURCE, FILE]):
         for row in batch.filter(pa.array(np.isin(np.asarray(batch[c.SEQ]), rows))).to_pylist():
-            found.setdefault(names.get(row[c.SOURCE], row[c.SOURCE]), set()).add(str(row[FILE]))
-    return {name: sorted(files) for name, files in sorted(found.items())}
+            inputs.setdefault(names.get(row[c.SOURCE], row[c.SOURCE]), set()).add(str(row[FILE]))
+    return {name: sorted(files) for name, files in sorted(inputs.items())}

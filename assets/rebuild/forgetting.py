@@ -97,8 +97,8 @@ def plan_forgetting(workspace: Workspace, reason: str, rows: Numbers) -> Rebuild
     plan = plan_rebuild(workspace, Scope.ALL, reason)  # first: it finds a log that is lost or damaged
     refuse_another_past(workspace, "as all of them are made again without the records")
     _refuse_unfit(workspace, rows)
-    said = {"records": ranges_of(_judged(excluded(workspace), rows)), ROWS: ranges_of(rows)}
-    item = control_item(_OPEN_END, FORGET, reason, argument=json.dumps(said, separators=(",", ":")))
+    argument = {"records": ranges_of(_judged(excluded(workspace), rows)), ROWS: ranges_of(rows)}
+    item = control_item(_OPEN_END, FORGET, reason, argument=json.dumps(argument, separators=(",", ":")))
     return replace(plan, items=(item,))
 
 
@@ -154,9 +154,9 @@ def blanking(rows: Numbers) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
         if not is_blank.any():
             return batch
         # Rows are taken by their places: the place of nothing is null, in a column of any type.
-        kept = pa.array(np.arange(len(is_blank)), mask=is_blank)
+        places = pa.array(np.arange(len(is_blank)), mask=is_blank)
         columns = [
-            column if name in STAYS else column.take(kept)
+            column if name in STAYS else column.take(places)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

@@ -135,7 +135,7 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
     if not plan.items and not differs:
         return {}
     if forgets(plan):  # Dagster keeps no value of a result that a forgotten record was in
-        counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]
+        counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
         return {"records forgotten": plan.records, "differences": show.rows_as_table(counts)}
     what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
     counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]

@@ -47,10 +47,10 @@ def _write_again(entry: Place, sought: Sought) -> None:
         {kind: _redacted(kind, action, holds) for kind, action in line.items()}
         for line in actions_in(entry.read_text(encoding="utf-8"))
     ]
-    at = entry.stat()
+    times = (os.stat(entry).st_atime_ns, os.stat(entry).st_mtime_ns) if isinstance(entry, Path) else None
     write_whole(entry, "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n")
     if isinstance(entry, Path):  # by its time Spark says how old the version is
-        os.utime(entry, ns=(at.st_atime_ns, at.st_mtime_ns))
+        os.utime(entry, ns=times)
 
 
 def _redacted(kind: str, action: Mapping[str, Any], holds: Callable[[str], bool]) -> Any:

@@ -149,7 +149,7 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
 
 
 def erase_old_files(lake: Lake, table: str, version: int) -> int:
-    """Delete all data files of a table but those of one version, whatever their age; return how many.
+    """Delete all data files of a table, whatever their age, except the ones of a version; return how many.
 
     Older versions, and what attempts without a commit have left, cannot be read any more. No other program may be at
     work on the table: it would lose files that it has opened, or is about to commit.

@@ -25,7 +25,7 @@ def test_texts_are_found_in_bytes_exactly_where_they_are(seed: int) -> None:
     draw = random.Random(seed)
     texts = {bytes(draw.choices(b"abc", k=draw.randint(4, 9))) for _ in range(draw.randint(1, 30))}
     data = bytes(draw.choices(b"abcd", k=draw.randint(0, 400)))
-    assert Texts(texts).found_in(data) == {text for text in texts if text in data}
+    assert Texts(texts).texts_in(data) == {text for text in texts if text in data}
 
 
 def test_a_text_is_found_across_the_pieces_in_which_a_large_file_is_read(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pyarrow.parquet as pq
 import pytest
 from click.testing import Result
@@ -101,6 +102,45 @@ def seqs_of_ada(made: Made) -> list[int]:
     return [row["_arrival_seq"] for row in rows if row["email"] == ADA or ADA in str(row["_malformed"])]
 
 
+def quote_in_dagster(home: Path) -> str:
+    """Let Dagster store values in a run: in its output, as metadata and as the result of a check; return the run."""
+    asset = dg.AssetKey(["shop", "raw_events"])
+    letters = dg.AssetKey(["shop", "dead_letters"])
+
+    @dg.op(out=dg.Out(dg.Nothing))
+    def look(context: dg.OpExecutionContext) -> Iterator[object]:
+        context.log.info(f"most orders are of {ADA}")
+        yield dg.AssetMaterialization(asset, metadata={"who": ADA, "where": TOWN})
+        yield dg.AssetCheckEvaluation(
+            asset_key=letters, check_name="conservation", passed=True, description=f"{ADA} has all", metadata={}
+        )
+        yield dg.Output(None)
+
+    job = dg.GraphDefinition(name="shop_live", node_defs=[look]).to_job()
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        return job.execute_in_process(instance=instance).run_id
+
+
+def assert_dagster_has_the_present(home: Path, run_id: str, records: int) -> None:
+    """Check that a run is gone, and that the log is shown with its rows."""
+    with dg.DagsterInstance.local_temp(str(home)) as instance:
+        assert instance.get_run_by_id(run_id) is None
+        event = instance.get_latest_materialization_event(dg.AssetKey(["shop", "raw_events"]))
+        assert event is not None
+        assert event.asset_materialization is not None
+        assert event.asset_materialization.metadata["dagster/row_count"].value == records
+
+
+def assert_only_payload_is_blank(before: list[dict[str, Any]], after: list[dict[str, Any]], seqs: list[int]) -> None:
+    """Check that the log is dense, and that rows that were forgotten have lost their payload and nothing else."""
+    kept = ("_arrival_seq", "_arrival_time", "_clock", "_source", "_position", "_file", "_batch_id")
+    now = {row["_arrival_seq"]: row for row in after}
+    assert sorted(now) == list(range(len(before)))
+    for row in before:
+        blank = {name: value if name in kept else None for name, value in row.items()}
+        assert now[row["_arrival_seq"]] == (blank if row["_arrival_seq"] in seqs else row)
+
+
 def run(made: Made) -> None:
     done = asked(made, "run")
     assert done.exit_code == 0, done.output
@@ -120,6 +160,8 @@ def test_nothing_of_a_forgotten_person_is_left_in_any_file_and_all_else_is_as_wi
     clock = workspace_of(made).progress.log_clock_us()
     assert len(seqs) > 16
     assert len(holding(warehouse, *VALUES)) > 20
+    run_id = quote_in_dagster(tmp_path / "home")
+    assert len(holding(tmp_path / "home", ADA, TOWN)) > 1
     looked = forget(made, f"{OF_ADA} OR _malformed LIKE '%{ADA}%'", "--dry-run", "--json")
     found = json.loads(looked.output.splitlines()[-1])
     assert (looked.exit_code, found["records"], found["dry_run"]) == (0, len(seqs), True), looked.output
@@ -133,12 +175,8 @@ def test_nothing_of_a_forgotten_person_is_left_in_any_file_and_all_else_is_as_wi
     assert said["inputs"] == {"orders": ["0.jsonl", "1.jsonl"]}
     assert holding(warehouse, *VALUES) == []
     assert holding(tmp_path / "home", *VALUES) == []
-    after = {row["_arrival_seq"]: row for row in table(warehouse, spec, "raw_events")}
-    assert sorted(after) == list(range(len(before)))
-    kept = ("_arrival_seq", "_arrival_time", "_clock", "_source", "_position", "_file", "_batch_id")
-    for row in before:
-        stays = {name: value if name in kept else None for name, value in row.items()}
-        assert after[row["_arrival_seq"]] == (stays if row["_arrival_seq"] in seqs else row)
+    assert_dagster_has_the_present(tmp_path / "home", run_id, len(before))
+    assert_only_payload_is_blank(before, table(warehouse, spec, "raw_events"), seqs)
     assert_tables_equal_the_oracle(warehouse, spec, without=seqs, revisions=False)
     assert workspace_of(made).progress.log_clock_us() == clock
 
