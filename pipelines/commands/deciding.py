@@ -156,12 +156,12 @@ def forget(
     overrides: tuple[str, ...],
     spark_ui: bool,
 ) -> None:
-    """Forget records of SPEC for good, as the law on data protection asks for.
+    """Forget records of SPEC for good, and prove it.
 
-    Their payload is blanked in the log, and no table holds them any more: all derived tables are rebuilt without
-    them. Older versions of tables and other copies are deleted, also runs in Dagster that quote a value. At the end
-    all files of the warehouse and of DAGSTER_HOME are searched for the values, and files that still hold one are
-    named. Killed or told to wait, the same command continues. There is no way back.
+    For a person who asks for the erasure of their data. The payload of the records is blanked in the log, and all
+    derived tables are rebuilt without them. Older versions of tables and other copies are deleted, also runs in
+    Dagster that quote a value. At the end all files of the warehouse and of DAGSTER_HOME are searched for the values,
+    and files that still hold one are named. Killed or told to wait, the same command continues. It cannot be undone.
 
     Exit status: 0 nothing is left; 1 something is left or has to be read first, or a failure; 2 bad spec, condition
     or usage.
