@@ -84,7 +84,7 @@ def _hashes(data: NDArray[np.uint8]) -> NDArray[np.uint32]:
     """Return a hash of each four bytes that follow each other."""
     each = data.astype(np.uint32)
     grams = each[:-3] | each[1:-2] << 8 | each[2:-1] << 16 | each[3:] << 24
-    hashes: NDArray[np.uint32] = (grams * np.uint32(2654435761)) >> np.uint32(32 - _SLOTS)
+    hashes: NDArray[np.uint32] = np.right_shift(grams * np.uint32(2654435761), 32 - _SLOTS, dtype=np.uint32)
     return hashes
 
 

@@ -47,10 +47,13 @@ def _write_again(entry: Place, sought: Sought) -> None:
         {kind: _redacted(kind, action, holds) for kind, action in line.items()}
         for line in actions_in(entry.read_text(encoding="utf-8"))
     ]
-    times = (os.stat(entry).st_atime_ns, os.stat(entry).st_mtime_ns) if isinstance(entry, Path) else None
-    write_whole(entry, "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n")
-    if isinstance(entry, Path):  # by its time Spark says how old the version is
-        os.utime(entry, ns=times)
+    text = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions) + "\n"
+    if not isinstance(entry, Path):
+        write_whole(entry, text)
+        return
+    at = os.stat(entry)
+    write_whole(entry, text)
+    os.utime(entry, ns=(at.st_atime_ns, at.st_mtime_ns))  # by its time Spark says how old the version is
 
 
 def _redacted(kind: str, action: Mapping[str, Any], holds: Callable[[str], bool]) -> Any:

@@ -135,7 +135,8 @@ def test_what_others_have_too_is_not_sought_and_what_is_common_is_compared_with_
     rest = values.without(sought(email=["bob@example.org"]))
     assert rest.texts == {EMAIL, "commitInfo"}
     common = rest.with_common(["commitInfo", "other"])
-    assert (common.texts, common.whole) == ({EMAIL}, {"commitInfo"})
+    assert common.texts == {EMAIL}
+    assert common.whole == {"commitInfo"}
     assert not common.in_bytes(b'{"commitInfo": {}}')
     assert common.in_column(pa.array(["commitInfo"]), of_user=True)
     assert len(common) == 2
