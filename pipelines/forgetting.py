@@ -61,6 +61,7 @@ class Forgotten(Decided):
         waits_for: The pipelines that have to read the correction before old files can go; empty where these are gone.
         proof: What was found by looking for the values; None where nothing was deleted yet.
         holding: Of a dry run: files of the warehouse that hold some of the values now.
+        alike: Of a dry run: records that do not match, and hold values which hardly any others have.
     """
 
     continued: bool = False
@@ -68,6 +69,7 @@ class Forgotten(Decided):
     waits_for: tuple[Follower, ...] = ()
     proof: Proof | None = None
     holding: tuple[str, ...] = ()
+    alike: tuple[int, ...] = ()
 
     @property
     def is_done(self) -> bool:
@@ -83,6 +85,7 @@ class Forgotten(Decided):
             "inputs": {name: list(files) for name, files in self.inputs.items()},
             "waits_for": [vars(follower) for follower in self.waits_for],
             "holding": list(self.holding),
+            "alike": list(self.alike if proof is None else proof.alike),
             "sought": proof and proof.sought,
             "shared": proof and proof.shared,
             "files_read": proof and proof.files,
@@ -100,6 +103,8 @@ class Forgotten(Decided):
             yield f"  still in the input, which is yours: source {name}: {named}"
         if self.dry_run:
             yield f"  values of these records are in {plural(len(self.holding), 'file')} of the warehouse now"
+            if self.alike:
+                yield _alike_in_words(self.alike)
         for follower in self.waits_for:
             yield (
                 f"  not done yet: {follower.pipeline} follows {follower.table} and has not read version "
@@ -109,6 +114,13 @@ class Forgotten(Decided):
             yield from _proof_in_words(self.proof)
 
 
+def _alike_in_words(records: Sequence[int]) -> str:
+    return (
+        f"  records {', '.join(map(str, records))} stay and have some of the same values, which hardly any others "
+        "have: forget them too if they are of the same person"
+    )
+
+
 def _proof_in_words(proof: Proof) -> Iterator[str]:
     if proof.sought is None:
         yield (
@@ -116,6 +128,8 @@ def _proof_in_words(proof: Proof) -> Iterator[str]:
             "whether the values are elsewhere could not be looked up"
         )
         return
+    if proof.alike:
+        yield _alike_in_words(proof.alike)
     shared = f"; {proof.shared:,} more are also in records that stay" if proof.shared else ""
     yield f"  {plural(proof.sought, 'value')} sought in {plural(proof.files, 'file')}{shared}"
     for left in proof.left[:_MOST_NAMED]:
@@ -175,9 +189,9 @@ def forget(
 
 def _looked_at(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
     plan = plan_forgetting(workspace, reason, rows)
-    sought = values_to_forget(workspace, rows).sought
-    _refuse_reason(sought, reason)
-    traces, _ = traces_in(workspace.warehouse, sought, set())
+    values = values_to_forget(workspace, rows)
+    _refuse_reason(values.sought, reason)
+    traces, _ = traces_in(workspace.warehouse, values.sought, set())
     return Forgotten(
         pipeline=workspace.spec.name,
         dry_run=True,
@@ -185,6 +199,7 @@ def _looked_at(workspace: Workspace, rows: Numbers, reason: str) -> Forgotten:
         windows=differences(workspace, plan.items),
         inputs=inputs_of(workspace, rows),
         holding=tuple(relative(trace.file, workspace.warehouse) for trace in traces),
+        alike=values.alike,
     )
 
 

@@ -11,7 +11,7 @@ the scan.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from tidemark.resources.delta.log import LOG, commit_of_attempt, place_of
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.redaction import redact
 from tidemark.resources.delta.upkeep import data_files, erase_old_files
+from tidemark.resources.machine import ensure_not_stopped
 from tidemark.resources.places.place import (
     Place,
     RemotePath,
@@ -53,6 +54,8 @@ from tidemark.timeops.errors import BusyError, LakeError
 
 _COPIES = ("_state/reading", "_state/aside", "_state/cast_log", tables.REBUILD)
 """Folders next to the tables that killed runs and rebuilds leave rows in."""
+_FEW = 10
+"""Records that hold a value are few if they are fewer."""
 _OUTCOME = "_state/erasure.json"
 """The outcome of a scan, from when it is known until it is committed that nothing has to be deleted any more."""
 
@@ -93,12 +96,14 @@ class Proof:
         sought: How many values were sought; None where the files that held them were gone before.
         shared: How many others are also in records that stay, so that they were not sought.
         files: How many files were read.
+        alike: Some records that stay and hold values which hardly any others have.
         left: The places that hold some of the values.
     """
 
     sought: int | None
     shared: int
     files: int
+    alike: tuple[int, ...] = ()
     left: tuple[Left, ...] = ()
 
     @property
@@ -109,10 +114,17 @@ class Proof:
 
 @dataclass(frozen=True)
 class Values:
-    """The values that are forgotten: the ones that are sought, and how many are not, as other records have them."""
+    """The values that are forgotten.
+
+    Attributes:
+        sought: The ones that are sought.
+        shared: How many are not, as records that stay have them too.
+        alike: Some of these records, if hardly any others have such a value: maybe they are of the same person.
+    """
 
     sought: Sought
     shared: int
+    alike: tuple[int, ...] = ()
 
 
 def unfinished(workspace: Workspace) -> list[dict[str, Any]]:
@@ -218,7 +230,7 @@ def _values(workspace: Workspace, sought: Sought, rows: Numbers, *, are_blank: b
     Raises:
         LakeError: A row that should be blank has a value.
     """
-    table, stays = tables.RAW_EVENTS, Sought()
+    table, stays, records = tables.RAW_EVENTS, Sought(), dict[str, list[int]]()
     payload = [name for name in workspace.lake.columns(table) if name not in STAYS]
     for batch in pieces(workspace.lake, table, workspace.base_of(table), [c.SEQ, *payload]):
         is_of_rows = np.isin(np.asarray(batch[c.SEQ]), rows)
@@ -226,9 +238,20 @@ def _values(workspace: Workspace, sought: Sought, rows: Numbers, *, are_blank: b
             _ensure_blank(batch.filter(pa.array(is_of_rows)), payload)
         others = batch.filter(pa.array(~is_of_rows))
         for name in payload:
-            stays = stays.and_also(sought.in_column(others[name], of_user=not name.startswith("_")))
+            held = sought.in_column(others[name], of_user=not name.startswith("_"))
+            stays = stays.and_also(held)
+            for text in held.texts:
+                _note_records(records.setdefault(text, []), others, name, text)
     distinct = sought.without(stays)
-    return Values(distinct.with_common(_common(workspace, distinct)), len(stays))
+    alike = {seq for seqs in records.values() if len(seqs) < _FEW for seq in seqs}
+    return Values(distinct.with_common(_common(workspace, distinct)), len(stays), tuple(sorted(alike)[:_FEW]))
+
+
+def _note_records(seqs: list[int], rows: pa.RecordBatch, column: str, text: str) -> None:
+    """Add the numbers of rows with a text in a column, as long as these are few."""
+    if len(seqs) < _FEW:
+        pairs = zip(rows[c.SEQ].to_pylist(), rows[column].to_pylist(), strict=True)
+        seqs += [seq for seq, value in pairs if text in str(value)]
 
 
 def _ensure_blank(rows: pa.RecordBatch, payload: Sequence[str]) -> None:
@@ -336,7 +359,8 @@ def _proved(
         if not outcome.is_file():
             return Proof(None, 0, 0)
         stored = json.loads(outcome.read_text(encoding="utf-8"))
-        return Proof(**stored | {"left": tuple(Left(**left) for left in stored["left"])})
+        lists = {"left": tuple(Left(**left) for left in stored["left"]), "alike": tuple(stored["alike"])}
+        return Proof(**stored | lists)
     for table in workspace.base_of_existing:
         redact(workspace.lake, table, values.sought)
     for file in _reports(workspace):
@@ -346,9 +370,8 @@ def _proved(
     traces, files = traces_in(workspace.warehouse, values.sought, but)
     more, left = elsewhere(values.sought)
     left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
-    proof = Proof(len(values.sought), values.shared, files + more, tuple(left))
-    numbers = {"sought": proof.sought, "shared": proof.shared, "files": proof.files}
-    write_whole(outcome, json.dumps(numbers | {"left": [vars(left) for left in proof.left]}))
+    proof = Proof(len(values.sought), values.shared, files + more, values.alike, tuple(left))
+    write_whole(outcome, json.dumps(asdict(proof)))
     return proof
 
 
@@ -367,6 +390,7 @@ def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trac
     for file, _ in files_below(folder, "**/*"):
         if file in but or (isinstance(file, Path) and not file.is_file()):
             continue
+        ensure_not_stopped()
         count += 1
         trace = trace_in(file, sought)
         if trace is not None:

@@ -135,7 +135,7 @@ def blank_rows(workspace: Workspace, plan: Plan, rows: Numbers) -> None:
     expect = workspace.ready(table, plan)
     bounds = lake.opened.seen(table, expect).bounds_by_file(c.SEQ)
     files = [file for file in lake.opened.seen(table, expect).sizes if _may_hold(rows, bounds.get(file))]
-    workspace.tell(f"blanking {len(rows):,} rows of {table} in {len(files)} files")
+    workspace.tell(f"blanking {len(rows):,} rows of {table}")
     lake.rewrite(table, files, blanking(rows), attempt=plan.attempt, expect=expect)
 
 

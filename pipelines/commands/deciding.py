@@ -6,7 +6,6 @@ Here: what a person types and reads. Not here: what is done (../deciding.py, ../
 
 import sys
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -171,14 +170,16 @@ def forget(
     from tidemark.pipelines.forgetting import forget as forget_records
     from tidemark.pipelines.instance import dagster_instance
     from tidemark.pipelines.terminal import telling
+    from tidemark.resources.workspace import silent
 
     [file] = read_specs([spec], overrides)
     settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
     with ExitStack() as stack, telling(name) as tell:
-        opened = partial(dagster_instance, settings, name, tell=tell)
 
         def instance(captures: bool) -> "DagsterInstance":
-            return stack.enter_context(opened(captures_output=captures))
+            # What it says of a trial run is said once.
+            said_by = silent if captures else tell
+            return stack.enter_context(dagster_instance(settings, name, tell=said_by, captures_output=captures))
 
         done = forget_records(file, settings, where, why, dry_run=dry_run, instance=instance, tell=tell)
     if as_json:
