@@ -53,7 +53,7 @@ def _written(spec: Spec, plan: Plan) -> Sequence[str]:
             return list(dict.fromkeys(change["table"] for change in plan.input["changes"]))
         case _:
             batch_input = RebuildInput.of(plan) if plan.kind == "rebuild" else RebuildInput()
-            if batch_input.dropped:
+            if batch_input.leaves_results:
                 return []
             some = set(batch_input.windows)
             windows = [window for window in spec.windows if not some or window.name in some]

@@ -8,6 +8,7 @@ place; where it was read it is not part of the log.
 
 The clock of a record is stored as it was read. A record with a wrong arrival may have moved it, so without that
 record the clock of later ones is computed again: the largest arrival so far, of records that count and of ticks.
+Records that are forgotten were right, and their arrivals stay: they leave the log, and its clock is as it was.
 """
 
 import json
@@ -27,6 +28,7 @@ from tidemark.assets.log_control import (
     ADMIT,
     CORRECTION,
     EXCLUDE,
+    FORGET,
     FUTURE_ARRIVAL,
     INCLUDE,
     REFUSE,
@@ -50,7 +52,7 @@ Numbers = NDArray[np.int64]
 FEW_BYTES = 256_000_000
 """Records of no more bytes are read by this process for Spark."""
 
-CHANGES_LOG = (EXCLUDE, INCLUDE, CORRECTION, FUTURE_ARRIVAL)
+CHANGES_LOG = (EXCLUDE, INCLUDE, CORRECTION, FORGET, FUTURE_ARRIVAL)
 """Kinds of the control items that change which records are part of the log, or how they arrived."""
 
 _NONE = np.iinfo(np.int64).min
@@ -76,6 +78,7 @@ class Excluded:
             at the place where they were read. In order.
         places: The places that hold another record now, in order.
         records: The records in the log, by place.
+        forgotten: The places whose records are forgotten: they cannot be taken back. In order.
         ahead: The places whose records arrived ahead of the machine's clock, and so at their ingestion. In order.
         clock_until: Records before this one may have a stored clock that is not the clock of the present records.
     """
@@ -84,12 +87,18 @@ class Excluded:
     corrected: Numbers = field(default_factory=no_numbers)
     places: Numbers = field(default_factory=no_numbers)
     records: Numbers = field(default_factory=no_numbers)
+    forgotten: Numbers = field(default_factory=no_numbers)
     ahead: Numbers = field(default_factory=no_numbers)
     clock_until: int = 0
 
     @cached_property
     def seqs(self) -> Numbers:
         """The places that have no record, in order."""
+        return np.union1d(self.without_arrival, self.forgotten)
+
+    @cached_property
+    def without_arrival(self) -> Numbers:
+        """The places that have no record whose arrival counts, in order."""
         return np.union1d(self.by_hand, self.corrected)
 
     def after(self, item: Mapping[str, Any]) -> "Excluded":
@@ -98,6 +107,8 @@ class Excluded:
         these, kind = numbers_in(argument["records"]), item["kind"]
         if kind == FUTURE_ARRIVAL:
             return replace(self, ahead=np.union1d(self.ahead, these))
+        if kind == FORGET:
+            return replace(self, forgotten=np.union1d(self.forgotten, these))
         until = max(self.clock_until, int(item["_after_seq"]) + 1 if argument["moved_clock"] else 0)
         if kind != CORRECTION:
             by_hand = (np.union1d if kind == EXCLUDE else np.setdiff1d)(self.by_hand, these)
@@ -108,7 +119,8 @@ class Excluded:
         all_places = np.concatenate([self.places[stays], places])
         order = np.argsort(all_places, kind="stable")
         all_records = np.concatenate([self.records[stays], records])
-        return Excluded(self.by_hand, corrected, all_places[order], all_records[order], self.ahead, until)
+        by_place = {"places": all_places[order], "records": all_records[order]}
+        return replace(self, corrected=corrected, clock_until=until, **by_place)
 
     def is_taken(self, first_seq: int, end_seq: int) -> bool:
         """Return whether a place from one number on and before another has another record than the one read there."""
@@ -294,7 +306,7 @@ def _with_clock(workspace: Workspace, records: DataFrame, out: Excluded, first_s
 
 
 def clocks_of(workspace: Workspace, first_seq: int, end_seq: int, out: Excluded) -> pa.Table:
-    """Return `_arrival_seq` and PRESENT_CLOCK of the records in a part of the log that are not excluded."""
+    """Return `_arrival_seq` and PRESENT_CLOCK of the records in a part of the log whose arrivals count."""
     before_us = clock_before(workspace, first_seq, out)
     seqs, arrivals = _that_count(arrivals_of(workspace, first_seq, end_seq), out)
     start = np.array([_NONE if before_us is None else before_us])
@@ -335,9 +347,9 @@ def log_clocks(workspace: Workspace) -> dict[str, Any]:
 
 
 def _that_count(records: pa.Table | pa.RecordBatch, out: Excluded) -> tuple[Numbers, Numbers]:
-    """Return numbers and arrivals of the records that are not excluded."""
+    """Return numbers and arrivals of the records whose arrivals count."""
     seqs = np.asarray(records[c.SEQ])
-    stays = ~np.isin(seqs, out.seqs)
+    stays = ~np.isin(seqs, out.without_arrival)
     arrivals = np.asarray(records[c.ARRIVAL].cast(pa.int64()).fill_null(_NONE))
     return seqs[stays], arrivals[stays]
 

@@ -8,7 +8,7 @@ A wait is an item so that idleness can always be distinguished from waiting (F).
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tidemark.assets.planning import segment_of
 from tidemark.resources import tables
 from tidemark.resources.batches.plans import Plan
+from tidemark.resources.delta.files import piece_of
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.rules import TimeRules, Waiter, Waits, waiters_from_json, waiters_to_json
 from tidemark.timeops.spec import Spec
@@ -27,6 +28,7 @@ DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they 
 WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
+FORGET = "forget"  # the records in its argument leave the log for good, and their payload is blanked
 FUTURE_ARRIVAL = "future_arrival"  # the records in its argument arrived ahead of the clock of the machine
 ADMIT, REFUSE = "admit", "refuse"  # the records in its argument are let in, whatever rules say, or no longer
 REBUILD = "rebuild"  # the log was judged again from its beginning: the items after this one are all of it
@@ -62,6 +64,23 @@ def write_items(workspace: Workspace, plan: Plan, items: Sequence[Mapping[str, A
     rows = pa.Table.from_pylist(numbered, schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.append_rows(tables.LOG_CONTROL, rows, expect=expect, attempt=plan.attempt)
+
+
+def rewrite_items(
+    workspace: Workspace,
+    plan: Plan,
+    items: Sequence[Mapping[str, Any]],
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> None:
+    """Add items as `write_items` does, and write all of them changed, the existing ones too, in the same commit."""
+    existing = workspace.base_rows(tables.LOG_CONTROL).to_pylist()
+    numbered = [
+        {"_batch_id": plan.batch_id, **item, "_control_seq": len(existing) + number}
+        for number, item in enumerate(items)
+    ]
+    rows = pa.Table.from_pylist([change(item) for item in (*existing, *numbered)], schema=tables.LOG_CONTROL_SCHEMA)
+    expect = workspace.ready(tables.LOG_CONTROL, plan)
+    workspace.lake.replace_pieces(tables.LOG_CONTROL, [piece_of(rows)], where=(), attempt=plan.attempt, expect=expect)
 
 
 def last_flush(workspace: Workspace) -> int | None:

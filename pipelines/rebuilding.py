@@ -15,6 +15,8 @@ from pydantic import Field
 
 from tidemark.assets.differences import Difference, differences
 from tidemark.assets.display.metadata import Metadata
+from tidemark.assets.exclusions import numbers_in
+from tidemark.assets.rebuild.forgetting import plan_forgetting
 from tidemark.assets.rebuild.plan import RebuildPlan, plan_rebuild, plan_to_spec
 from tidemark.assets.rebuild.rejudging import plan_rejudging
 from tidemark.assets.rebuild.replaying import ReplayPlan, plan_replay
@@ -183,6 +185,25 @@ class ReplaySettings(DecisionSettings):
         return plan_replay(workspace, self.reason.strip(), self.where, undo=self.undo, fixes=fixes)
 
 
+class ForgetSettings(DecisionSettings):
+    """Run config of the run that forgets records. It names their rows: Dagster stores the config.
+
+    There is no such job in Dagster: it would not delete what is left afterwards.
+    """
+
+    job: ClassVar[str] = "forget"
+    does: ClassVar[str] = "Blanks records of {name}, and judges its log again without them."
+    rows: list[list[int]] = Field(description="The first and the last `_arrival_seq` of each range of rows.")
+
+    def plan(self, workspace: Workspace) -> RebuildPlan:
+        """Return the plan that is asked for.
+
+        Raises:
+            TidemarkError: See `plan_forgetting`.
+        """
+        return plan_forgetting(workspace, self.reason.strip(), numbers_in(self.rows))
+
+
 def _object(line: str, number: int) -> dict[str, Any]:
     try:
         found = json.loads(line)
@@ -196,7 +217,9 @@ def _object(line: str, number: int) -> dict[str, Any]:
     return found
 
 
-Asked = RebuildSettings | RejudgeSettings | ReplaySettings
+Asked = RebuildSettings | RejudgeSettings | ReplaySettings | ForgetSettings
+IN_DAGSTER = (RebuildSettings, RejudgeSettings, ReplaySettings)
+"""The jobs that Dagster shows, by their run config."""
 
 
 def rebuild_jobs(
@@ -206,6 +229,7 @@ def rebuild_jobs(
     *,
     tell: Tell | None = None,
     keep: Callable[[Rebuilt], None] = lambda _rebuilt: None,
+    kinds: Sequence[type[Asked]] = IN_DAGSTER,
 ) -> list[dg.JobDefinition]:
     """Build the jobs that judge the log of a pipeline again: as it is, without some records, or with refused ones.
 
@@ -217,6 +241,7 @@ def rebuild_jobs(
         choice: The Spark that computes.
         tell: Reports the current work; by default to the log of the run.
         keep: Is given what was rebuilt.
+        kinds: Which jobs.
     """
 
     def carry_out(context: dg.OpExecutionContext, asked: Asked) -> Iterator[dg.Output[None]]:
@@ -242,7 +267,7 @@ def rebuild_jobs(
             rows = {f"rows of {table}": n for table, n in counts.items()}
             yield dg.Output(None, metadata={**about, **_about(context, file, plan, done.differs), **rows})
 
-    return [_job_for(each, file.spec.name, carry_out) for each in (RebuildSettings, RejudgeSettings, ReplaySettings)]
+    return [_job_for(each, file.spec.name, carry_out) for each in kinds]
 
 
 def _about(

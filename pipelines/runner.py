@@ -43,14 +43,7 @@ from tidemark.assets.waiting_input import HELD_BACK, Waiting, waiting_input
 from tidemark.pipelines.alert_watch import alert_look, alert_watch
 from tidemark.pipelines.definitions import build_definitions, job_name
 from tidemark.pipelines.lineage_watch import lineage_watch
-from tidemark.pipelines.rebuilding import (
-    RebuildSettings,
-    Rebuilt,
-    RejudgeSettings,
-    ReplaySettings,
-    chosen_windows,
-    rebuild_jobs,
-)
+from tidemark.pipelines.rebuilding import Asked, RebuildSettings, Rebuilt, chosen_windows, rebuild_jobs
 from tidemark.resources.batches.plans import BatchInput, Counts, Plan
 from tidemark.resources.machine import ensure_not_stopped, machine_failure
 from tidemark.resources.places.checks import ensure_put_if_absent
@@ -519,7 +512,7 @@ def chosen_days(spec: Spec, first: date, last: date, *, now: datetime) -> tuple[
 def rebuild_pipeline(
     file: SpecFile,
     settings: Settings,
-    rebuild_settings: RebuildSettings | RejudgeSettings | ReplaySettings,
+    rebuild_settings: Asked,
     *,
     instance: DagsterInstance,
     tell: Callable[[str], None] = silent,
@@ -532,9 +525,9 @@ def rebuild_pipeline(
     if isinstance(rebuild_settings, RebuildSettings) and rebuild_settings.windows:
         chosen_windows(file.spec, rebuild_settings.windows)  # a wrong name does not become a run
     rebuilt: list[Rebuilt] = []
-    jobs = rebuild_jobs(file, settings, choose_spark(settings, file.inputs), tell=tell, keep=rebuilt.append)
-    what = rebuild_settings.job
-    [job] = [job for job in jobs if job.name == f"{file.spec.name}_{what}"]
+    choice, what = choose_spark(settings, file.inputs), rebuild_settings.job
+    kinds = (type(rebuild_settings),)
+    [job] = rebuild_jobs(file, settings, choice, tell=tell, keep=rebuilt.append, kinds=kinds)
     config = {name: value for name, value in rebuild_settings.model_dump().items() if value}
     result = execute(job, instance, str(uuid4()), ops={f"{file.spec.name}__{what}": config})
     if not result.success:

@@ -15,6 +15,8 @@ from tidemark.assets.conditions import look_at
 from tidemark.assets.corrections import corrections_after
 from tidemark.assets.exclusions import excluded
 from tidemark.assets.losses.of_batch import lost_lately
+from tidemark.assets.rebuild.erasing import unfinished
+from tidemark.assets.rebuild.forgetting import blanked
 from tidemark.assets.rebuild.shadow import begun
 from tidemark.assets.waiting_input import Waiting
 from tidemark.pipelines.command_line import SPECS
@@ -55,6 +57,8 @@ class Status:
             `wrong` says so.
         wrong: A sentence or two for each thing that needs the operator.
         reads_files_only: True if all that waits are files.
+        forgotten: How many records are forgotten.
+        forgetting: `tidemark forget` has not come to its end.
     """
 
     name: str
@@ -76,6 +80,8 @@ class Status:
     lost: tuple[str, ...]
     wrong: tuple[str, ...]
     reads_files_only: bool
+    forgotten: int
+    forgetting: bool
 
     @property
     def watermark(self) -> datetime | None:
@@ -103,6 +109,8 @@ class Status:
             "dead_letters": self.dead_letters,
             "by_hand": list(self.by_hand),
             "excluded": self.excluded,
+            "forgotten": self.forgotten,
+            "forgetting": self.forgetting,
             "corrected": self.corrected or None,
             "ended": list(self.ended),
             "rebuild_begun": self.rebuild_begun or None,
@@ -177,6 +185,8 @@ def status_of(workspace: Workspace) -> Status:
         lost=() if is_said else lost_lately(workspace),
         wrong=tuple(condition.sentence for condition in look.conditions),
         reads_files_only=workspace.spec.reads_files_only,
+        forgotten=len(blanked(workspace)) if last else 0,
+        forgetting=bool(unfinished(workspace)) if last else False,
     )
 
 

@@ -14,6 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from tidemark.assets.day_partitions import show_days_first, show_days_held
+from tidemark.assets.rebuild.erasing import unfinished
 from tidemark.assets.rebuild.shadow import discard_left_over
 from tidemark.assets.runs import job_of, key
 from tidemark.resources import tables
@@ -24,7 +25,7 @@ from tidemark.resources.settings import Settings
 from tidemark.resources.workspace import SpecFile, Workspace, silent
 from tidemark.timeops.columns import TIMESTAMP
 from tidemark.timeops.durations import parse_duration
-from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors import BusyError, SpecError
 
 LEAST = timedelta(hours=1)
 """Files that a run or a reader has opened must stay until it is done."""
@@ -33,7 +34,7 @@ BY_HAND = "__ASSET_JOB"
 """Dagster's own job, in which assets are materialized by hand: of all pipelines, and others."""
 
 _BY_TIME = (tables.HELD_EVENTS, *tables.BY_TIME)
-_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _AT_ONCE = 200
 
 
@@ -88,16 +89,20 @@ def maintain(
         SpecError: `retain` is too short.
         TidemarkError: Anything else prevents it.
     """
-    workspace, spec = Workspace(file, settings.warehouse, tell=tell), file.spec
+    workspace = Workspace(file, settings.warehouse, tell=tell)
     maintained = keep_up(workspace, retain)
     before = workspace.clock.now() - retain
     failures = forget_failures(workspace.folder, before) if workspace.exists else 0
     tell("looking after Dagster's runs")
     show_days_held(instance, workspace)
     show_days_first(instance, workspace)
-    jobs_of_pipeline = ("live", "rebuild", "rejudge", "replay", "ask", "maintain", "audit")
-    jobs = (*(f"{spec.name}_{what}" for what in jobs_of_pipeline), BY_HAND)
-    return Upkeep(maintained, failures, forget_runs(file, instance, jobs, before, settings.dagster_home))
+    return Upkeep(maintained, failures, forget_runs(file, instance, jobs_of(file), before, settings.dagster_home))
+
+
+def jobs_of(file: SpecFile) -> tuple[str, ...]:
+    """Return the jobs whose runs may be of a pipeline; BY_HAND is of all of them."""
+    work = ("live", "rebuild", "rejudge", "replay", "forget", "ask", "maintain", "audit")
+    return (*(f"{file.spec.name}_{what}" for what in work), BY_HAND)
 
 
 def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
@@ -114,6 +119,12 @@ def keep_up(workspace: Workspace, retain: timedelta) -> tuple[Kept, ...]:
         )
     if not workspace.exists:
         return ()
+    if unfinished(workspace):
+        raise BusyError(
+            f"`tidemark forget` has blanked records of {workspace.spec.name} and has not looked for them yet.",
+            expected="that it comes to its end first: old files say what it looks for",
+            remedy="Run it again with the same condition.",
+        )
     discard_left_over(workspace)
     names = (*workspace.tables, tables.BATCHES)
     return tuple(_keep_up(workspace, table, retain) for table in names if workspace.lake.exists(table))
@@ -185,14 +196,14 @@ def forget_runs(
     stays = _newest(file, instance)
     forgotten = 0
     for name in jobs:
-        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=_ENDED, created_before=before)):
-            if run.run_id not in stays and _is_of(file, run):
-                _forget(instance, run.run_id, home)
+        for run in instance.get_runs(dg.RunsFilter(job_name=name, statuses=ENDED, created_before=before)):
+            if run.run_id not in stays and is_run_of(file, run):
+                forget_run(instance, run.run_id, home)
                 forgotten += 1
     return forgotten
 
 
-def _is_of(file: SpecFile, run: dg.DagsterRun) -> bool:
+def is_run_of(file: SpecFile, run: dg.DagsterRun) -> bool:
     """Return whether a run is of this pipeline alone: of a job of its own, or of chosen assets and checks of it."""
     checks = [check.asset_key for check in run.asset_check_selection or ()]
     chosen = [*(run.asset_selection or ()), *checks]
@@ -201,7 +212,8 @@ def _is_of(file: SpecFile, run: dg.DagsterRun) -> bool:
     return all(asset.path[0] == file.spec.name or (*asset.path,) in file.asset_keys.values() for asset in chosen)
 
 
-def _forget(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
+def forget_run(instance: dg.DagsterInstance, run_id: str, home: Path) -> None:
+    """Delete a run that has ended, with its events and what its steps have printed."""
     instance.delete_run(run_id)
     with suppress(NotImplementedError, OSError):
         instance.compute_log_manager.delete_logs(prefix=[run_id])

@@ -218,7 +218,7 @@ LOG_CONTROL_SCHEMA = pa.schema(
     [
         ("_after_seq", pa.int64()),  # the item comes after this record of the log; -1 before the first
         ("_control_seq", pa.int64()),  # 0, 1, 2, ... over the whole log: orders items after the same record
-        # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include, correction
+        # spec, tick, wait, data_loss, end_of_input, reopen, rebuild, exclude, include, forget, correction
         ("kind", pa.string()),
         ("clock", _INSTANT),
         ("argument", pa.string()),  # JSON

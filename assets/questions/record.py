@@ -15,7 +15,7 @@ import numpy as np
 
 from tidemark.assets.admissions import admitted
 from tidemark.assets.exclusions import Excluded, numbers_in, pairs_in, records_of
-from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, INCLUDE, recorded
+from tidemark.assets.log_control import ADMIT, CORRECTION, EXCLUDE, FORGET, INCLUDE, recorded
 from tidemark.assets.questions.contents import Contents, group_of
 from tidemark.assets.questions.record_joins import JoinsOfRecord, RecordJoin
 from tidemark.assets.questions.record_story import story_of
@@ -260,7 +260,7 @@ class RecordQuestions:
     def _why_excluded(self, seq: int) -> str | None:
         """Return the reason of the last control item that took a record out of the log."""
         found = None
-        for item in recorded(self.log.workspace, EXCLUDE, INCLUDE, CORRECTION):
+        for item in recorded(self.log.workspace, EXCLUDE, INCLUDE, CORRECTION, FORGET):
             said = json.loads(item["argument"])
             these = [numbers_in(said["records"])]
             if item["kind"] == CORRECTION:

@@ -52,9 +52,10 @@ def plan_rejudging(
     if where is not None:
         version = workspace.base_of(tables.RAW_EVENTS)
         numbers = rows_where(workspace.lake, tables.RAW_EVENTS, version, where, [c.SEQ])[c.SEQ].to_numpy()
-        numbers = np.setdiff1d(out.places_of(numbers), out.by_hand)
+        numbers = np.setdiff1d(out.places_of(numbers), np.union1d(out.by_hand, out.forgotten))
     _refuse_unfit(workspace, numbers, workspace.progress.log_end())
     _refuse_corrected(out, numbers)
+    _refuse_forgotten(out, numbers)
     known = np.isin(numbers, out.by_hand)
     if kind == EXCLUDE and known.any():
         raise SpecError(f"Record {numbers[known][0]} is excluded already", expected="records that are in the log")
@@ -80,6 +81,15 @@ def _refuse_unfit(workspace: Workspace, numbers: Numbers, end: int) -> None:
             f"{len(numbers):,} records are too many for one decision",
             expected=f"at most {_MOST:,}",
             remedy="leave them out by a `where` of the windows, or read the input again without them",
+        )
+
+
+def _refuse_forgotten(out: Excluded, numbers: Numbers) -> None:
+    gone = numbers[np.isin(numbers, out.forgotten)]
+    if len(gone):
+        raise SpecError(
+            f"Record {gone[0]} is forgotten: its payload is blanked for good",
+            expected="records that have a payload",
         )
 
 

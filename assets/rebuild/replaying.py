@@ -99,7 +99,7 @@ def plan_replay(
     """
     for error in ensure_can_begin(workspace, Scope.ALL).values():
         raise error
-    _refuse_another_past(workspace)
+    refuse_another_past(workspace, "so that only windows with a record that is let in change")
     letters = _letters_where(workspace, where)
     if not letters.num_rows:
         raise SpecError(
@@ -137,7 +137,12 @@ def plan_replay(
     return ReplayPlan(plan, dict(sorted(by_reason.items())), records, letters.num_rows - open_ones.num_rows, undo)
 
 
-def _refuse_another_past(workspace: Workspace) -> None:
+def refuse_another_past(workspace: Workspace, so_that: str) -> None:
+    """Refuse a decision on records where the spec asks for another past than the tables have.
+
+    Raises:
+        SpecError: It does.
+    """
     if new := {**renamed(workspace), **renamed(workspace, "sources")}:
         raise SpecError(
             f"The spec of {workspace.spec.name} calls {', '.join(new.values())} otherwise now",
@@ -148,7 +153,7 @@ def _refuse_another_past(workspace: Workspace) -> None:
     if asked.scope:
         raise SpecError(
             f"The spec of {workspace.spec.name} asks for the past of {asked.scope}, which the tables do not have",
-            expected="tables that the spec has made, so that only windows with a record that is let in change",
+            expected=f"tables that the spec has made, {so_that}",
             remedy="make the past as the spec has it first: `tidemark rebuild SPEC`; `tidemark plan SPEC` shows it",
         )
 

@@ -22,6 +22,7 @@ from tidemark.assets.differences import Difference, differences_since
 from tidemark.assets.display import metadata as show
 from tidemark.assets.display.evaluations import evaluation_of, note_failures
 from tidemark.assets.losses.of_batch import BatchLosses
+from tidemark.assets.rebuild.forgetting import forgets
 from tidemark.assets.rebuild.plan import RebuildPlan
 from tidemark.assets.rebuild.replaying import decides_on_letters
 from tidemark.assets.rebuild.shadow import Shadow
@@ -114,6 +115,10 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
             tell_days(telling.instance, telling.report, workspace, view_of(workspace, window), days, about=about)
     if shadow.plan.scope.of_all:
         note_told(telling.instance, workspace.spec, commit.batch_id)
+    has_forgotten = forgets(shadow.plan)
+    if has_forgotten:
+        rows = show.table_rows(workspace.lake, tables.RAW_EVENTS)
+        telling.report(dg.AssetMaterialization(key(workspace.file, tables.RAW_EVENTS), metadata={**rows, **about}))
     for name in _written(shadow):
         has_rows = name in (*workspace.tables, tables.BATCHES)
         rows = show.table_rows(workspace.lake, name) if has_rows else {}
@@ -121,7 +126,7 @@ def tell_rebuilt(telling: Telling, shadow: Shadow, commit: Commit, before: Befor
         tags = data_version(stage_version(workspace.spec, name, commit.plan))
         telling.report(dg.AssetMaterialization(key(workspace.file, name), metadata={**rows, **about}, tags=tags))
         if name != tables.BATCHES:
-            _tell_checks(telling, shadow, name, lost)
+            _tell_checks(telling, shadow, name, lost, repeats=not has_forgotten)
     return differs
 
 
@@ -129,6 +134,9 @@ def of_decision(plan: RebuildPlan, differs: Sequence[Difference]) -> show.Metada
     """Show what a decision on records changes, or would, by window: how many results, which, and the days."""
     if not plan.items and not differs:
         return {}
+    if forgets(plan):  # Dagster keeps no value of a result that a forgotten record was in
+        counts = [{"window": window.window, **window.counts, "days": _in_words(window.days)} for window in differs]
+        return {"records forgotten": plan.records, "differences": show.rows_as_table(counts)}
     what = "records let in or refused again" if decides_on_letters(plan) else "records taken out or back"
     counts = [{"window": one.window, **one.counts, "days": _in_words(one.days)} for one in differs]
     shown = [
@@ -174,8 +182,8 @@ def _batches(workspace: Workspace, table: str, version: int) -> set[int]:
     return found
 
 
-def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses) -> None:
-    """Report the checks of what a rebuild wrote; one that it did not repeat holds as it did before.
+def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses, *, repeats: bool) -> None:
+    """Report the checks of what a rebuild wrote; one that it did not repeat holds as it did before, and `repeats`.
 
     Alerts are compared as of the last batch of records: `tidemark status` names the checks of it that fail.
     """
@@ -186,7 +194,7 @@ def _tell_checks(telling: Telling, shadow: Shadow, name: str, lost: BatchLosses)
         telling.report(evaluation_of(lost, asset, checked, blocks=checked.expectation.blocking))
     repeated = {checked.expectation for checked in done}
     for expectation in expectations(workspace.spec)[name]:
-        if expectation not in repeated:
+        if repeats and expectation not in repeated:
             _tell_again(telling, dg.AssetCheckKey(asset, expectation.name))
 
 

@@ -104,7 +104,7 @@ class Shadow:
         found = []
         for commit in reversed(self.workspace.batches.history("rebuild")):
             given = RebuildInput.of(commit.plan)
-            if given.dropped:
+            if given.leaves_results:
                 continue  # it does not affect what is rebuilt
             if given.rebuild != self._what:
                 break
@@ -331,8 +331,8 @@ def begin_without_records(
 
 
 def _last_rebuild(workspace: Workspace) -> Commit | None:
-    """Return the last commit of a rebuild, begun or ended; to drop tables is none."""
-    done = [one for one in workspace.batches.history("rebuild") if not RebuildInput.of(one.plan).dropped]
+    """Return the last commit of a rebuild, begun or ended; to drop tables or to delete old files is none."""
+    done = [one for one in workspace.batches.history("rebuild") if not RebuildInput.of(one.plan).leaves_results]
     return done[-1] if done else None
 
 

@@ -27,8 +27,18 @@ from pyspark.sql.types import StructType
 from tidemark.assets.batch import BatchWriter
 from tidemark.assets.differences import Difference
 from tidemark.assets.exclusions import CHANGES_LOG, items_of, log_clocks
-from tidemark.assets.log_control import ADMIT, REBUILD, REFUSE, SPEC, control_item, recorded, write_items
+from tidemark.assets.log_control import (
+    ADMIT,
+    REBUILD,
+    REFUSE,
+    SPEC,
+    control_item,
+    recorded,
+    rewrite_items,
+    write_items,
+)
 from tidemark.assets.planning import at_work, begin
+from tidemark.assets.rebuild.forgetting import all_rows, blank_rows, forgets, without_values
 from tidemark.assets.rebuild.log_columns import cast_log, ensure_all_fit
 from tidemark.assets.rebuild.plan import RebuildPlan, own_tables
 from tidemark.assets.rebuild.replaying import (
@@ -179,7 +189,13 @@ def _switch(shadow: Shadow, plan: Plan, broken: Collection[str]) -> Commit:
     again = beside.lake.rows(tables.LOG_CONTROL, beside.base_of(tables.LOG_CONTROL)).sort_by("_control_seq")
     decided = [item if "_batch_id" in item else _placed(workspace, item, now) for item in items_of(beside)]
     begins = control_item(-1, REBUILD, reason or "tidemark rebuild")
-    write_items(workspace, plan, [begins, *decided, *again.to_pylist()])
+    items = [begins, *decided, *again.to_pylist()]
+    if forgets(shadow.plan):
+        rows = all_rows(shadow.plan.items)
+        blank_rows(workspace, plan, rows)
+        rewrite_items(workspace, plan, items, without_values(rows))
+    else:
+        write_items(workspace, plan, items)
     end_tables(workspace)
     versions = workspace.outputs(plan, but=broken) | of_broken | _emptied(workspace, plan, made)
     batches = beside.batches.history("process")

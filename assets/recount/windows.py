@@ -197,7 +197,8 @@ def _times_of(workspace: Workspace, window: WindowSpec, part: Part, version: int
     version = workspace.lake.version(table) if version is None else version
     for piece in pieces(workspace.lake, table, version, [END], part.starts):
         last_us = max(last_us, pc.max(piece[END].cast(pa.int64())).as_py() or 0)
-    column = c.TIMESTAMP if window.input is None else END
+    over_results = window.input in {other.name for other in workspace.spec.windows}
+    column = END if over_results else c.TIMESTAMP
     return [(column, ">=", Instant(part.first_us)), (column, "<=", Instant(max(last_us, part.first_us)))]
 
 

@@ -1,9 +1,10 @@
-"""The commands that decide on records: `tidemark replay` and `tidemark rejudge`.
+"""The commands that decide on records: `tidemark replay`, `tidemark rejudge` and `tidemark forget`.
 
-Here: what a person types and reads. Not here: what is done (../deciding.py).
+Here: what a person types and reads. Not here: what is done (../deciding.py, ../forgetting.py).
 """
 # ruff: noqa: PLC0415 - Dagster and Spark take seconds to import, so each command imports what it needs
 
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +25,8 @@ from tidemark.pipelines.command_line import (
 from tidemark.timeops.printable import json_line
 
 if TYPE_CHECKING:
+    from dagster import DagsterInstance
+
     from tidemark.pipelines.rebuilding import RejudgeSettings, ReplaySettings
     from tidemark.resources.places.place import Place
     from tidemark.resources.settings import Settings
@@ -129,6 +132,64 @@ def rejudge(
     _decide(spec, overrides, settings_of(warehouse, spark_ui=spark_ui), asked, as_json=as_json)
 
 
+@click.command()
+@spec_path
+@click.option(
+    "--where", metavar="SQL", required=True, help="The records of the log that meet a condition, as in `show`."
+)
+@_reason_option
+@click.option("--dry-run", is_flag=True, help="Only show what would go: files, and results that would differ.")
+@_json_option
+@warehouse_option
+@overrides_option
+@spark_ui_option
+@says_errors
+def forget(
+    *,
+    spec: Path,
+    where: str,
+    reason: str,
+    dry_run: bool,
+    as_json: bool,
+    warehouse: "Place | None",
+    overrides: tuple[str, ...],
+    spark_ui: bool,
+) -> None:
+    """Forget records of SPEC for good, and prove it.
+
+    For a person who asks for the erasure of their data. The payload of the records is blanked in the log, and all
+    derived tables are rebuilt without them. Older versions of tables and other copies are deleted, also runs in
+    Dagster that quote a value. At the end all files of the warehouse and of DAGSTER_HOME are searched for the values,
+    and files that still hold one are named. Killed or told to wait, the same command continues. It cannot be undone.
+
+    Exit status: 0 nothing is left; 1 something is left or has to be read first, or a failure; 2 bad spec, condition
+    or usage.
+    """
+    why = sentence(reason, "--reason")
+    from tidemark.pipelines.command_line import FAILED
+    from tidemark.pipelines.forgetting import forget as forget_records
+    from tidemark.pipelines.instance import dagster_instance
+    from tidemark.pipelines.terminal import telling
+    from tidemark.resources.workspace import silent
+
+    [file] = read_specs([spec], overrides)
+    settings, name = settings_of(warehouse, spark_ui=spark_ui), file.spec.name
+    with ExitStack() as stack, telling(name) as tell:
+
+        def instance(captures: bool) -> "DagsterInstance":
+            # What it says of a trial run is said once.
+            said_by = silent if captures else tell
+            return stack.enter_context(dagster_instance(settings, name, tell=said_by, captures_output=captures))
+
+        done = forget_records(file, settings, where, why, dry_run=dry_run, instance=instance, tell=tell)
+    if as_json:
+        click.echo(json_line(done.to_dict()))
+    else:
+        put(str(done))
+    if not done.is_done:
+        sys.exit(FAILED)
+
+
 def _numbers(given: tuple[str, ...], option: str) -> list[int]:
     """Return the numbers of records that an option names."""
     texts = [text.strip() for one in given for text in one.split(",")]
@@ -166,4 +227,4 @@ def _decide(
         put(str(done))
 
 
-COMMANDS = (rejudge, replay)
+COMMANDS = (rejudge, replay, forget)

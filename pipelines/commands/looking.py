@@ -146,6 +146,9 @@ def _status_lines(state: "Status") -> "Iterator[tuple[str, str]]":
         taken = f"{plural(state.excluded, 'record')}, which `tidemark rejudge` took out of the log"
         ended = f"{', '.join(state.ended)}: no longer in the spec"
         lines = {"by hand": ", ".join(state.by_hand), "excluded": taken if state.excluded else ""}
+        still = ". Old files still have them: the same `tidemark forget` deletes these" if state.forgetting else ""
+        forgotten = f"{plural(state.forgotten, 'record')}, blanked by `tidemark forget`{still}"
+        lines |= {"forgotten": forgotten if state.forgotten else ""}
         lines |= {"corrected": state.corrected, "ended": ended if state.ended else ""}
         yield from ((label, text) for label, text in lines.items() if text)
         yield "last batch", _last_batch(state)

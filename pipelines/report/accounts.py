@@ -306,6 +306,8 @@ def _of_rebuild(plan: Plan) -> str:
         return f"the tables of {' and '.join(former)} {what}"
     if sources := [*given.renamed_sources.values()]:
         return f"what was read from {' and '.join(sources)} continues under another name"
+    if given.erased:
+        return "files with forgotten payload were deleted"
     named = " and ".join(given.windows)
     return f"{named or 'tables'} rebuilt from the log" if named or given.numbers else "a rebuild was started"
 

@@ -237,6 +237,7 @@ class RebuildInput(_Input):
         renamed: Renamed windows, the old names by the new ones.
         dropped: Windows whose tables are deleted.
         renamed_sources: Sources that have new names, the old ones by these.
+        erased: The batches that have blanked payload, if this one deletes all older files that hold it.
     """
 
     reserves: int = 0
@@ -249,6 +250,12 @@ class RebuildInput(_Input):
     renamed: Mapping[str, str] = field(default_factory=dict)
     dropped: Sequence[str] = field(default_factory=list)
     renamed_sources: Mapping[str, str] = field(default_factory=dict)
+    erased: Sequence[int] = field(default_factory=list)
+
+    @property
+    def leaves_results(self) -> bool:
+        """Return whether the batch is not part of what is rebuilt: it only deletes."""
+        return bool(self.dropped or self.erased)
 
 
 REFUSED = "refused."  # how the count of a reason begins

@@ -274,6 +274,12 @@ class Lake(LakeReader):
             return
         self.opened.keep(table, delta)
 
+    def checkpoint(self, table: str) -> None:
+        """Write a checkpoint of the log of a table, from which readers open it."""
+        delta = self.open(table)
+        delta.create_checkpoint()
+        self.opened.keep(table, delta)
+
     def name_again(self, table: str, files: Sequence[AddAction], expect: int) -> None:
         """Name files of a version again, with other statistics, in one commit of maintenance.
 
@@ -384,6 +390,36 @@ class Lake(LakeReader):
             return Written(delta.version() + 1, files.rows)
 
         return self._once(table, attempt, expect, take, made)
+
+    def rewrite(
+        self,
+        table: str,
+        files: Sequence[str],
+        change: Callable[[pa.RecordBatch], pa.RecordBatch],
+        *,
+        attempt: int,
+        expect: int,
+    ) -> Written:
+        """Write files of a table again with other values in their rows, in one commit; otherwise as `append`.
+
+        Args:
+            table: The table.
+            files: Names of files that it has at version `expect`.
+            change: Returns the rows of a piece of a file in its place, with the same columns.
+            attempt: As of `append`.
+            expect: As of `append`.
+        """
+        made: list[DataFiles] = []
+
+        def write(delta: DeltaTable) -> Written:
+            if not files:
+                return Written(delta.version(), 0)
+            version = self.opened.known(table, delta)
+            if not made:
+                made.append(write_pieces([_changed_rows(version, file, change) for file in files], version, attempt))
+            return self._commit_files(table, delta, [*made[0].added, *_removals(version, files)], attempt)
+
+        return self._once(table, attempt, expect, write, made)
 
     def empty(self, table: str, *, attempt: int, expect: int) -> Written:
         """Delete all rows of a table, in one commit if there are any; otherwise as `append`."""
@@ -613,6 +649,16 @@ def _discarded_if_overtaken(made: Sequence[DataFiles]) -> Iterator[None]:
 def _columns_of(version: Version, file: str, columns: Mapping[str, pc.Expression]) -> Piece:
     """Return the rows of a file with other columns, read piece by piece."""
     return lambda _schema: version.dataset_of([file]).scanner(columns=dict(columns)).to_batches()
+
+
+def _changed_rows(version: Version, file: str, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Piece:
+    """Return the rows of a file with other values, read piece by piece."""
+
+    def rows(_schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with version.reading():
+            yield from map(change, version.dataset_of([file]).to_batches())
+
+    return rows
 
 
 def _removals(version: Version, files: Sequence[str]) -> list[RemoveAction]:

@@ -487,6 +487,12 @@ def changes_between(folder: Place, after: int, latest: int) -> list[Commit]:
     return [commit for commit in commits if commit.changes]
 
 
+def commit_of_attempt(folder: Place, latest: int, attempt: int) -> Commit | None:
+    """Return the newest commit up to a version that wrote rows for an attempt, None if there is none."""
+    commits = (own_commit(folder, version) for version in range(latest, 0, -1))
+    return next((commit for commit in commits if commit.writes_for == attempt), None)
+
+
 def newest_change(folder: Place, latest: int) -> Commit | None:
     """Return the newest commit that is not maintenance, None if there is none."""
     commits = (own_commit(folder, version) for version in range(latest, 0, -1))

@@ -7,11 +7,14 @@ tries again.
 """
 
 import math
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,7 +33,7 @@ from tidemark.resources.delta.files import (
 from tidemark.resources.delta.lake import Lake
 from tidemark.resources.delta.log import entry_path
 from tidemark.resources.delta.versions import RETENTION, files_beyond_bounds, files_of
-from tidemark.resources.places.place import files_below, relative
+from tidemark.resources.places.place import Place, files_below, relative
 from tidemark.timeops.durations import parse_duration
 from tidemark.timeops.errors import SpecError
 
@@ -143,6 +146,34 @@ def vacuum(lake: Lake, table: str, retain: timedelta, keep: Sequence[int]) -> in
     with suppress(CommitFailedError):  # the files are deleted; only their note in the log met another commit
         delta.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=full, keep_versions=versions)
     return freed
+
+
+def erase_old_files(lake: Lake, table: str, version: int) -> int:
+    """Delete all data files of a table, whatever their age, except the ones of a version; return how many.
+
+    Older versions, and what attempts without a commit have left, cannot be read any more. No other program may be at
+    work on the table: it would lose files that it has opened, or is about to commit.
+    """
+    folder = lake.path(table)
+    stays = {folder / name for name in lake.opened.seen(table, version).sizes}
+    gone = [file for file in data_files(folder) if file not in stays]
+    for file in gone:
+        file.unlink(missing_ok=True)
+    remove_left_over(folder, timedelta(0))
+    return len(gone)
+
+
+def data_files(folder: Place) -> list[Place]:
+    """Return all files below a table's folder but its log: also half a file that a killed write has left."""
+    return [
+        place
+        for place, seen in files_below(folder, "**/*")
+        if not relative(place, folder).startswith("_delta_log/") and not _is_folder(place, seen)
+    ]
+
+
+def _is_folder(place: Place, seen: Any) -> bool:
+    return isinstance(place, Path) and stat.S_ISDIR(seen.st_mode)
 
 
 def keep_readable(lake: Lake, table: str, version: int, retain: timedelta | None = None) -> None:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -21,6 +22,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from tidemark.pipelines.command_line import in_words
+from tidemark.pipelines.forgetting import forget
 from tidemark.pipelines.rebuilding import RebuildSettings, ReplaySettings
 from tidemark.pipelines.runner import RunOptions, rebuild_pipeline, run_pipeline
 from tidemark.pipelines.spec_files import read_spec
@@ -69,6 +71,7 @@ class Death:
     Attributes:
         after: The commit, `FETCHED` or `COPIED`, or a part of what the run says that it is doing.
         victim: Who dies; or the signal by which an operator stops the run.
+        is_said: `after` is a part of what the run says, and it dies as it says so.
         is_large: Every batch counts as large, and `after` names a table: the process dies when Spark has written its
             files, before their commit.
     """
@@ -76,6 +79,7 @@ class Death:
     after: str
     victim: Victim | Stop
     is_large: bool = False
+    is_said: bool = False
 
 
 def run_and_die(
@@ -178,6 +182,18 @@ def _replay(spec: Path, settings: Settings, instance: DagsterInstance, seen: Cal
     rebuild_pipeline(read_spec(spec), settings, asked, instance=instance, tell=seen)
 
 
+def forget_and_die(spec: Path, warehouse: Place, where: str, death: Death, gateway: Gateway) -> int:
+    """Forget records in a new process, which dies; as `run_and_die`."""
+    return exit_code(_run, spec, warehouse, death, gateway, {}, partial(_forget, where))
+
+
+def _forget(
+    where: str, spec: Path, settings: Settings, instance: DagsterInstance, seen: Callable[[str], None]
+) -> None:
+    file = read_spec(spec)
+    forget(file, settings, where, "request 17", dry_run=False, instance=lambda _captures: instance, tell=seen)
+
+
 def _run(
     spec: Path,
     warehouse: Place,
@@ -205,7 +221,7 @@ def _run(
                 _kill(victim)
 
     def seen(doing: str) -> None:
-        if death.victim in get_args(Stop) and death.after in doing:
+        if (death.is_said or death.victim in get_args(Stop)) and death.after in doing:
             die(death.after)
 
     if death.is_large:
