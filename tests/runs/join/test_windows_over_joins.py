@@ -1,4 +1,4 @@
-"""Pipelines with windows over the rows of joins: their results are sums of these rows, in batches and computed again."""
+"""Pipelines with windows over the rows of joins: results are sums of these rows, in batches and rebuilt."""
 
 import json
 from collections import defaultdict

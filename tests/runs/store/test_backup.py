@@ -77,7 +77,7 @@ def test_a_copy_that_lacks_a_file_of_the_commit_is_said_to_be_broken(tmp_path: P
     file, settings = written(tmp_path, "shifts", SHIFTS)
     land(tmp_path / "in", 40, seed=3)
     go((file, settings))
-    next((settings.warehouse / "shifts" / "raw_events").rglob("*.parquet")).unlink()
+    next((tmp_path / "warehouse" / "shifts" / "raw_events").rglob("*.parquet")).unlink()
     broken = command(tmp_path, "shifts", "backup", "--to", str(tmp_path / "copy"))
     assert broken.exit_code == 1
     assert "raw_events" in broken.stderr
