@@ -63,8 +63,9 @@ class Referee:
             if isinstance(item, Record) and refused_at_ingestion(item) is None:
                 self.timelines.setdefault(item.timeline, Timeline(rules, windows, self.waits))
         self.keepers = [WindowKeeper(window) for window in windows]
-        self.across = Across(rules, self.timelines)
         self.has_across = any(window.across for window in windows)
+        # Without such a window none is asked: under rules that change, timelines may lack what it asks them for.
+        self.across = Across(rules, self.timelines if self.has_across else {})
         counts = self.outcome.counts
         for window in windows:
             self.outcome.windows[window.name] = []
