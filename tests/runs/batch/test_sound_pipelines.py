@@ -1,4 +1,4 @@
-"""Audits of pipelines with every rule of time, every kind of window and every decision: nothing is wrong with them."""
+"""Audits of pipelines with every rule of time, every kind of window, every decision: nothing is wrong with them."""
 
 from datetime import timedelta
 from pathlib import Path
