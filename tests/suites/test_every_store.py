@@ -262,6 +262,8 @@ def test_tables_with_sessions_are_backfilled_maintained_made_anew_and_flushed_an
     store.upload(tmp_path / "later")
     assert go(made, options=RunOptions(max_events_per_batch=40, end_of_input="flush")).batches == 2
     assert_tables_equal_the_oracle(settings.warehouse, file.spec, flush=True)
+    audit = asked(made, "audit")
+    assert audit.exit_code == 0, audit.output
 
 
 OF_EVERY_FORM = """
