@@ -312,7 +312,7 @@ def erase(
             if table != tables.RAW_EVENTS:
                 erase_old_files(workspace.lake, table, version)
         old_log = _old_files(workspace, versions[tables.RAW_EVENTS])
-        proof = _proved(workspace, values, old_log, elsewhere)
+        proof = _proved(workspace, plan, values, old_log, elsewhere)
         workspace.tell("deleting the old files of the log")
         erase_old_files(workspace.lake, tables.RAW_EVENTS, versions[tables.RAW_EVENTS])
         workspace.tell("the old files of the log are deleted")
@@ -349,16 +349,17 @@ def _old_files(workspace: Workspace, version: int) -> set[Place]:
 
 def _proved(
     workspace: Workspace,
+    plan: Plan,
     values: Values | None,
     but: set[Place],
     elsewhere: Callable[[Sought], tuple[int, list[Left]]],
 ) -> Proof:
     """Look for values everywhere but in the files of the log that are deleted next; keep the outcome until then."""
-    outcome = workspace.folder / _OUTCOME
+    outcome, erased = workspace.folder / _OUTCOME, [*RebuildInput.of(plan).erased]
     if values is None:
-        if not outcome.is_file():
+        stored = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
+        if stored.pop("erased", None) != erased:
             return Proof(None, 0, 0)
-        stored = json.loads(outcome.read_text(encoding="utf-8"))
         lists = {"left": tuple(Left(**left) for left in stored["left"]), "alike": tuple(stored["alike"])}
         return Proof(**stored | lists)
     for table in workspace.base_of_existing:
@@ -371,7 +372,7 @@ def _proved(
     more, left = elsewhere(values.sought)
     left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
     proof = Proof(len(values.sought), values.shared, files + more, values.alike, tuple(left))
-    write_whole(outcome, json.dumps(asdict(proof)))
+    write_whole(outcome, json.dumps(asdict(proof) | {"erased": erased}))
     return proof
 
 

@@ -148,8 +148,9 @@ def run(made: Made) -> None:
 
 @pytest.mark.long
 def test_nothing_of_a_forgotten_person_is_left_in_any_file_and_all_else_is_as_without_their_records(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     made = written(tmp_path, "shop", SHOP)
     warehouse, spec = made[1].warehouse, made[0].spec
     assert isinstance(warehouse, Path)
