@@ -10,6 +10,7 @@ the scan.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -385,11 +386,20 @@ def _left_at(trace: Trace, root: Place) -> Left:
     return Left(relative(trace.file, root), trace.where)
 
 
+def _files_in(folder: Place) -> Iterator[Place]:
+    """Yield all files below a folder; programs at work, such as SQLite, may remove some meanwhile."""
+    if isinstance(folder, RemotePath):
+        yield from folder.glob("**/*")
+        return
+    for above, _, names in os.walk(folder):
+        yield from (Path(above) / name for name in names)
+
+
 def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trace], int]:
     """Read all files below a folder, but some; return the ones that hold values, and how many were read."""
     traces, count = list[Trace](), 0
-    for file, _ in files_below(folder, "**/*"):
-        if file in but or (isinstance(file, Path) and not file.is_file()):
+    for file in _files_in(folder):
+        if file in but:
             continue
         ensure_not_stopped()
         count += 1

@@ -74,7 +74,9 @@ def land(base: Path, name: str, first: int, count: int = 24) -> None:
 
 
 def texts_in(file: Path) -> Iterator[str]:
-    """Yield all that a file holds as text, read by others than the product."""
+    """Yield all that a file holds as text, read by others than the product; SQLite removes some files of its own."""
+    if not file.is_file():
+        return
     yield file.read_bytes().decode("utf-8", "replace")
     if file.suffix == ".parquet":
         yield str(pq.read_table(file).to_pylist())
