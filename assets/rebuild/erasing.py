@@ -399,7 +399,7 @@ def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trac
     """Read all files below a folder, but some; return the ones that hold values, and how many were read."""
     traces, count = list[Trace](), 0
     for file in _files_in(folder):
-        if file in but:
+        if file in but or (isinstance(file, Path) and not file.is_file()):  # such as a socket
             continue
         ensure_not_stopped()
         count += 1
