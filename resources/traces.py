@@ -293,6 +293,8 @@ def trace_in(file: Place, sought: Sought) -> Trace | None:
             return _trace_in_sqlite(file, sought)
     except FileNotFoundError:  # a program at work has removed it
         return None
+    except OSError as error:
+        return Trace(file, Sought(), f"it cannot be read: {error.strerror}")
     return None
 
 

@@ -10,6 +10,7 @@ the scan.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -312,7 +313,7 @@ def erase(
             if table != tables.RAW_EVENTS:
                 erase_old_files(workspace.lake, table, version)
         old_log = _old_files(workspace, versions[tables.RAW_EVENTS])
-        proof = _proved(workspace, values, old_log, elsewhere)
+        proof = _proved(workspace, plan, values, old_log, elsewhere)
         workspace.tell("deleting the old files of the log")
         erase_old_files(workspace.lake, tables.RAW_EVENTS, versions[tables.RAW_EVENTS])
         workspace.tell("the old files of the log are deleted")
@@ -349,16 +350,17 @@ def _old_files(workspace: Workspace, version: int) -> set[Place]:
 
 def _proved(
     workspace: Workspace,
+    plan: Plan,
     values: Values | None,
     but: set[Place],
     elsewhere: Callable[[Sought], tuple[int, list[Left]]],
 ) -> Proof:
     """Look for values everywhere but in the files of the log that are deleted next; keep the outcome until then."""
-    outcome = workspace.folder / _OUTCOME
+    outcome, erased = workspace.folder / _OUTCOME, [*RebuildInput.of(plan).erased]
     if values is None:
-        if not outcome.is_file():
+        stored = json.loads(outcome.read_text(encoding="utf-8")) if outcome.is_file() else {}
+        if stored.pop("erased", None) != erased:
             return Proof(None, 0, 0)
-        stored = json.loads(outcome.read_text(encoding="utf-8"))
         lists = {"left": tuple(Left(**left) for left in stored["left"]), "alike": tuple(stored["alike"])}
         return Proof(**stored | lists)
     for table in workspace.base_of_existing:
@@ -371,7 +373,7 @@ def _proved(
     more, left = elsewhere(values.sought)
     left = [*(_left_at(trace, workspace.warehouse) for trace in traces), *left]
     proof = Proof(len(values.sought), values.shared, files + more, values.alike, tuple(left))
-    write_whole(outcome, json.dumps(asdict(proof)))
+    write_whole(outcome, json.dumps(asdict(proof) | {"erased": erased}))
     return proof
 
 
@@ -384,11 +386,20 @@ def _left_at(trace: Trace, root: Place) -> Left:
     return Left(relative(trace.file, root), trace.where)
 
 
+def _files_in(folder: Place) -> Iterator[Place]:
+    """Yield all files below a folder; programs at work, such as SQLite, may remove some meanwhile."""
+    if isinstance(folder, RemotePath):
+        yield from folder.glob("**/*")
+        return
+    for above, _, names in os.walk(folder):
+        yield from (Path(above) / name for name in names)
+
+
 def traces_in(folder: Place, sought: Sought, but: set[Place]) -> tuple[list[Trace], int]:
     """Read all files below a folder, but some; return the ones that hold values, and how many were read."""
     traces, count = list[Trace](), 0
-    for file, _ in files_below(folder, "**/*"):
-        if file in but or (isinstance(file, Path) and not file.is_file()):
+    for file in _files_in(folder):
+        if file in but or (isinstance(file, Path) and not file.is_file()):  # such as a socket
             continue
         ensure_not_stopped()
         count += 1

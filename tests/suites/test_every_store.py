@@ -19,6 +19,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from uuid import uuid4
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -48,16 +49,21 @@ from tests.runs.running import (
 from tests.runs.store.conftest import forget, said_soon
 from tests.s3 import READER, SECRET, S3Server, s3_server
 from tidemark.assets.pending_work import look
+from tidemark.assets.rebuild.erasing import traces_in
+from tidemark.assets.rebuild.forgetting import blanking
 from tidemark.pipelines.cli import main
 from tidemark.pipelines.runner import RunOptions
 from tidemark.resources.batches.batch_log import BatchLog
 from tidemark.resources.batches.committed import consistent, read
 from tidemark.resources.batches.plans import this_process
 from tidemark.resources.delta.lake import Lake
+from tidemark.resources.delta.redaction import redact
+from tidemark.resources.delta.upkeep import erase_old_files
 from tidemark.resources.places.checks import ensure_put_if_absent
 from tidemark.resources.places.place import Place, RemotePath, delta_place, place_of
 from tidemark.resources.spark import amount
 from tidemark.resources.tables import BATCHES, BATCHES_SCHEMA, WATERMARKS
+from tidemark.resources.traces import Sought
 from tidemark.timeops.errors import BusyError
 
 REMOTE = ("s3", "gs", "hdfs")
@@ -319,6 +325,37 @@ def test_input_of_every_form_is_seen_and_read_once_if_moved_or_copied_too_and_a_
         assert len(report.read_before) == 2
         [held] = report.held_back
         assert f"{store.folder}/in/broken.jsonl.gz: the archive is damaged or truncated" in held
+
+
+@pytest.mark.parametrize("store", ["disk", "s3", "gs", pytest.param("hdfs", marks=pytest.mark.long)], indirect=True)
+def test_rows_are_blanked_and_older_files_deleted_and_all_that_is_left_is_searched(store: Store) -> None:
+    lake = Lake(store.folder / "warehouse" / "shop")
+    lake.create("raw_events", pa.schema([("email", pa.string()), ("_arrival_seq", pa.int64())]))
+    for first in (0, 3):
+        seqs = [*range(first, first + 3)]
+        rows = {"email": [f"person-{seq}@example.org" for seq in seqs], "_arrival_seq": seqs}
+        lake.append_rows("raw_events", pa.table(rows), expect=lake.version("raw_events"), attempt=first + 1)
+    sought = Sought(frozenset({"person-4@example.org"}))
+    store.put("warehouse/shop/case.yaml", b"email: person-4@example.org")
+    traces, count = traces_in(store.folder / "warehouse", sought, set())
+    assert (len(traces), count) == (2, 6)
+    newest = lake.opened.seen("raw_events")
+    made = lake.rewrite("raw_events", [*newest.sizes], blanking(np.array([4])), attempt=9, expect=newest.number)
+    assert (
+        lake.rewrite("raw_events", [*newest.sizes], blanking(np.array([4])), attempt=9, expect=newest.number) == made
+    )
+    blank = {seq: None if seq == 4 else f"person-{seq}@example.org" for seq in range(6)}
+    assert {row["_arrival_seq"]: row["email"] for row in lake.rows("raw_events").to_pylist()} == blank
+    assert len(traces_in(store.folder / "warehouse", sought, set())[0]) == 2
+    assert erase_old_files(lake, "raw_events", made.version) == 2
+    [left] = traces_in(store.folder / "warehouse", sought, set())[0]
+    assert left.file == store.folder / "warehouse" / "shop" / "case.yaml"
+    entry = store.folder / "warehouse" / "shop" / "raw_events" / "_delta_log" / f"{2:020}.json"
+    entry.write_bytes(entry.read_bytes().replace(b'"commitInfo":{', b'"commitInfo":{"of":"person-4@example.org",'))
+    assert len(traces_in(store.folder / "warehouse", sought, set())[0]) == 2
+    assert redact(lake, "raw_events", sought) == 1
+    assert len(traces_in(store.folder / "warehouse", sought, set())[0]) == 1
+    assert Lake(lake.root).rows("raw_events").num_rows == 6
 
 
 @pytest.mark.parametrize("store", ["s3", "gs", pytest.param("hdfs", marks=pytest.mark.long)], indirect=True)
