@@ -242,7 +242,7 @@ def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> No
 
 
 def test_windows_across_timelines_close_by_the_lowest_watermark(spark: SparkSession) -> None:
-    came = [("a", "12:01"), ("b", "13:02"), ("a", "12:06"), ("c", "12:03"), ("c", "12:11")]
+    came = [("a", "12:01"), ("b", "13:02"), ("a", "12:06"), ("c", "12:03"), ("a", "12:20"), ("c", "12:11")]
     rows = [(seq, device, f"2026-01-01 {at}:00") for seq, (device, at) in enumerate(came)]
     events = spark.createDataFrame(rows, "_arrival_seq LONG, device STRING, at STRING")
     judged = tm.adjust(events, {"timestamp_by": "at", "over": ["device"]})
