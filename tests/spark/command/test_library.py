@@ -241,6 +241,22 @@ def test_first_events_of_any_dataframe_have_its_columns(events: DataFrame) -> No
         tm.windows(judged, first | {"aggregates": {"came": "max(came)"}})
 
 
+def test_windows_across_timelines_close_by_the_lowest_watermark(spark: SparkSession) -> None:
+    came = [("a", "12:01"), ("b", "13:02"), ("a", "12:06"), ("c", "12:03"), ("a", "12:20"), ("c", "12:11")]
+    rows = [(seq, device, f"2026-01-01 {at}:00") for seq, (device, at) in enumerate(came)]
+    events = spark.createDataFrame(rows, "_arrival_seq LONG, device STRING, at STRING")
+    judged = tm.adjust(events, {"timestamp_by": "at", "over": ["device"]})
+    window = {"name": "w", "kind": "tumbling", "size": "5 minutes", "across": True}
+    totals = {
+        **window,
+        "aggregates": {"devices": "count(DISTINCT device)", "seqs": "array_sort(collect_set(_arrival_seq))"},
+    }
+    found = tm.windows(judged, totals).orderBy("window_start").collect()
+    assert [(row["devices"], row["seqs"]) for row in found] == [(1, [0]), (1, [2])]
+    [letter] = tm.window_dead_letters(judged, totals).collect()
+    assert (letter["_arrival_seq"], letter["_timeline"], letter["watermark_set_by"]) == (3, '["c"]', 2)
+
+
 def test_a_tick_lets_the_clock_go_on_behind_the_last_event(events: DataFrame) -> None:
     late = {"late": {"tolerance": "5 s", "policy": "adjust"}, "idle": {"advance": "arrival_clock"}}
     window = {**HOURLY, "size": "10 s"}
