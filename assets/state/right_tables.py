@@ -24,6 +24,7 @@ from tidemark.timeops.errors import InputError
 from tidemark.timeops.expressions.text_values import instant_sql
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.joins.tables import VALID_FROM, right_events
+from tidemark.timeops.materialize import computed
 from tidemark.timeops.spec import JoinSpec
 
 
@@ -61,11 +62,15 @@ def _table_of(workspace: Workspace, join: JoinSpec) -> ReferenceTable:
 
 
 def _rows(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
-    """Return the rows of a version, with VALID_FROM: as they were kept, or else as the table has them."""
+    """Return the rows of a version, with VALID_FROM: as they were kept, or else as the table has them.
+
+    What was kept may be of an earlier `right.schema`.
+    """
+    wanted = {field.name: field.dataType for field in columns_of_table(join)}
     for place in (workspace, workspace.log_of):
         rows = None if place is None else _kept(place, join, version)
-        if rows is not None:
-            return rows
+        if rows is not None and wanted.items() <= {field.name: field.dataType for field in rows.schema}.items():
+            return rows.select(*map(quoted, wanted), VALID_FROM)
     return _read(workspace, join, version)
 
 
@@ -95,7 +100,8 @@ def _read(workspace: Workspace, join: JoinSpec, version: str) -> DataFrame:
     name = right.valid_from or ""
     is_text = isinstance(typed.schema[name].dataType, StringType)
     instant = instant_sql(quoted(name), zone) if is_text else f"CAST({quoted(name)} AS TIMESTAMP)"
-    rows = typed.withColumn(VALID_FROM, F.expr(instant))
+    rows = computed(typed.withColumn(VALID_FROM, F.expr(instant)))
+    table.ensure_is(version)  # a file that is written now may have been read in part
     lacking = rows.where(f"{VALID_FROM} IS NULL").count()
     if lacking:
         raise InputError(

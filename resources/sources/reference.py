@@ -76,7 +76,7 @@ class ReferenceTable:
             reader = spark.read.format("delta").option("versionAsOf", version)
             path = spark_url(self.place)
         else:
-            self._ensure_is(version)
+            self.ensure_is(version)
             reader = spark.read.format(self.form)
             path = spark_path(str(self.place))
             if self.form == "csv":
@@ -95,12 +95,18 @@ class ReferenceTable:
             )
         return table.select(*map(quoted, self.join.right.column_names))
 
-    def _ensure_is(self, version: str) -> None:
-        if self.version() != version:
+    def ensure_is(self, version: str) -> None:
+        """Check that a file is the version that a batch has; of a Delta table all versions stay readable.
+
+        Raises:
+            InputError: It is another one.
+        """
+        if self.form != "delta" and self.version() != version:
             raise InputError(
-                f"Join {self.join.name}: {self.place} was written again since the batch was planned",
-                expected="a file that stays as it is while a batch is at work",
-                remedy="run the pipeline again: the next attempt reads the file as it is then",
+                f"Join {self.join.name}: {self.place} was written again, and the rows of the batch are not kept",
+                expected="a file that stays as it is while a batch is at work, and the `right.schema` of before",
+                remedy="run the pipeline again. After a change of `schema` use another name for the join: it has "
+                "the table as it is",
             )
 
     def _gone(self, fault: str) -> InputError:
