@@ -306,6 +306,11 @@ def _about_join(spec: Spec, name: str) -> str:
             f"Each pair of accepted events of `{join.left.source}` and `{join.right.source}` that are near in "
             f"time{alone}. Live runs write it; a rebuild recomputes it from the arrival log."
         )
+    if join.has_table:
+        return (
+            f"Each accepted event of `{join.left.source}` with the row of {join.right.table} that held at its time. "
+            "Live runs write it; a rebuild recomputes it from the arrival log, with the rows that each batch had."
+        )
     where = {"backward": "last at or before", "forward": "first at or after", "nearest": "nearest to"}[join.direction]
     return (
         f"Each accepted event of `{join.left.source}` with the event of `{join.right.source}` that is the {where} "

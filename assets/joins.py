@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from tidemark.assets.batch import Batch
 from tidemark.assets.state.joins import write_joining
+from tidemark.assets.state.right_tables import write_right_rows
 from tidemark.resources import tables
 from tidemark.resources.delta.queries import pieces
 from tidemark.resources.delta.versions import Filters
@@ -44,6 +45,8 @@ def answer_join(batch: Batch, join: JoinSpec) -> int:
     write = _write_revisions if join.revises else _write_answers
     rows = write(batch, join) if batch.after.clock_us is not None else 0
     write_joining(batch, join)
+    if join.has_table:
+        write_right_rows(batch, join)
     return rows
 
 
@@ -112,7 +115,7 @@ def _accounts(batch: Batch, join: JoinSpec, written: pa.Table | None) -> list[Me
 def _account(batch: Batch, join: JoinSpec, side: str, counts: tuple[int, ...]) -> Measured:
     """Compare what came of a side, or waited, with what was answered, waits or was refused."""
     lake, table = batch.workspace.lake, tables.joining_table(join.name)
-    source = join.left.source if side == "left" else join.right.source
+    source = join.left.source if side == "left" else join.right.name
     before, now = (
         _waiting(batch, join, source, version) for version in (batch.workspace.base_of(table), lake.version(table))
     )

@@ -26,6 +26,7 @@ from tidemark.timeops.utc import us_of
 SPEC, END_OF_INPUT, TICK, REOPEN = tables.SPEC_ITEM, "end_of_input", "tick", "reopen"
 DATA_LOSS = "data_loss"  # after this record offsets of Kafka are missing: they were gone before they were read
 WAIT = "wait"  # from here on exactly the sources and splits in its argument wait
+TABLE = "table"  # from here on the join in its argument has this version of the table on its right side
 EXCLUDE, INCLUDE = "exclude", "include"  # the records in its argument leave the log, or are in it again
 CORRECTION = "correction"  # the records in its argument take the places of others, or leave the log, as upstream
 FORGET = "forget"  # the records in its argument leave the log for good, and their payload is blanked
@@ -81,6 +82,17 @@ def rewrite_items(
     rows = pa.Table.from_pylist([change(item) for item in (*existing, *numbered)], schema=tables.LOG_CONTROL_SCHEMA)
     expect = workspace.ready(tables.LOG_CONTROL, plan)
     workspace.lake.replace_pieces(tables.LOG_CONTROL, [piece_of(rows)], where=(), attempt=plan.attempt, expect=expect)
+
+
+def tables_at_end(workspace: Workspace) -> Mapping[str, str]:
+    """Return the versions that tables on the right side of joins have after the last batch, by the join."""
+    return dict(map(table_of, recorded(workspace, TABLE)))
+
+
+def table_of(item: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the join of an item, and the version of its table from there on."""
+    argument = json.loads(item["argument"])
+    return argument["join"], argument["version"]
 
 
 def last_flush(workspace: Workspace) -> int | None:

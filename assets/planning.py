@@ -11,6 +11,7 @@ from typing import Any
 
 from tidemark.resources.batches.plans import BatchInput, Commit, Kind, Plan, process_of
 from tidemark.resources.batches.position import plan_end, waits_in
+from tidemark.resources.sources.reference import ReferenceTable
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops.errors import LakeError
 from tidemark.timeops.rules import Waiter, waiters_to_json
@@ -33,6 +34,7 @@ class LogSegment:
         tick_us: Clock of the tick after it, microseconds; None for no tick.
         reopens: Why the flushed pipeline is reopened before it; None if it is not.
         waits: The sources and splits that wait for others while it is read (F, alignment).
+        tables: The versions of the tables on the right side of joins, by the join; as far as the log says them.
         after: The last commit when it was chosen: a batch that another run commits meanwhile may process it, too.
     """
 
@@ -42,6 +44,7 @@ class LogSegment:
     tick_us: int | None = None
     reopens: str | None = None
     waits: frozenset[Waiter] = frozenset()
+    tables: Mapping[str, str] = field(default_factory=dict, hash=False)
     after: Commit | None = field(default=None, compare=False)
 
     @property
@@ -159,17 +162,33 @@ def _next_segment(
 
 def input_of(workspace: Workspace, segment: LogSegment, replayed: int | None = None) -> Mapping[str, Any]:
     """Return what the plan of a processing batch stores of its segment; `segment_of` reads it."""
-    flush, waits = segment.flushes, waiters_to_json(segment.waits)
-    return BatchInput(
-        flush, segment.tick_us, segment.reopens, waits, **zone_data(workspace), replayed=replayed
-    ).to_json()
+    flush, waits, zones = segment.flushes, waiters_to_json(segment.waits), zone_data(workspace)
+    versions = _table_versions(workspace, segment)
+    batch_input = BatchInput(
+        flush, segment.tick_us, segment.reopens, waits, **zones, replayed=replayed, tables=versions
+    )
+    return batch_input.to_json()
+
+
+def _table_versions(workspace: Workspace, segment: LogSegment) -> Mapping[str, str]:
+    """Return the version of each table on the right side of a join for a batch that is planned now.
+
+    It is the one that the table has; where the log is judged again, the one that the log says.
+    """
+    of_log = segment.tables if workspace.log_of is not None else {}
+    joins = [join for join in workspace.spec.joins if join.has_table]
+    return {
+        join.name: of_log.get(join.name) or ReferenceTable(join, workspace.file.folder).version() for join in joins
+    }
 
 
 def segment_of(plan: Plan) -> LogSegment:
     """Return the segment that a processing batch processes."""
     batch_input = BatchInput.of(plan)
     return LogSegment(
-        plan.first_seq, plan_end(plan), batch_input.flush, batch_input.tick_us, batch_input.reopen, waits_in(plan)
+        *(plan.first_seq, plan_end(plan), batch_input.flush, batch_input.tick_us, batch_input.reopen),
+        waits_in(plan),
+        batch_input.tables,
     )
 
 

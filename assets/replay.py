@@ -15,9 +15,20 @@ from pyspark.sql import functions as F
 
 from tidemark.assets.admissions import admitted, events_let_in
 from tidemark.assets.exclusions import Numbers, excluded, records_between, some_records, stored_columns
-from tidemark.assets.log_control import END_OF_INPUT, REOPEN, TICK, WAIT, follows_waits, recorded, waiters_of
+from tidemark.assets.log_control import (
+    END_OF_INPUT,
+    REOPEN,
+    TABLE,
+    TICK,
+    WAIT,
+    follows_waits,
+    recorded,
+    table_of,
+    waiters_of,
+)
 from tidemark.assets.planning import LogSegment
 from tidemark.assets.schemas import as_declared, payload_of
+from tidemark.assets.state.right_tables import right_sides
 from tidemark.assets.state.timelines import log_place
 from tidemark.resources import tables
 from tidemark.resources.batches.position import Position
@@ -33,7 +44,7 @@ from tidemark.timeops.spec import JoinSpec, WindowSpec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.timelines import LogPlace
 
-REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN)
+REPLAYED_KINDS = (TICK, WAIT, END_OF_INPUT, REOPEN, TABLE)
 """The control items that a segment of the log begins or ends with."""
 
 MOST_RECORDS = 10_000_000
@@ -68,20 +79,25 @@ def pieces_left(
         waits: The sources and splits that wait before the first item.
     """
     first, reopens, most = begin_seq, None, most or MOST_RECORDS
+    versions: Mapping[str, str] = {}
     for number, item in enumerate(items):
+        versions_after = {**versions, **dict([table_of(item)])} if item["kind"] == TABLE else versions
         if number < replayed:
             waits = waiters_of(item) if item["kind"] == WAIT else waits
+            versions = versions_after
             continue
         kind, end = item["kind"], int(item["_after_seq"]) + 1
         tick_us = us_of(item["clock"]) if kind == TICK else None
         done = number + 1 if kind in (TICK, END_OF_INPUT) else number
-        last = LogSegment(first, end, flushes=kind == END_OF_INPUT, tick_us=tick_us, reopens=reopens, waits=waits)
+        ends = {"flushes": kind == END_OF_INPUT, "tick_us": tick_us}
+        last = LogSegment(first, end, **ends, reopens=reopens, waits=waits, tables=versions)
         for segment in _cut(last, most):
             yield Piece(segment, done if segment.end_seq == end else number)
             first, reopens = segment.end_seq, None
-        waits = waiters_of(item) if kind == WAIT else waits
+        waits, versions = waiters_of(item) if kind == WAIT else waits, versions_after
         reopens = str(item["reason"]) if kind == REOPEN else reopens
-    for segment in _cut(LogSegment(first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits), most):
+    rest = LogSegment(first, max(first, end_seq), flushes=False, reopens=reopens, waits=waits, tables=versions)
+    for segment in _cut(rest, most):
         yield Piece(segment, len(items))
 
 
@@ -89,9 +105,9 @@ def _cut(segment: LogSegment, most: int) -> Iterator[LogSegment]:
     """Cut a segment into smaller ones; its tick or flush ends the last one. Empty segments are left out."""
     first, reopens = segment.first_seq, segment.reopens
     while segment.end_seq - first > most:
-        yield LogSegment(first, first + most, flushes=False, reopens=reopens, waits=segment.waits)
+        yield replace(segment, first_seq=first, end_seq=first + most, flushes=False, tick_us=None, reopens=reopens)
         first, reopens = first + most, None
-    last = LogSegment(first, segment.end_seq, segment.flushes, segment.tick_us, reopens, segment.waits)
+    last = replace(segment, first_seq=first, reopens=reopens)
     if not last.is_empty:
         yield last
 
@@ -125,6 +141,7 @@ def replay(
         tell: Is told which segment is judged.
     """
     rules = workspace.rules
+    has_tables = any(join.has_table for join in workspace.spec.joins)
     let_in, carried = admitted(workspace), workspace.spec.windows if windows is None else windows
 
     def steps() -> Iterator[tuple[Segment, TimeRules]]:
@@ -145,6 +162,7 @@ def replay(
                     partial(stored_columns, workspace, first_seq, end_seq),
                     None if some is None else partial(some, segment),
                     counts,
+                    right_sides(workspace, segment.tables) if has_tables else {},
                 ),
                 replace(rules, waits=waiting),
             )

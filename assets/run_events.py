@@ -352,7 +352,8 @@ def _of_join(
     spec: Spec, join: JoinSpec, raw: Named, payload: Sequence[str]
 ) -> column_lineage_dataset.ColumnLineageDatasetFacet | None:
     fields, columns = _Fields([raw]), spec.join_columns[join.name]
-    for name, shown in (*((name, name) for name in columns.left), *columns.right):
+    of_right = () if join.has_table else columns.right
+    for name, shown in (*((name, name) for name in columns.left), *of_right):
         fields.column(shown, [name], "IDENTITY")
     fields.column(c.TIMESTAMP, _of_time(spec, payload), "TRANSFORMATION", _time_texts(spec))
     return fields.facet()

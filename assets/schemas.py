@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, DateType, LongType, StringType, StructField, StructType, TimestampType
 
 from tidemark.assets.planning import ensure_zones
 from tidemark.resources import tables
@@ -25,7 +25,7 @@ from tidemark.resources.tables import open_in_column
 from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.dead_letters import time_letters
-from tidemark.timeops.errors import SpecError
+from tidemark.timeops.errors import SpecError, first_line
 from tidemark.timeops.events.adjustment import Adjusted, Segment, time_adjustment
 from tidemark.timeops.events.duplicates import FIRST_TIMES_SCHEMA
 from tidemark.timeops.events.event_time import with_instant
@@ -36,6 +36,7 @@ from tidemark.timeops.expressions.tokens import WORKING, quoted
 from tidemark.timeops.joins.interval import HAS_PARTNER
 from tidemark.timeops.joins.rows import answers, shown
 from tidemark.timeops.joins.rows import as_events as rows_as_events
+from tidemark.timeops.joins.tables import VALID_FROM, right_events
 from tidemark.timeops.materialize import Execution
 from tidemark.timeops.problems import Path, Problem
 from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec, is_reserved
@@ -200,6 +201,20 @@ def joining_events(events: DataFrame, payload: StructType, join: JoinSpec) -> Da
     if join.is_interval:
         columns.append(f"{HAS_PARTNER} AS {quoted(has_partner_column(payload))}")
     return stored_events(events, payload).selectExpr(*columns)
+
+
+def columns_of_table(join: JoinSpec) -> StructType:
+    """Return the columns of the table on the right side of a join, as `right.schema` has them."""
+    schema = DataType.fromDDL(join.right.columns or "")
+    assert isinstance(schema, StructType)
+    return schema
+
+
+def right_schema(join: JoinSpec) -> StructType:
+    """Return the columns of `tables.right_rows_table`, but its batch: the table's, VALID_FROM, and the version."""
+    schema = columns_of_table(join)
+    valid_from, version = (tables.free_name(name, schema.names) for name in ("_valid_from", "_version"))
+    return StructType([*schema, StructField(valid_from, TimestampType()), StructField(version, StringType())])
 
 
 def has_partner_column(payload: StructType) -> str:
@@ -391,6 +406,8 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
         of_join = adjusted.accepted.withColumn(HAS_PARTNER, F.lit(None).cast("boolean"))
         joining = joining_events(of_join, payload, join)
         schemas[tables.joining_table(join.name)] = joining.schema.add(_BATCH_FIELD)
+        if join.has_table:
+            schemas[tables.right_rows_table(join.name)] = _checked_right_schema(join, payload)
     for window in workspace.spec.windows:
         if window.empty:
             seen = stored_groups(seen_groups(adjusted.accepted, window))
@@ -402,13 +419,48 @@ def _kept_schemas(workspace: Workspace, adjusted: Adjusted, payload: StructType)
     return schemas
 
 
+def _checked_right_schema(join: JoinSpec, payload: StructType) -> StructType:
+    """Return the columns of the rows that are kept of a table.
+
+    Raises:
+        SpecError: Its schema is wrong, or a column of `on` has another type than on the left side.
+    """
+    try:
+        schema = right_schema(join)
+    except PySparkException as error:
+        raise SpecError(
+            f"Join {join.name}: `right.schema` is not a list of columns: {first_line(error)}",
+            expected='Spark DDL, such as "symbol STRING, since TIMESTAMP"',
+        ) from error
+    for name in join.on:
+        if payload[name].dataType != schema[name].dataType:
+            there, here = (of[name].dataType.simpleString().upper() for of in (schema, payload))
+            raise SpecError(
+                f"Join {join.name}: column `{name}` is {here} in `{join.left.source}` and {there} in the table",
+                expected="one type for a column of `on`",
+                remedy="change one `schema`",
+            )
+    kind = schema[join.right.valid_from or ""].dataType
+    if not isinstance(kind, TimestampType | DateType | StringType):
+        raise SpecError(
+            f"Join {join.name}: `valid_from` is the column `{join.right.valid_from}` of type {kind.simpleString()}",
+            expected="a TIMESTAMP, a DATE, or a STRING in ISO 8601",
+        )
+    return schema.add(_BATCH_FIELD)
+
+
 def _result_schemas(workspace: Workspace, adjusted: Adjusted) -> dict[str, StructType]:
     schemas: dict[str, StructType] = {}
     spec = workspace.spec
     events: dict[str | None, Adjusted] = {None: adjusted}
     for join in spec.joins:
         columns_of_join = spec.join_columns[join.name]
-        answered = empty_frame(workspace.spark, answers(WindowSegment(adjusted), join, columns_of_join).schema)
+        segment_of_join = WindowSegment(adjusted)
+        if join.has_table:
+            nothing = StructType([*columns_of_table(join), StructField(VALID_FROM, TimestampType())])
+            rows_of_table = right_events(empty_frame(workspace.spark, nothing), join, spec.time.over)
+            segment_of_join = WindowSegment(adjusted, earlier=rows_of_table)
+        answered = empty_frame(workspace.spark, answers(segment_of_join, join, columns_of_join).schema)
         schemas[tables.join_table(join.name)] = shown(answered).schema.add(_BATCH_FIELD)
         events[join.name] = with_results(adjusted, rows_as_events(answered, columns_of_join))
     for window in (*spec.event_windows, *spec.chained_windows):

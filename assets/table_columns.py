@@ -194,8 +194,12 @@ class _Known:
     def of_join(self, join: JoinSpec) -> Iterable[Column]:
         """Return the columns of a join's rows: of both sources, and its own."""
         columns, in_sight = self.spec.join_columns[join.name], {column.name: column for column in self.in_sight()}
-        for name, shown in (*((name, name) for name in columns.left), *columns.right):
+        of_right = () if join.has_table else columns.right
+        for name, shown in (*((name, name) for name in columns.left), *of_right):
             yield Column(shown, self.payload.get(name, ""), in_sight[name].origins)
+        if join.has_table:
+            kinds = types_in_tables(join.right.columns or "", {})
+            yield from (Column(shown, kinds[name]) for name, shown in columns.right)
         yield Column(c.TIMESTAMP, "timestamp", in_sight[c.TIMESTAMP].origins)
         for name in (LEFT_SEQ, RIGHT_SEQ):
             yield Column(name, "bigint", in_sight[c.SEQ].origins)

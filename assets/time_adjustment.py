@@ -21,10 +21,12 @@ from tidemark.assets.log_control import (
     END_OF_INPUT,
     REOPEN,
     SPEC,
+    TABLE,
     TICK,
     WAIT,
     control_item,
     follows_waits,
+    tables_at_end,
     waits_before,
     write_items,
 )
@@ -178,6 +180,11 @@ def control_items(workspace: Workspace, plan: Plan, after: Position) -> list[dic
     if clock_us is not None and waits_before(workspace).sources != segment.waits:
         argument = json.dumps(waiters_to_json(segment.waits))
         items.append(control_item(front, WAIT, "alignment of sources", clock_us=clock_us, argument=argument))
+    versions = tables_at_end(workspace) if segment.tables else {}
+    for name, version in segment.tables.items():
+        if versions.get(name) != version:
+            argument = json.dumps({"join": name, "version": version})
+            items.append(control_item(front, TABLE, "the table of the join is another", argument=argument))
     items += _losses(workspace, segment)
     if segment.tick_us is not None:
         items.append(control_item(behind, TICK, "live run", clock_us=segment.tick_us))

@@ -72,6 +72,11 @@ def joining_table(name: str) -> str:
     return f"_state/joins/{name}"
 
 
+def right_rows_table(name: str) -> str:
+    """Return the table of the rows that the table on the right side of the join with this name has had."""
+    return f"_state/right_tables/{name}"
+
+
 def seen_groups_table(name: str) -> str:
     """Return the table of the groups that the window with this name, which has `empty`, has seen."""
     return f"_state/seen_groups/{name}"

@@ -229,6 +229,7 @@ class Workspace:
             *seen,
             *flushed,
             *(tables.joining_table(join.name) for join in self.spec.joins),
+            *(tables.right_rows_table(join.name) for join in self.spec.joins if join.has_table),
             *timelines,
             *first_times,
             *self.result_tables,

@@ -274,7 +274,7 @@ def counts_by_join(outcome: Outcome, let_in: DataFrame | None) -> dict[str, int]
         }
         if join.is_interval:
             counts |= {
-                f"{join.name}.right": row[IS_FRESH_RIGHT] + _count_of(join.right.source, let_in),
+                f"{join.name}.right": row[IS_FRESH_RIGHT] + _count_of(join.right.name, let_in),
                 f"{join.name}.right_answered": row[IS_PASSED_RIGHT],
                 f"{join.name}.right_closed": row[IS_LATE_RIGHT],
             }

@@ -164,12 +164,14 @@ class Outcome:
         before: The state that it started from.
         flushed: It ends with a flushing end of input.
         execution: How it is computed.
+        tables: The right sides of joins that are tables, as events, by the join.
     """
 
     judged: Adjusted
     before: State
     flushed: bool
     execution: Execution = field(default_factory=Execution)
+    tables: Mapping[str, DataFrame] = field(default_factory=dict)
     _segments: dict[str, Adjusted] = field(default_factory=dict, repr=False, compare=False)
     _results: dict[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _placed: dict[str, Placed | None] = field(default_factory=dict, repr=False, compare=False)
@@ -290,6 +292,16 @@ class Outcome:
         earlier = self.before.joins.get(join.name)
         return WindowSegment(self.judged, earlier=earlier, flushed=self.flushed, execution=self.execution)
 
+    def _sides_with_table(self, join: JoinSpec) -> WindowSegment:
+        """Return the same; if the right side is a table, its rows are events that came earlier."""
+        sides_of_log = self._sides(join)
+        if not join.has_table:
+            return sides_of_log
+        earlier, rows_of_table = sides_of_log.earlier, self.tables[join.name]
+        if earlier is not None:
+            rows_of_table = earlier.unionByName(rows_of_table, allowMissingColumns=True)
+        return replace(sides_of_log, earlier=rows_of_table)
+
     def _interval(self, join: JoinSpec) -> Interval:
         """Return an interval join in the segment; what is computed of its pairs serves all who ask."""
         if join.name not in self._intervals:
@@ -303,7 +315,8 @@ class Outcome:
             if join.is_interval:
                 answers = self._interval(join).answers()
             else:
-                answers = as_of.answers(self._sides(join), join, self.judged.rules.join_columns[join.name])
+                columns = self.judged.rules.join_columns[join.name]
+                answers = as_of.answers(self._sides_with_table(join), join, columns)
             is_input = any(reader.input == join.name for reader in self.windows)
             self._results[join.name] = self.execution.materialize(answers) if is_input else answers
         return self._results[join.name]
@@ -417,7 +430,7 @@ def advance(segment: Segment, state: State, rules: TimeRules) -> Outcome:
         InputError: A timeline has too many splits.
     """
     judged = time_adjustment(segment, state.timelines, rules, first_times=state.first_times)
-    return Outcome(judged, state, segment.place.flushed, segment.execution)
+    return Outcome(judged, state, segment.place.flushed, segment.execution, segment.tables)
 
 
 def replay(

@@ -25,7 +25,8 @@ from tidemark.timeops.expressions.text_times import constant_time_problem, hidde
 from tidemark.timeops.expressions.tokens import columns_named, quoted
 from tidemark.timeops.expressions.try_expression import Columns, parts, text_problem
 from tidemark.timeops.problems import Path, Problem
-from tidemark.timeops.spec import Spec, WindowSpec
+from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec
+from tidemark.timeops.spec.changes import types_in_tables
 from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import result_columns
@@ -91,7 +92,7 @@ def expression_problems(
             *_given(keys, lambda kind, text: _plain_problem(kind, text) or text_problem(kind, text)),
         ],
     )
-    results = {join.name: _joined(spec.join_columns[join.name], of_events) for join in spec.joins}
+    results = {join.name: _joined(join, spec.join_columns[join.name], of_events) for join in spec.joins}
     places = {window.name: position for position, window in enumerate(spec.windows)}
     for window in (*spec.event_windows, *spec.chained_windows):
         events = of_events if window.input is None else results[window.input]
@@ -99,9 +100,13 @@ def expression_problems(
     return check.problems
 
 
-def _joined(columns: JoinColumns, events: DataFrame) -> DataFrame:
+def _joined(join: JoinSpec, columns: JoinColumns, events: DataFrame) -> DataFrame:
     """Return the columns that windows over the rows of a join may name."""
-    of_right = [f"{quoted(name)} AS {quoted(shown)}" for name, shown in columns.right]
+    if join.has_table:
+        kinds = types_in_tables(join.right.columns or "", {})
+        nulls = {columns.right_prefix + name: F.lit(None).cast(kinds[name]) for name, _ in columns.right}
+        events = events.withColumns(nulls)
+    of_right = [f"{quoted(columns.right_prefix + name)} AS {quoted(shown)}" for name, shown in columns.right]
     seqs = [f"CAST(NULL AS BIGINT) AS {name}" for name in (LEFT_SEQ, RIGHT_SEQ)]
     return events.selectExpr(*map(quoted, columns.left), *of_right, TIMESTAMP, *seqs)
 

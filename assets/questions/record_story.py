@@ -298,6 +298,7 @@ def _join(join: "RecordJoin", answer: "RecordAnswer") -> str:
         some = f"the partner of {join.answers:,} event{'s' if join.answers != 1 else ''} of {spec.left.source}"
         return f"{some}; this may change {until}" if join.outcome == "open" else some
     partner = "without a partner" if join.right_seq is None else f"by record {join.right_seq:,}"
+    partner = f"from {spec.right.table}" if spec.has_table else partner
     if join.outcome == "answered":
         return f"answered {partner}"
     some = "waits" if join.right_seq is None else f"answered {partner} so far"

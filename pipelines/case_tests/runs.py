@@ -18,7 +18,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import accumulate
 from typing import Any
@@ -54,6 +54,7 @@ from tidemark.timeops.events.event_time import BAD, FAILED, US, with_instant
 from tidemark.timeops.expressions.tokens import literal, quoted
 from tidemark.timeops.expressions.try_expression import as_json
 from tidemark.timeops.joins.rows import row_keys
+from tidemark.timeops.joins.tables import right_events
 from tidemark.timeops.materialize import Execution, by_row, from_driver
 from tidemark.timeops.problems import Misread, Path, Problem, as_flag, as_number, show
 from tidemark.timeops.rules import TimeRules
@@ -93,12 +94,14 @@ class Records:
         payload: The payload columns.
         arrivals: Arrival of each record by case, microseconds; None without one.
         ticks: By case the ticks: after how many records, and their clock.
+        right_rows: The rows of the tables on the right side of joins, by the join.
     """
 
     frame: DataFrame
     payload: StructType
     arrivals: Sequence[Sequence[int | None]]
     ticks: Sequence[Sequence[tuple[int, int]]]
+    right_rows: Mapping[str, DataFrame] = field(default_factory=dict)
 
     def place(self, log: "Log", segment: int, rules: TimeRules) -> LogPlace:
         """Return where a segment is in a log."""
@@ -464,6 +467,12 @@ def _outcomes_of(
     passed = F.filter(F.from_json("__tm_ends", "array<bigint>"), lambda end: end <= F.col(c.SEQ))
     items = items.withColumn("__tm_part", F.size(passed))
     execution = Execution(in_one_part, in_one_part, by_row)
+    each_log = F.broadcast(small_frame(spark, [(log.name,) for log in logs], f"{LOG} STRING"))
+    by_join = {join.name: join for join in rules.joins}
+    of_all_logs = {
+        name: right_events(in_one_part(rows.crossJoin(each_log)), by_join[name], rules.time.over, (LOG,))
+        for name, rows in records.right_rows.items()
+    }
     # If all logs are flushed and none has ticks, the last segment of each ends with the flush.
     goes_on = bool(flushing) and (len(flushing) < len(logs) or any(log.ticks for log in logs))
 
@@ -471,7 +480,7 @@ def _outcomes_of(
         rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
         flushed = bool(flushing) and number == last + goes_on
         places = {log.name: replace(records.place(log, number, rules), flushed=flushed) for log in logs}
-        return Segment(rows, LogPlaces(log_of_timeline, places, timeline_across), execution), rules
+        return Segment(rows, LogPlaces(log_of_timeline, places, timeline_across), execution, tables=of_all_logs), rules
 
     def carry(outcome: engine.Outcome) -> State:
         return outcome.state().materialized(in_one_part)

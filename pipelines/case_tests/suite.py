@@ -19,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemark.assets.schemas import payload_of, table_schemas
+from tidemark.assets.state.right_tables import rows_now
 from tidemark.pipelines.case_tests.differences import (
     CaseOutcomes,
     Difference,
@@ -28,7 +29,7 @@ from tidemark.pipelines.case_tests.differences import (
     cut_differences,
     differences,
 )
-from tidemark.pipelines.case_tests.runs import read_records, run_cases
+from tidemark.pipelines.case_tests.runs import Records, read_records, run_cases
 from tidemark.pipelines.spec_files import read_text
 from tidemark.resources import tables
 from tidemark.resources.spark.amount import FEW
@@ -125,12 +126,11 @@ def judge(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> list[Ver
     Raises:
         SpecError: An expression of the spec does not fit the columns, or a value of a case its column.
     """
-    spec = spec_file.spec
     with FEW.tuned(lambda: spark):
         workspace = without_tables(spec_file, lambda: spark)
         schemas = _schemas(workspace)
         read = replace(file, cases=_with_values(file, schemas))
-        return list(_verdicts(spark, spec, read, payload_of(workspace), schemas))
+        return list(_verdicts(workspace, read, schemas))
 
 
 def outcome_of(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> Outcome:
@@ -138,8 +138,8 @@ def outcome_of(spec_file: SpecFile, file: CasesFile, spark: SparkSession) -> Out
     spec = spec_file.spec
     with FEW.tuned(lambda: spark):
         workspace = without_tables(spec_file, lambda: spark)
-        schemas, payload = _schemas(workspace), payload_of(workspace)
-        records = read_records(spark, spec, file, payload)
+        schemas = _schemas(workspace)
+        records = _records(workspace, file)
         [outcomes] = run_cases(spark, spec, file.cases, records, schemas)
         return outcomes.steps[-1]
 
@@ -210,12 +210,16 @@ def _row(
     return values
 
 
-def _verdicts(
-    spark: SparkSession, spec: Spec, file: CasesFile, payload: StructType, schemas: Mapping[str, StructType]
-) -> Iterator[Verdict]:
-    records = read_records(spark, spec, file, payload)
+def _records(workspace: Workspace, file: CasesFile) -> Records:
+    """Return the records of cases, and the tables on the right side of joins as they are."""
+    records = read_records(workspace.spark, workspace.spec, file, payload_of(workspace))
+    return replace(records, right_rows=rows_now(workspace))
+
+
+def _verdicts(workspace: Workspace, file: CasesFile, schemas: Mapping[str, StructType]) -> Iterator[Verdict]:
+    records = _records(workspace, file)
     try:
-        outcomes = run_cases(spark, spec, file.cases, records, schemas)
+        outcomes = run_cases(workspace.spark, workspace.spec, file.cases, records, schemas)
     except AnalysisException:
         raise  # no case is the cause
     except (PySparkException, Py4JJavaError) as error:  # the latter where PySpark knows no class for it
@@ -223,7 +227,7 @@ def _verdicts(
             yield Verdict(file.cases[0], failure=f"Spark fails: {_reason(error)}")
             return
         for case in file.cases:  # one by one, to find the wrong one
-            yield from _verdicts(spark, spec, replace(file, cases=(case,)), payload, schemas)
+            yield from _verdicts(workspace, replace(file, cases=(case,)), schemas)
         return
     for case, outcome in zip(file.cases, outcomes, strict=True):
         yield Verdict(case, tuple(_against_expected(case, outcome)), tuple(cut_differences(outcome)))

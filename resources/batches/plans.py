@@ -210,6 +210,7 @@ class BatchInput(_Input):
         waits: The sources, and splits, that wait for others while it is judged.
         zone_data: The release of Java's rules of time zones, where the spec has zones.
         replayed: Of a batch that a rebuild made: how many control items of the log it and earlier ones replayed.
+        tables: By join the version of the table on its right side, where there is one.
     """
 
     always: ClassVar[Sequence[str]] = ("flush",)
@@ -220,6 +221,7 @@ class BatchInput(_Input):
     waits: Sequence[Any] = field(default_factory=list)
     zone_data: str | None = None
     replayed: int | None = None
+    tables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ class Segment:
         stored: Reads columns of its records without Spark; by default Spark reads them.
         some: Finds some of its records; by default they are looked for among all.
         counts: The judged records hold what `counts.Outcomes` is made of.
+        tables: The right sides of joins that are tables, as events, by the join.
     """
 
     items: DataFrame
@@ -101,6 +102,7 @@ class Segment:
     stored: Stored | None = None
     some: Some | None = None
     counts: bool = False
+    tables: Mapping[str, DataFrame] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

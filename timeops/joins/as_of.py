@@ -68,7 +68,7 @@ def _open_rows(segment: WindowSegment, join: JoinSpec, columns: JoinColumns) -> 
     events = with_both_ends(with_side(segment.fresh_and_known, join), segment.adjusted)
     passed_us = join.looks_ahead_us if join.revises else join.closes_after_us
     is_due = "true" if segment.flushed else f"coalesce({c.shifted(c.T_FINAL, passed_us)} < {c.W_END}, false)"
-    right = ", ".join(f"{quoted(name)} AS {quoted(shown)}" for name, shown in columns.right)
+    right = ", ".join(f"{quoted(columns.right_prefix + name)} AS {quoted(shown)}" for name, shown in columns.right)
     event = f"struct({c.SEQ} AS seq, {c.T_FINAL} AS t, {c.W_BEFORE} AS w, {FRESH} AS fresh, struct({right}) AS event)"
     open_events = events.where(
         f"NOT {came_too_late(join)} AND IF({IS_LEFT}, {is_due} AND {is_open(join)}, {has_key(join)})"
@@ -185,7 +185,7 @@ def _shaped(answered: DataFrame, columns: JoinColumns) -> DataFrame:
         *[f"{_PARTNER}.event.{quoted(name)} AS {quoted(name)}" for _, name in columns.right],
         f"timestamp_micros({c.T_FINAL}) AS {c.TIMESTAMP}",
         f"{c.SEQ} AS {LEFT_SEQ}",
-        f"{_PARTNER}.seq AS {RIGHT_SEQ}",
+        f"{f'{_PARTNER}.seq' if not columns.right_prefix else 'CAST(NULL AS BIGINT)'} AS {RIGHT_SEQ}",
         f"timestamp_micros({c.WATERMARK}) AS {c.WATERMARK}",
         f"CAST({_REVISION} AS INT) AS _revision",
         f"{CLOSES_NOW} AS _is_final",

@@ -102,9 +102,10 @@ def still_needed(segment: WindowSegment, join: JoinSpec) -> DataFrame:
     Left events wait for their last answer, which a flush brings to all of them. An answer that looks back takes the
     last right event of its key: so of the ones before all events that are open, or may yet come, one is enough.
     """
-    of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {has_key(join)})"
+    of_right = "false" if join.has_table else has_key(join)  # a table has its rows by itself
+    of_side = f"IF({IS_LEFT}, {'false' if segment.flushed else 'true'}, {of_right})"
     needed = not_passed(segment, join).where(of_side)
-    if join.direction == "backward":
+    if join.direction == "backward" and not join.has_table:
         is_before = f"(NOT {IS_LEFT} AND coalesce({c.shifted(c.T_FINAL, join.closes_after_us)} < {c.W_END}, false))"
         same = ", ".join([c.TIMELINE, *map(quoted, join.on), is_before])
         place = f"row_number() OVER (PARTITION BY {same} ORDER BY {c.T_FINAL} DESC, {c.SEQ} DESC)"

@@ -13,7 +13,7 @@ from tidemark.timeops.problems import Path, Problem, problems_of, spec_error
 from tidemark.timeops.spec.automation import AgeLevels, Alerts, Channel, Events, RateLevels
 from tidemark.timeops.spec.event_time import EarlyPolicy, Idle, LatePolicy, TimeSpec
 from tidemark.timeops.spec.fields import RESERVED_COLUMNS, is_reserved
-from tidemark.timeops.spec.join import JoinSide, JoinSpec
+from tidemark.timeops.spec.join import JoinSide, JoinSpec, RightSide
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.pipeline import (
     ANY_SOURCE,
@@ -41,6 +41,7 @@ __all__ = [
     "LatePolicy",
     "Outputs",
     "Partitions",
+    "RightSide",
     "Source",
     "Spec",
     "TimeSpec",
@@ -69,7 +70,7 @@ _MODELS: Mapping[Path, type[BaseModel]] = {
     ("outputs",): Outputs,
     ("joins",): JoinSpec,
     ("joins", "left"): JoinSide,
-    ("joins", "right"): JoinSide,
+    ("joins", "right"): RightSide,
     ("windows",): WindowSpec,
     ("windows", "top"): Top,
     ("partitions",): Partitions,

@@ -286,10 +286,15 @@ def with_new_names(spec: Mapping[str, Any], names: Mapping[str, str], part: str 
     if part == "windows":
         return {**spec, part: sorted(parts, key=lambda entry: str(entry["name"]))}
     joins = [
-        {**join, **{side: {"source": new_of.get(join[side]["source"], join[side]["source"])} for side in _SIDES}}
+        {**join, **{side: {**join[side], **_with_new_name(join[side], new_of)} for side in _SIDES}}
         for join in spec.get("joins", [])
     ]
     return {**spec, part: parts, **({"joins": joins} if joins else {})}
+
+
+def _with_new_name(side: Mapping[str, str], new_of: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the source of a side of a join by its new name; nothing of a table."""
+    return {"source": new_of.get(side["source"], side["source"])} if "source" in side else {}
 
 
 def _renamed(name: str, old: str) -> Change:

@@ -12,19 +12,21 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from tidemark.timeops.durations import micros
-from tidemark.timeops.problems import Problem, misfit, raise_any
-from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text
+from tidemark.timeops.problems import Problem, did_you_mean, misfit, raise_any
+from tidemark.timeops.spec.fields import Duration, Name, SpecModel, Text, columns_in_tables, schema_problems
+from tidemark.timeops.utc import FIRST_US, LAST_US
 
 LEFT_SEQ, RIGHT_SEQ = "_left_seq", "_right_seq"
 """The columns with the numbers of both events of a row."""
+OF_TABLE = "__tm_right_"
+"""Begins the names of the columns of a table in the events that are joined."""
 RIGHT_PREFIX = "right_"
 """Begins the name of a column of the right side where the left side has one of that name."""
 
 
 def _side(value: object) -> object:
     if isinstance(value, dict) and "table" in value:
-        remedy = "make the table a source of the pipeline: tables that are not streams cannot be joined yet"
-        raise misfit(value, "{source: name}", remedy)
+        raise misfit(value, "{source: name}", "make the table the right side: its rows are what answers have")
     return value
 
 
@@ -37,6 +39,60 @@ class JoinSide(SpecModel):
 Side = Annotated[JoinSide, BeforeValidator(_side)]
 
 
+class RightSide(SpecModel):
+    """The right side of a join: a source, or a table that is not a stream."""
+
+    source: Name | None = Field(default=None, description="Name of the source whose accepted events are this side.")
+    table: Text | None = Field(
+        default=None,
+        description="Of an as-of join, in place of a source: the folder of a Delta table, or a csv or parquet file, "
+        "relative to the spec file. Each batch has its rows as they are when it is planned.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    valid_from: Name | None = Field(
+        default=None,
+        description="Of a table the column with the instant from which a row holds.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+    columns: Text | None = Field(
+        default=None,
+        alias="schema",
+        description="Of a table its columns as Spark DDL; other columns are left out.",
+        json_schema_extra={"since": "0.2.0"},
+    )
+
+    @property
+    def name(self) -> str:
+        """The name of the source; of a table one that no source can have."""
+        return self.source or f"table {self.table}"
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """The columns of a table."""
+        return tuple(columns_in_tables(self.columns or "", {}))
+
+    @model_validator(mode="after")
+    def _together(self) -> "RightSide":
+        raise_any(self._problems())
+        return self
+
+    def _problems(self) -> Iterable[Problem]:
+        if (self.source is None) == (self.table is None):
+            expected = "`source`, or `table` with `valid_from` and `schema`"
+            yield Problem("found both" if self.source else "the key is missing", expected=expected, at=("source",))
+        for key, value in (("valid_from", self.valid_from), ("schema", self.columns)):
+            if self.source is not None and self.table is None and value is not None:
+                yield Problem(f"`{key}` has no effect next to `source`", remedy="leave it out", at=(key,))
+            elif self.table is not None and value is None:
+                yield Problem("the key is missing", expected="it: the side is a table", at=(key,))
+        if self.table is not None and self.columns is not None:
+            problems = schema_problems(self.columns, {})
+            yield from problems
+            if not problems and self.valid_from is not None and self.valid_from not in self.column_names:
+                fault = f"`{self.valid_from}` is not a column of `schema`"
+                yield Problem(fault, remedy=did_you_mean(self.valid_from, self.column_names), at=("valid_from",))
+
+
 class JoinSpec(SpecModel):
     """One join: events of one source with events of another that are near in time."""
 
@@ -46,7 +102,7 @@ class JoinSpec(SpecModel):
         "time, on the side that `direction` says. interval: each pair of events that are near in time is a row."
     )
     left: Side = Field(description="The left side. Of an as-of join its events are answered, one row each.")
-    right: Side = Field(description="The right side. Of an as-of join it is where the answers come from.")
+    right: RightSide = Field(description="The right side. Of an as-of join it is where the answers come from.")
     on: tuple[Text, ...] = Field(
         default=(),
         description="Columns of both sides that are equal; an event that lacks one has no partner. Default: none.",
@@ -94,6 +150,11 @@ class JoinSpec(SpecModel):
         return self.kind == "interval"
 
     @property
+    def has_table(self) -> bool:
+        """True if the right side is a table."""
+        return self.right.table is not None
+
+    @property
     def keeps_left(self) -> bool:
         """True if an event of the left side without a partner has a row."""
         return self.how in ("left", "full")
@@ -106,7 +167,7 @@ class JoinSpec(SpecModel):
     @property
     def within_us(self) -> int:
         """How far apart two events of an as-of join are at most, microseconds."""
-        return micros(self.within or timedelta(0))
+        return LAST_US - FIRST_US if self.within is None else micros(self.within)
 
     @property
     def looks_back_us(self) -> int:
@@ -162,8 +223,8 @@ class JoinSpec(SpecModel):
 
     @property
     def sources(self) -> tuple[str, str]:
-        """The sources of the left and of the right side."""
-        return self.left.source, self.right.source
+        """The sources of the left and of the right side; of a table the name in place of one."""
+        return self.left.source, self.right.name
 
     @model_validator(mode="after")
     def _together(self) -> "JoinSpec":
@@ -183,7 +244,10 @@ class JoinSpec(SpecModel):
             yield Problem(fault, remedy="set `allowed_lateness`, or leave `emit` out", at=("emit",))
 
     def _as_of_problems(self) -> Iterable[Problem]:
-        if self.within is None:
+        if self.has_table and self.direction != "backward":
+            fault = "a row of a table holds from its time on, so an answer can only look back"
+            yield Problem(fault, expected="backward", remedy="leave `direction` out", at=("direction",))
+        if self.within is None and not self.has_table:
             expected = "how far apart the two events are at most, such as 5 minutes"
             yield Problem("the key is missing", expected=expected, at=("within",))
         for key in ("before", "after"):
@@ -193,11 +257,15 @@ class JoinSpec(SpecModel):
         if self.keeps_right:
             fault = f"found {self.how}, but an as-of join has rows of the left side alone"
             yield Problem(fault, expected="inner or left", at=("how",))
-        if "direction" in self.model_fields_set and self.direction != "backward" and not self.within:
+        if "direction" in self.model_fields_set and self.direction != "backward" and self.within == timedelta(0):
             fault = f"`{self.direction}` has no effect with `within: 0 s`: only events of one instant meet"
             yield Problem(fault, remedy="set `within`, or leave `direction` out", at=("direction",))
 
     def _interval_problems(self) -> Iterable[Problem]:
+        if self.has_table:
+            fault = "a table is not a stream: nothing of it comes at a time"
+            remedy = "use `kind: as_of`, or make the table a source"
+            yield Problem(fault, expected="{source: name}", remedy=remedy, at=("right", "table"))
         for key in ("within", "direction"):
             if key in self.model_fields_set:
                 fault = f"`{key}` has no effect with `kind: interval`"
@@ -220,19 +288,22 @@ class JoinColumns:
         left: The columns of the left source.
         right: The columns of the right source, each with its name in the rows.
         shared: Columns in which the events of a row are always equal, whichever side they are of.
+        right_prefix: What the names of the right columns begin with in the events that are joined: the rows of a
+            table are apart from the payload, whose columns may have their names.
     """
 
     left: tuple[str, ...]
     right: tuple[tuple[str, str], ...]
     shared: tuple[str, ...] = ()
+    right_prefix: str = ""
 
     @staticmethod
-    def of(left: Iterable[str], right: Iterable[str]) -> "JoinColumns":
+    def of(left: Iterable[str], right: Iterable[str], right_prefix: str = "") -> "JoinColumns":
         """Return the columns of a join of two sources with some columns."""
         of_left = tuple(left)
         taken = {name.lower() for name in of_left}
         named = tuple((name, RIGHT_PREFIX + name if name.lower() in taken else name) for name in right)
-        return JoinColumns(of_left, named)
+        return JoinColumns(of_left, named, right_prefix=right_prefix)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from tidemark.timeops.problems import Path, Problem, ProblemsError, did_you_mean
 from tidemark.timeops.spec.automation import Alerts, Events, Owner, Schedule, Tags
 from tidemark.timeops.spec.event_time import TimeSpec
 from tidemark.timeops.spec.fields import Day, Flag, Name, PipelineName, SpecModel, TimeZone
-from tidemark.timeops.spec.join import LEFT_SEQ, RIGHT_SEQ, JoinColumns, JoinSpec
+from tidemark.timeops.spec.join import LEFT_SEQ, OF_TABLE, RIGHT_SEQ, JoinColumns, JoinSpec
 from tidemark.timeops.spec.kafka_source import KafkaSource
 from tidemark.timeops.spec.source import DeltaSource, FilesSource, Source
 from tidemark.timeops.spec.window import (
@@ -580,12 +580,14 @@ def rules_between_parts(
 
 def columns_of_joins(joins: Iterable[JoinSpec], sources: Iterable[Source]) -> Mapping[str, JoinColumns]:
     """Return the payload columns of each join whose sources are there, by its name."""
-    columns = {source.name: source.columns_in_tables for source in sources}
-    return {
-        join.name: JoinColumns.of(*(columns[name] for name in join.sources))
-        for join in joins
-        if {*join.sources} <= columns.keys()
-    }
+    columns = {source.name: tuple(source.columns_in_tables) for source in sources}
+    by_join = {}
+    for join in joins:
+        if join.has_table and join.left.source in columns:
+            by_join[join.name] = JoinColumns.of(columns[join.left.source], join.right.column_names, OF_TABLE)
+        elif {*join.sources} <= columns.keys():
+            by_join[join.name] = JoinColumns.of(columns[join.left.source], columns[join.right.name])
+    return by_join
 
 
 def join_problems(
@@ -596,8 +598,9 @@ def join_problems(
 ) -> Iterable[Problem]:
     """Find what joins ask of sources and of `time` that these do not have."""
     seen = {window.name.lower(): "window" for window in windows.values()}
-    columns = {source.name: source.columns_in_tables for source in sources}
+    of_sources = {source.name: source.columns_in_tables for source in sources}
     for position, join in joins.items():
+        columns = {**of_sources, **({join.right.name: [*join.right.column_names]} if join.has_table else {})}
         at: Path = ("joins", position)
         if (other := seen.get(join.name.lower())) is not None:
             expected = "names of joins and windows that differ in more than case"
@@ -619,13 +622,14 @@ def _column_problems(join: JoinSpec, columns: Mapping[str, Sequence[str]], at: P
     for position, name in enumerate(join.on):
         lacking = [source for source in join.sources if name not in columns[source]]
         if lacking:
-            fault = f"source `{lacking[0]}` has no column `{name}`"
+            of_table = join.has_table and lacking[0] == join.right.name
+            fault = f"{'the table' if of_table else f'source `{lacking[0]}`'} has no column `{name}`"
             near = did_you_mean(name, columns[lacking[0]])
             remedy = near or "name a column of one source as the other does: `rename`"
             expected = "a column that both sources have, spelled as in `schema`"
             yield Problem(fault, expected=expected, remedy=remedy, at=(*at, "on", position))
     names: set[str] = set()
-    for name in JoinColumns.of(*(columns[source] for source in join.sources)).names:
+    for name in JoinColumns.of(columns[join.left.source], columns[join.right.name]).names:
         if name.lower() in (LEFT_SEQ, RIGHT_SEQ):
             fault = f"a column of this join would be called `{name}`, as the number of an event is"
             yield Problem(fault, remedy="choose another name for it with `rename`", at=at)

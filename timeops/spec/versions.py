@@ -68,7 +68,7 @@ def code_versions(spec: Spec) -> CodeVersions:
     columns_of = {source.name: types_in_tables(source.columns, source.rename) for source in spec.sources}
     joins = {
         join["name"]: _version(
-            time=time, join=join, columns=[columns_of[join[side]["source"]] for side in ("left", "right")]
+            time=time, join=join, columns=[columns_of.get(join[side].get("source"), {}) for side in ("left", "right")]
         )
         for join in data.get("joins", [])
     }

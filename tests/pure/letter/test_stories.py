@@ -200,3 +200,22 @@ def test_a_window_that_is_closed_open_or_none(snapshot: SnapshotAssertion) -> No
     none = window(state="none", why="no event has a time in it")
     assert none.text == snapshot
     assert none.to_dict() == snapshot
+
+
+def test_a_record_of_both_sides_of_interval_joins_and_of_a_join_with_a_table(snapshot: SnapshotAssertion) -> None:
+    joins = """
+  - {{name: near, kind: interval, left: {{source: hall}}, right: {{source: door}}, after: 9 s, how: left}}
+  - {{name: owned, kind: as_of, left: {{source: hall}}, how: left,
+     right: {{table: owners.csv, valid_from: since, schema: "since DATE, owner STRING"}}}}
+"""
+    text = SPEC[: SPEC.index("time:")] + JOINS[: JOINS.index("  - {{name: seen")].removeprefix("\n") + joins[1:]
+    of = TimeRules.of(parse_spec(text.replace("{{", "{").replace("}}", "}"), file="rooms.yaml"))
+    pairs = RecordJoin("near", "left", "open", closes_us=us("12:00:13"), pairs=2)
+    owner = RecordJoin("owned", "left", "answered")
+    taken = record(of, "kept", timestamp_us=us("12:00:03"), joins=(pairs, owner))
+    assert taken.text == snapshot
+    assert taken.to_dict()["joins"] == snapshot
+    alone = replace(pairs, outcome="closed", pairs=0)
+    missed = RecordJoin("near", "right", "missed", pairs=0)
+    waits = replace(owner, outcome="open", closes_us=us("12:00:03"))
+    assert replace(taken, joins=(alone, missed, waits)).text == snapshot

@@ -36,6 +36,12 @@ def paired(**keys: object) -> dict[str, Any]:
     return joined(**{"kind": "interval", "within": None, "before": "2 min", "after": "1 min", **keys})
 
 
+def tabled(**keys: object) -> dict[str, Any]:
+    """Return the same with a table on the right side; a key of it that is None is left out."""
+    table = {"table": "rates.csv", "valid_from": "since", "schema": "x STRING, since TIMESTAMP, rate INT", **keys}
+    return joined(within=None, right={key: value for key, value in table.items() if value is not None})
+
+
 def over_join(spec: dict[str, Any], **keys: object) -> dict[str, Any]:
     """Return a spec with a window over its join."""
     window = {"name": "w", "kind": "snapshot", "from": "j", "aggregates": {"n": "count(*)"}, **keys}
@@ -50,7 +56,16 @@ WRONG = {
     "an as-of join with the reach of an interval join": joined(after="1 min"),
     "an as-of join with rows of the right side": joined(how="full"),
     "another kind": joined(kind="as-of"),
-    "a table on the right": joined(right={"table": "rates"}),
+    "a table without the time of its rows": tabled(valid_from=None),
+    "a table without columns": tabled(schema=None),
+    "a time that is no column of the table": tabled(valid_from="sinc"),
+    "a table and a source": tabled(source="other"),
+    "neither a table nor a source": tabled(table=None, valid_from=None, schema=None),
+    "a source with the key of a table": joined(right={"source": "other", "valid_from": "t"}),
+    "a table on the left": joined(left={"table": "rates"}),
+    "a table that looks ahead": {**tabled(), "joins": [{**tabled()["joins"][0], "direction": "nearest"}]},
+    "pairs with a table": paired(right={"table": "rates", "valid_from": "since", "schema": "x STRING, since DATE"}),
+    "a column that the table lacks": {**tabled(), "joins": [{**tabled()["joins"][0], "on": ["t"]}]},
     "no reach": joined(within=None),
     "a source that is missing": joined(right={"source": "othr"}),
     "one source on both sides": joined(right={"source": "small"}),
@@ -130,6 +145,17 @@ def test_a_change_of_a_window_over_a_join_asks_for_all_tables() -> None:
     specs = [parse(over_join(joined(), group_by=group_by)) for group_by in ([], ["x"])]
     [change] = changes_between(*(yaml.safe_load(spec.canonical_json()) for spec in specs))
     assert (change.meaning, change.past) == (Meaning.NEEDS_THE_PAST, Scope.ALL)
+
+
+def test_a_table_has_rows_of_any_age_and_names_of_its_own() -> None:
+    spec = parse(tabled())
+    assert spec.join_columns["j"].names == ("t", "x", "right_x", "since", "rate")
+    assert spec.joins[0].looks_back_us > 9_000 * 365 * 86_400_000_000
+    assert schema_accepts(tabled())
+    renamed = changed("sources.0.was", "small", changed("sources.0.name", "more", tabled()))
+    renamed["joins"][0]["left"] = {"source": "more"}
+    [change] = changes_between(*(yaml.safe_load(parse(one).canonical_json()) for one in (tabled(), renamed)))
+    assert change.past == Scope.NOTHING
 
 
 def test_the_schema_knows_joins() -> None:

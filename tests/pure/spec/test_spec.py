@@ -381,6 +381,7 @@ def test_every_key_of_the_schema_is_described() -> None:
             "LatePolicy",
             "EarlyPolicy",
             "JoinSpec",
+            "RightSide",
             "JoinSide",
             "WindowSpec",
             "Early",
