@@ -480,7 +480,8 @@ def _outcomes_of(
         rows = items.where(F.col("__tm_part") == number).drop("__tm_case", "__tm_ends", "__tm_part")
         flushed = bool(flushing) and number == last + goes_on
         places = {log.name: replace(records.place(log, number, rules), flushed=flushed) for log in logs}
-        return Segment(rows, LogPlaces(log_of_timeline, places, timeline_across), execution, tables=of_all_logs), rules
+        where = LogPlaces(log_of_timeline, places, timeline_across)
+        return Segment(rows, where, execution, tables=of_all_logs), rules
 
     def carry(outcome: engine.Outcome) -> State:
         return outcome.state().materialized(in_one_part)
