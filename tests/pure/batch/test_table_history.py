@@ -13,7 +13,6 @@ from tidemark.assets.audit.sequences import Sequences
 from tidemark.resources.delta.history import history_of
 from tidemark.resources.delta.log import entry_path
 
-
 CASES = 300
 
 
