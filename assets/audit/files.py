@@ -41,9 +41,14 @@ def audit_files(workspace: Workspace) -> Iterator[Finding]:
 
 
 def _versions_named(workspace: Workspace) -> Mapping[str, set[int]]:
-    """Return the versions of each table that commits name, since all its rows were computed again last."""
+    """Return the versions of each table that commits name, since all its rows were computed again last.
+
+    What `tidemark forget` has erased is gone from all earlier versions, with their files.
+    """
     named: dict[str, set[int]] = {}
     for commit in workspace.batches.every_commit():
+        if commit.plan.kind == "rebuild" and RebuildInput.of(commit.plan).erased:
+            named.clear()
         for table in _renewed_by(workspace, commit):
             named.pop(table, None)
         for table, version in commit.table_versions.items():
