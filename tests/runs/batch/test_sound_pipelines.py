@@ -42,6 +42,11 @@ SPECS = {
         "out_of_orderness: 2 s, emit: {every: 7 s}, idle: {timeout: 9 s, advance: window_close}"
     ),
     "clock": spec("out_of_orderness: 60 s, late: {tolerance: 10 s, policy: drop}, idle: {advance: arrival_clock}"),
+    "across timelines": spec(
+        "over: [k], out_of_orderness: 2 s, idle: {timeout: 5 s, advance: exclude_split}",
+        "windows:\n  - {name: all, kind: tumbling, size: 1 minute, across: true, aggregates: {n: count(*)}}\n"
+        "  - {name: visits, kind: session, gap: 8 s, across: true, aggregates: {n: count(*)}}\n",
+    ),
     "no events": spec("out_of_orderness: 5 s", more="outputs: {ordered_events: false}\n"),
 }
 
@@ -83,6 +88,7 @@ def test_an_audit_finds_nothing_after_whatever_an_operator_does(spark: SparkSess
         ("rebuild",),
         ("rejudge", "--exclude", "5,17", "--reason", "its clock lied"),
         ("replay", "--where", "reason = 'out_of_order'", "--reason", "the gateway was offline"),
+        ("forget", "--where", "v = 3", "--reason", "request 17"),
         ("maintain", "--retain", "1h"),
         ("run", "--end-of-input", "flush"),
     )

@@ -156,7 +156,7 @@ def test_definitions_of_several_places_merge_although_specs_of_each_are_wrong(tm
     assert {job.name for job in merged.jobs or []} == {
         f"{name}_{end}"
         for name in ("shop", "bank", "quakes")
-        for end in ("live", "maintain", "rebuild", "rejudge", "replay", "ask")
+        for end in ("live", "audit", "maintain", "rebuild", "rejudge", "replay", "ask")
     }
     assert {sensor.name for sensor in merged.sensors or []} == {"shop_wrong_wrong_spec", "bank_wrong_wrong_spec"}
     assert {key.path[0] for key in merged.resolve_asset_graph().get_all_asset_keys()} == {

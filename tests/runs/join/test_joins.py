@@ -72,8 +72,9 @@ def test_joins_in_batches_give_the_oracles_rows_and_a_rebuild_gives_them_again(
         go(made, instance, FLUSH)
     assert_joins_equal_the_oracle(made, flush=True)
     live = {join.name: table(settings.warehouse, file.spec, f"joins/{join.name}") for join in file.spec.joins}
-    done = command(tmp_path, "joining", "rebuild")
-    assert done.exit_code == 0, done.output
+    for word in ("audit", "rebuild", "audit"):
+        done = command(tmp_path, "joining", word)
+        assert done.exit_code == 0, done.output
     assert_joins_equal_the_oracle(made, flush=True)
     for name, rows in live.items():
         again = table(settings.warehouse, file.spec, f"joins/{name}")
