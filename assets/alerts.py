@@ -25,7 +25,7 @@ from tidemark.timeops.counts import FURTHEST_SEQ, FURTHEST_T_US, FURTHEST_US
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.reasons import Reason
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.spec.pipeline import has_event_time
+from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.utc import instant_of
 
 DEAD_LETTER_RATE = Expectation(

@@ -29,7 +29,7 @@ from tidemark.timeops.counts import Outcomes
 from tidemark.timeops.durations import format_duration, roughly
 from tidemark.timeops.printable import printable
 from tidemark.timeops.spec import Spec
-from tidemark.timeops.spec.pipeline import has_event_time
+from tidemark.timeops.spec.between_parts import has_event_time
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -55,8 +55,8 @@ from tidemark.timeops.durations import format_duration, micros
 from tidemark.timeops.errors import TidemarkError
 from tidemark.timeops.losses import OF_TIME
 from tidemark.timeops.spec import EarlyPolicy, LatePolicy, Source, Spec, TimeSpec, WindowSpec
+from tidemark.timeops.spec.between_parts import has_event_time
 from tidemark.timeops.spec.event_time import Periodic
-from tidemark.timeops.spec.pipeline import has_event_time
 from tidemark.timeops.spec.top import PLACE
 from tidemark.timeops.spec.window import Early
 from tidemark.timeops.spec.window_shape import MONTH
