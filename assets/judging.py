@@ -27,7 +27,8 @@ from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import Spec
 from tidemark.timeops.utc import us_of
 from tidemark.timeops.watermark.alignment import estimated_clock
-from tidemark.timeops.watermark.timelines import STATE, Watermarks, arrival_watermark, own_timelines
+from tidemark.timeops.watermark.timelines import STATE, arrival_watermark, own_timelines
+from tidemark.timeops.watermark.watermarks import Watermarks
 
 
 def batch_at_work(workspace: Workspace, plan: Plan) -> Batch:

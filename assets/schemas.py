@@ -43,7 +43,8 @@ from tidemark.timeops.spec import JoinSpec, Spec, WindowSpec, is_reserved
 from tidemark.timeops.spec.changes import is_wider
 from tidemark.timeops.spec.window import input_of, result_columns
 from tidemark.timeops.spec_check import expression_problems
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks
+from tidemark.timeops.watermark.timelines import STATE, LogPlace
+from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.gap_filling import seen_groups
 from tidemark.timeops.windows.kinds import kind_of
 from tidemark.timeops.windows.membership import OPEN_IN, group_names, with_groups

@@ -36,10 +36,10 @@ from tidemark.timeops.watermark.timelines import (
     ROLE,
     T_US,
     LogPlace,
-    Watermarks,
     in_order,
     judge,
 )
+from tidemark.timeops.watermark.watermarks import Watermarks
 
 KEPT, FUTURE_ARRIVAL = "kept_out_of_order", "future_arrival"
 MOVED = ("early", "late", "out_of_order", KEPT, FUTURE_ARRIVAL)

@@ -29,7 +29,7 @@ from tidemark.timeops.grid import instant_of_end, instants_of_ends
 from tidemark.timeops.narrow import integers, to_join
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE, Array
-from tidemark.timeops.watermark.timelines import Watermarks
+from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.kinds import WindowKind, keys_of
 from tidemark.timeops.windows.membership import CHANGED_BY, END, EVENT, FRESH, RANK, group_names
 from tidemark.timeops.windows.segment import WindowSegment

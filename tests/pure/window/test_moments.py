@@ -33,7 +33,8 @@ from tests.pure.window.test_sessions import met
 from tests.seeds import Dice
 from tidemark.timeops.spec import WindowSpec
 from tidemark.timeops.watermark.fold import NONE
-from tidemark.timeops.watermark.timelines import STATE, LogPlace, Watermarks, judge
+from tidemark.timeops.watermark.timelines import STATE, LogPlace, judge
+from tidemark.timeops.watermark.watermarks import Watermarks
 from tidemark.timeops.windows.revisions import FINAL, MOMENT, ON_TIME, TAKEN_BACK, Marks, Open, moments
 from tidemark.timeops.windows.sessions import CLOSED, Came, rules_of_sessions, sessions
 
