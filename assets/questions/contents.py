@@ -9,6 +9,7 @@ A group is compared by the texts of its values.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -108,6 +109,30 @@ class Contents:
             found = found.filter(pa.array(~np.isin(found[c.SEQ].to_numpy(), refused)))
         groups = [found[f"g{number}"].to_pylist() for number in range(len(window.group_expressions))]
         return Events(found[c.SEQ].to_numpy(), integers(found[_T]), groups)
+
+    def results(self, window: WindowSpec, table: str, time: str, first: Instant, last: Instant) -> Events:
+        """Return the final rows of another window or of a join that a window takes, with their groups.
+
+        Args:
+            window: It goes over these rows, which have no number.
+            table: Where they are.
+            time: The column with their time.
+            first: The least time.
+            last: The largest time.
+        """
+        of: Filters = [(time, ">=", first), (time, "<=", last), ("_is_final", "=", True)]
+        names = [plain_column(expression) for _, expression in window.group_expressions]
+        if window.where is None and None not in names:
+            rows = self.workspace.lake.rows(table, self._version(table), filters=of)
+            ends = integers(rows[time].cast("int64"))
+            groups = [[as_text(value) for value in rows[name].to_pylist()] for name in names if name is not None]
+        else:
+            frame = self.workspace.lake.read(table, self._version(table), filters=of)
+            events = {c.TIMESTAMP: F.col(time), c.SEQ: F.lit(NONE).cast("bigint"), _T: c.to_us(time)}
+            found = _in_groups(frame.withColumns(events), window)
+            ends = integers(found[_T])
+            groups = [found[f"g{number}"].to_pylist() for number in range(len(names))]
+        return Events(np.full(len(ends), NONE), ends, groups)
 
     def all_events(self, window: WindowSpec) -> Events:
         """Return all events that a window takes; they are read once."""
@@ -246,6 +271,13 @@ def _is_special(kind: pa.DataType) -> bool:
         or pa.types.is_boolean(kind)
         or pa.types.is_large_string(kind)
     )
+
+
+def as_text(value: Any) -> str | None:
+    """Return the text of a value of a group, as SQL has it; None for null."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return None if value is None else str(value)
 
 
 def _texts(values: pa.Array) -> pa.Array:

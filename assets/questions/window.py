@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.assets.questions.contents import Contents, Events, Group, found_sessions
+from tidemark.assets.questions.contents import Contents, Events, Group, as_text, found_sessions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.assets.questions.window_story import story_of
 from tidemark.assets.questions.words import instant_text
@@ -25,7 +25,6 @@ from tidemark.timeops import columns as c
 from tidemark.timeops.errors import SpecError
 from tidemark.timeops.grid import spans_at
 from tidemark.timeops.log_times import Item, Met, SplitReach
-from tidemark.timeops.narrow import integers
 from tidemark.timeops.problems import did_you_mean
 from tidemark.timeops.rules import TimeRules
 from tidemark.timeops.spec import WindowSpec
@@ -286,7 +285,7 @@ class WindowQuestion:
         for group, events in self._by_group(self._events(end_us)):
             found[group, end_us] = self._one(group, end_us, events, rows)
         for row in rows:  # such as rows of windows with no event
-            group = tuple(_text(row[name]) for name in window.group_columns)
+            group = tuple(as_text(row[name]) for name in window.group_columns)
             if (group, end_us) not in found and self._is_asked(group):
                 nothing = Events(np.zeros(0, np.int64), np.zeros(0, np.int64), ())
                 found[group, end_us] = self._one(group, end_us, nothing, rows)
@@ -301,14 +300,7 @@ class WindowQuestion:
             return self._contents.events(window, first, last)
         table = tables.result_table(window.input, self.workspace.spec)
         time = "window_end" if table == tables.window_table(window.input) else c.TIMESTAMP
-        of: Filters = [(time, ">=", Instant(first)), (time, "<=", Instant(last)), ("_is_final", "=", True)]
-        found = self.workspace.lake.rows(table, self.workspace.base_of(table), filters=of)
-        ends = integers(found[time].cast("int64"))
-        groups = [
-            [_text(value) for value in found[expression.strip("`")].to_pylist()]
-            for _, expression in window.group_expressions
-        ]
-        return Events(np.full(len(ends), NONE), ends, groups)
+        return self._contents.results(window, table, time, Instant(first), Instant(last))
 
     def _by_group(self, events: Events) -> list[tuple[Group, Events]]:
         if not self.window.group_columns:
@@ -338,7 +330,7 @@ class WindowQuestion:
         item, by_flush = self.log.passed(timeline, closes, int(taken.seq.min()) if is_numbered else 0)
         names = window.group_columns
         own = (row for row in rows if _us(row["window_end"]) == end_us)
-        of_group = [row for row in own if tuple(_text(row[name]) for name in names) == group]
+        of_group = [row for row in own if tuple(as_text(row[name]) for name in names) == group]
         return GroupOfWindow(
             group=dict(zip(names, group, strict=True)),
             end_us=end_us,
@@ -414,12 +406,6 @@ class WindowQuestion:
         more = f" and {len(shown) - 10:,} more" if len(shown) > 10 else ""
         there = f"{', '.join(shown[:10])}{more}"
         return f"no event{which} of {told} has a time in it; it has {there}" + (f": {near}" if near else "")
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return None if value is None else str(value)
 
 
 def _us(value: Any) -> int | None:

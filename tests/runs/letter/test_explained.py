@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import tidemark as tm
 from tests.runs.landing import LINES, land, table
-from tests.runs.running import Made, go, written
+from tests.runs.running import FLUSH, Made, go, written
 from tidemark.assets.questions.record import RecordQuestions
 from tidemark.assets.questions.times import PipelineLog
 from tidemark.pipelines.runner import RunOptions
@@ -183,3 +183,23 @@ def test_a_program_asks_as_the_command_does(spark: SparkSession, tmp_path: Path)
         one = tm.explain(file.path, window="minutes", start=start, group={"k": row["k"]}, warehouse=warehouse)
         said = one.to_dict()
         assert (said["state"], said["groups"][0]["events"]) == ("closed", row["n"]), json.dumps(said)
+
+
+def test_a_window_over_results_is_explained_with_its_where_and_groups_that_are_expressions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    window = (
+        "  - {name: many, kind: tumbling, size: 5 minutes, from: minutes, allowed_lateness: 5 s, where: n > 1,\n"
+        '     group_by: ["upper(k) AS key"], aggregates: {rows: count(*)}}\n'
+    )
+    file, settings = made = written(tmp_path, "asked", f"name: asked\n{LINES}{KEEP}{window}")
+    land(tmp_path / "in", 150, seed=8)
+    go(made, options=FLUSH)
+    rows = table(settings.warehouse, file.spec, "windows/many")
+    assert rows
+    for row in rows:
+        start, group = row["window_start"], {"key": row["key"]}
+        answer = tm.explain(
+            file.path, window="many", start=start, group=group, warehouse=str(settings.warehouse)
+        ).to_dict()
+        assert (answer["state"], answer["groups"][0]["events"]) == ("closed", row["rows"]), json.dumps(answer)
