@@ -1,4 +1,4 @@
-"""What the windows and joins of a spec ask of its sources, of `time` and of one another.
+"""The demands of windows and joins on the sources of a spec, on `time` and on one another.
 
 Here: rules between parts that are right by themselves. Not here: rules between sources (pipeline.py), between windows
 and the windows that they read (window.py).
