@@ -22,7 +22,6 @@ from tidemark.timeops.errors import LakeError, SpecError
 
 _NUMBERED = re.compile(r"\.?(\d{20})\..*")
 _POINTER = "_last_checkpoint"  # names the newest checkpoint, which may be beyond the commit; readers find it without
-_TEMPORARY = (tables.REBUILD, "_state/aside")
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _files_to_copy(workspace: Workspace, versions: dict[str, int]) -> Iterator[t
 
 def _belongs(name: PurePosixPath, versions: dict[str, int]) -> bool:
     """Return whether a file may belong to the commit, or to one before it."""
-    if any(name.is_relative_to(folder) for folder in _TEMPORARY) or name.name == _POINTER:
+    if any(name.is_relative_to(folder) for folder in tables.COPIES) or name.name == _POINTER:
         return False
     if LOG not in name.parts:
         return True

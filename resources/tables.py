@@ -34,6 +34,8 @@ BATCHES = "batches"
 FILES = "_state/files"
 REBUILD = "_rebuild"
 """The folder in which a rebuild makes its tables, next to the pipeline's."""
+COPIES = ("_state/reading", "_state/aside", "_state/cast_log", REBUILD)
+"""Folders with copies of rows, which runs and rebuilds make while they work, and killed ones leave."""
 FIRST_TIMES = "_state/first_times"
 OPEN_EVENTS = "_state/open_events"
 SESSION_EVENTS = "_state/session_events"

@@ -53,7 +53,6 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import BusyError, LakeError
 
-_COPIES = ("_state/reading", "_state/aside", "_state/cast_log", tables.REBUILD)
 """Folders next to the tables that killed runs and rebuilds leave rows in."""
 _FEW = 10
 """Records that hold a value are few if they are fewer."""
@@ -307,7 +306,7 @@ def erase(
         versions = _taken_back(workspace, plan)
         values = values_of(workspace, items)
         workspace.tell("deleting the files of older versions")
-        for folder in _COPIES:
+        for folder in tables.COPIES:
             remove_tree(workspace.folder / folder)
         for table, version in versions.items():
             if table != tables.RAW_EVENTS:
