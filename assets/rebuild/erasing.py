@@ -53,7 +53,6 @@ from tidemark.resources.workspace import Workspace
 from tidemark.timeops import columns as c
 from tidemark.timeops.errors import BusyError, LakeError
 
-"""Folders next to the tables that killed runs and rebuilds leave rows in."""
 _FEW = 10
 """Records that hold a value are few if they are fewer."""
 _OUTCOME = "_state/erasure.json"
