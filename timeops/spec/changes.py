@@ -572,11 +572,9 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
     readers = with_readers([name], spec)
     for key in sorted({*before, *now}):
         decision = _OF_WINDOW.get(key, (Meaning.NEEDS_THE_PAST, "its rows must be recomputed from the log"))
-        if key == "across" and now.get(key):
-            yield Change(
-                f"windows[{name}].{key}", before.get(key), True, Meaning.NEEDS_THE_PAST, f"rows change, {_WITH_ALL}"
-            )
-            continue
+        becomes_across = key == "across" and bool(now.get(key))
+        if becomes_across:
+            decision = (Meaning.NEEDS_THE_PAST, f"rows change, {_WITH_ALL}")
         if key in ("aggregates", "having") and len(readers) > 1:  # windows are not told which rows changed
             others = " and ".join(f"`{reader}`" for reader in readers[1:])
             decision = (
@@ -584,8 +582,8 @@ def _of_window(before: Mapping[str, Any], now: Mapping[str, Any], spec: Spec) ->
                 f"{others} keeps results as they were emitted: both must be recomputed from the log",
             )
         for change in _decided(before.get(key), now.get(key), f"windows[{name}].{key}", decision):
-            needs = change.meaning is Meaning.NEEDS_THE_PAST
-            yield replace(change, past=_with_readers([name], spec)) if needs else change
+            past = Scope.ALL if becomes_across else _with_readers([name], spec)
+            yield replace(change, past=past) if change.meaning is Meaning.NEEDS_THE_PAST else change
 
 
 def _of_joins(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> Iterator[Change]:

@@ -254,6 +254,21 @@ def test_a_window_that_is_new_needs_its_past_and_so_do_those_over_it() -> None:
     assert told_of["windows[w]"][0] == HERE
 
 
+def test_a_window_that_goes_across_timelines_now_is_rebuilt_with_all_tables_and_one_that_did_before_is_not() -> None:
+    within = """\
+name: shop
+sources: [{name: tills, kind: files, path: "in/*.csv", format: csv, schema: "at STRING, k STRING"}]
+time: {timestamp_by: at, over: [k]}
+windows: [{name: w, kind: tumbling, size: 1 hour, group_by: [k], aggregates: {c: count(*)}}]
+"""
+    (found,) = changes(("group_by: [k]", "across: true, group_by: [k]"), before=within)
+    assert (found.path, found.meaning, found.past) == ("windows[w].across", PAST, Scope.ALL)
+    across = within.replace("group_by: [k]", "across: true, group_by: [k]")
+    assert [one.path for one in changes(("over: [k]", "over: [k], end_of_input: flush"), before=across)] == [
+        "time.end_of_input"
+    ]
+
+
 def test_what_the_clock_publishes_in_periods_needs_the_past() -> None:
     assert [one.meaning for one in changes(("at, idle", "at, emit: {every: 1 s}, idle"), before=QUIET)] == [PAST]
     assert [one.meaning for one in changes(("at, idle", "at, unit: second, idle"), before=QUIET)] == [PAST]
